@@ -1,0 +1,80 @@
+# The two commands of the README are `make demo` and `make test`; the rest is for working on adjudge.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Environments that cannot live together with the main one are kept outside the checkout.
+ENVS   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/adjudge/envs
+
+.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The package and what it needs to run, from the lock.
+$(VENV)/.core: requirements/core.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements/core.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Everything that tests, checks and docs need.
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/.core  ## set up and run the main job on rollouts that ship with the package
+	$(BIN)/adjudge demo
+
+test: $(VENV)/.dev  ## set up and run the tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+check: $(VENV)/.dev  ## lint, types, layers, dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+
+format: $(VENV)/.dev  ## format the code
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+$(ENVS)/openjudge/.done:
+	$(PYTHON) -m venv $(ENVS)/openjudge
+	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install py-openjudge==0.2.4
+	@touch $@
+
+$(ENVS)/ray/.done: requirements/core.txt
+	$(PYTHON) -m venv $(ENVS)/ray
+	$(ENVS)/ray/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/ray/bin/pip --disable-pip-version-check --quiet install ray==2.60.0 pytest==9.2.0
+	@touch $@
+
+bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge
+	$(BIN)/python benchmarks/run.py --peer-python $(ENVS)/openjudge/bin/python
+
+bench-quick: $(VENV)/.dev  ## the same in about a minute, without the peer
+	$(BIN)/python benchmarks/run.py --quick
+
+test-openjudge: $(VENV)/.dev $(ENVS)/openjudge/.done  ## a grader of the real py-openjudge, unchanged
+	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install msgspec uvloop rapidfuzz
+	PYTHONPATH=src $(ENVS)/openjudge/bin/python tests/contract/openjudge_contract.py
+
+test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
+	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest -q -p no:cacheprovider -o addopts= tests/contract/ray
+
+lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
+	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
+	    --custom-compile-command "make lock" pyproject.toml requirements/build.in -o requirements/core.txt
+	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
+	    --custom-compile-command "make lock" pyproject.toml --all-extras --group dev --group docs \
+	    -c requirements/core.txt -o requirements/dev.txt
+
+clean:  ## remove what the other targets made here
+	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,111 @@
+"""Reading the TOML files that users write, with errors that say what to do.
+
+Every complaint names the file, the key, what was found, what is allowed and the nearest key.
+``${NAME}`` in a string is replaced by that environment variable; a missing one is an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from adjudge.errors import ConfigError
+
+__all__ = ["load_toml", "nearest", "validate"]
+
+M = TypeVar("M", bound=BaseModel)
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def load_toml(path: Path | str) -> dict[str, Any]:
+    """The parsed file with environment variables filled in; raises :class:`ConfigError`."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+    filled: dict[str, Any] = _interpolated(data, str(path), "")
+    return filled
+
+
+def _interpolated(value: Any, file: str, key: str) -> Any:
+    if isinstance(value, dict):
+        return {k: _interpolated(v, file, f"{key}.{k}" if key else k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_interpolated(v, file, f"{key}.{i}") for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None:
+            raise ConfigError(f"{file}: {key}: environment variable {match[1]!r} is not set")
+        return found
+
+    return _VARIABLE.sub(variable, value)
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A hint ``; did you mean 'x'?`` for a misspelt ``name``, or nothing."""
+    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def validate(model: type[M], data: dict[str, Any], where: str) -> M:
+    """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [f"{where}: {_explain(model, problem)}" for problem in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location) or "the file"
+    if problem["type"] == "extra_forbidden":
+        allowed = _keys_at(model, problem["loc"][:-1])
+        hint = nearest(location[-1], allowed)
+        return f"{key}: unknown key{hint} (allowed: {', '.join(sorted(allowed))})"
+    if problem["type"] == "missing":
+        return f"{key}: is required"
+    message = problem["msg"].removeprefix("Value error, ")
+    found = repr(problem["input"])
+    return f"{key}: {message[:1].lower()}{message[1:]}; found {found[:80]}"
+
+
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The keys that the table at ``location`` may have."""
+    here: Any = model
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = here.model_fields.get(part)
+        here = _model_in(field.annotation) if field else None
+        if here is None:
+            return []
+    return [field.alias or name for name, field in here.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _model_in(argument)) is not None:
+            return found
+    return None

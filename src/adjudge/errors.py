@@ -1,0 +1,135 @@
+"""Everything that can go wrong, named once.
+
+A judge that failed has said nothing, so a failure is a value with a kind
+(:class:`ErrorKind`), carried by :class:`adjudge.GraderError`; it is never a score.
+Exceptions are for what must stop the caller::
+
+    AdjudgeError
+    ├── GradingFailure       a grader could not answer; the runner turns it into GraderError(kind)
+    ├── ConfigError          a file or argument that the user wrote is wrong   (also a ValueError)
+    ├── RolloutError         a row of a rollout file is wrong                  (also a ValueError)
+    ├── RunFolderError       a run folder or journal belongs to another run    (also a ValueError)
+    ├── JudgeAuthError       a provider refused the key; no retry cures it     (also a RuntimeError)
+    ├── JudgeUnavailable     an outage outlasted the patience                  (also a RuntimeError)
+    └── MissingRewardError   rewards are missing and the policy is ``raise``   (also a RuntimeError)
+
+Every exception here survives pickling with its attributes, because Ray and process pools pickle.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "PASSING_KINDS",
+    "REDRAW_KINDS",
+    "AdjudgeError",
+    "ConfigError",
+    "ErrorKind",
+    "GradingFailure",
+    "JudgeAuthError",
+    "JudgeUnavailable",
+    "MissingRewardError",
+    "RolloutError",
+    "RunFolderError",
+]
+
+
+class ErrorKind(StrEnum):
+    """Why a grader has no answer. A flat vocabulary; reports count by it."""
+
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    CONNECTION = "connection"
+    SERVER_ERROR = "server_error"
+    REFUSED = "refused"
+    UNPARSABLE = "unparsable"
+    OUT_OF_RANGE = "out_of_range"
+    TRUNCATED = "truncated"
+    INCOMPLETE = "incomplete"
+    QUORUM = "quorum"
+    NOT_SAMPLED = "not_sampled"
+    BUDGET = "budget"
+    CIRCUIT_OPEN = "circuit_open"
+    INVALID_INPUT = "invalid_input"
+    UNSUPPORTED = "unsupported"
+    AUTH = "auth"
+    BUG = "bug"
+    CANCELLED = "cancelled"
+
+
+PASSING_KINDS = frozenset(
+    {
+        ErrorKind.TIMEOUT,
+        ErrorKind.RATE_LIMITED,
+        ErrorKind.CONNECTION,
+        ErrorKind.SERVER_ERROR,
+        ErrorKind.CIRCUIT_OPEN,
+    }
+)
+"""Kinds that pass by themselves: asked once more, and the only ones that make an outage."""
+
+REDRAW_KINDS = frozenset({ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED, ErrorKind.REFUSED})
+"""Kinds that a fresh draw may cure: asked once more with a new ``draw``."""
+
+
+class AdjudgeError(Exception):
+    """Base of all exceptions raised on purpose by adjudge."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default rebuilds from ``args`` (the message) and so loses keyword attributes.
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(cls: type[AdjudgeError], args: tuple[Any, ...], state: dict[str, Any]) -> AdjudgeError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class GradingFailure(AdjudgeError):
+    """Raised inside a grader or judge that cannot answer; becomes ``GraderError(kind)``.
+
+    ``metadata`` travels into the error, so partial knowledge is kept.
+    """
+
+    def __init__(
+        self, kind: ErrorKind | str, message: str, metadata: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = ErrorKind(kind)
+        self.metadata = metadata or {}
+
+
+class ConfigError(AdjudgeError, ValueError):
+    """A file or argument written by the user is wrong; the message names file, key and remedy."""
+
+
+class RolloutError(AdjudgeError, ValueError):
+    """A row of a rollout file cannot become a sample; ``where`` is ``FILE:LINE``."""
+
+    def __init__(self, message: str, *, where: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+
+
+class RunFolderError(AdjudgeError, ValueError):
+    """A run folder or journal was written by another spec, or cannot be used."""
+
+
+class JudgeAuthError(AdjudgeError, RuntimeError):
+    """A provider refused the credentials: every further call would fail, so the run stops."""
+
+
+class JudgeUnavailable(AdjudgeError, RuntimeError):
+    """Judges were down for longer than ``patience_s``: stopping beats learning from nothing."""
+
+
+class MissingRewardError(AdjudgeError, RuntimeError):
+    """Rewards are missing under ``policy = "raise"``; ``errors`` has every collected failure."""
+
+    def __init__(self, message: str, errors: list[Any]) -> None:
+        super().__init__(message)
+        self.errors = errors

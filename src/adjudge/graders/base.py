@@ -1,0 +1,78 @@
+"""One question asked of a sample: the class to derive from, and what may be answered."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
+
+__all__ = ["Answer", "BaseGrader", "RuleGrader"]
+
+Answer = GraderScore | GraderRank | GraderError | float | bool
+"""What a grader may return: a result, or a bare number that the runner wraps."""
+
+
+class BaseGrader:
+    """One question asked of a sample (or of a group), answered by :meth:`aevaluate`.
+
+    Derive, set ``score_range`` (lowest, highest; ``None`` is an open end) and ``role``, and write
+    ``async def aevaluate(self, ...)`` naming the fields it needs: the runner passes exactly the
+    fields that the signature names, so ``messages``, ``prompt``, ``response``, ``reference`` and
+    any extra column are there by name; a parameter without default that a sample lacks is
+    ``GraderError(invalid_input)``. ``**fields`` receives everything.
+
+    A grader holds configuration and no per-call state: one object serves many samples at once.
+    Return a :class:`~adjudge.GraderScore` or a number; raise
+    :class:`~adjudge.GradingFailure` for "cannot say". Any other exception becomes
+    ``GraderError(bug)`` for that sample alone.
+    """
+
+    score_range: ScoreRange | None = None
+    role: Role = Role.SCORE
+
+    def __init__(
+        self, name: str = "", mode: GraderMode = GraderMode.POINTWISE, description: str = ""
+    ) -> None:
+        self.name = name or type(self).__name__
+        self.mode = GraderMode(mode)
+        self.description = description
+
+    async def aevaluate(self, **fields: Any) -> Answer:  # noqa: ARG002
+        """Answer for one sample (pointwise) or one group of samples (listwise)."""
+        raise TypeError(f"{type(self).__name__} must define `async def aevaluate(self, ...)`")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
+
+
+class RuleGrader(BaseGrader):
+    """A grader computed by a pure synchronous function: derive and write :meth:`evaluate`.
+
+    The shipped ones are registered under ``type_name`` (the ``type`` of a reward spec).
+    """
+
+    type_name: ClassVar[str] = ""
+
+    def __init__(self, name: str = "", description: str = "") -> None:
+        super().__init__(
+            name or self.type_name, GraderMode.POINTWISE, description or _first_line(type(self))
+        )
+
+    # Each grader names the fields it takes, so the base cannot fix a signature.
+    evaluate: Any
+
+    async def aevaluate(self, **fields: Any) -> Answer:
+        """:meth:`evaluate`, for callers that await."""
+        answer: Answer = self.evaluate(**fields)
+        return answer
+
+    def _score(self, score: float, reason: str = "", **metadata: Any) -> GraderScore:
+        return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)
+
+    def _not_evaluable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
+        """The grader's stated value where there was nothing to judge; reports count it apart."""
+        return self._score(score, reason, evaluable=False, **metadata)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,235 @@
+"""The nouns: what is scored, and what a grader may say about it.
+
+==================  ==========================================================================
+``Message``         one chat message in OpenAI format, tool calls included
+``Sample``          one rollout to be scored
+``GraderMode``      does a grader see one sample or a whole group
+``Role``            how a score enters the reward: averaged, added or multiplied
+``GraderScore``     a number on the grader's own scale
+``GraderRank``      one rank per sample of a group
+``GraderError``     no answer, and why; it has no ``score``
+``GraderResult``    any of the three
+``Usage``           what a judge call consumed
+``Provenance``      where a result came from
+==================  ==========================================================================
+
+All are frozen msgspec structs: picklable, comparable, and JSON round-trips through
+:func:`encode_result` and :func:`decode_result`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ErrorKind
+
+__all__ = [
+    "GraderError",
+    "GraderMode",
+    "GraderRank",
+    "GraderResult",
+    "GraderScore",
+    "Message",
+    "Provenance",
+    "Role",
+    "Sample",
+    "ScoreRange",
+    "Usage",
+    "decode_result",
+    "encode_result",
+]
+
+Message = Mapping[str, Any]
+"""One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
+
+ScoreRange = tuple[float | None, float | None]
+"""Lowest and highest possible score, both included; ``None`` is an open end."""
+
+
+class GraderMode(StrEnum):
+    """``POINTWISE`` graders see one sample; ``LISTWISE`` ones see all samples of a group."""
+
+    POINTWISE = "pointwise"
+    LISTWISE = "listwise"
+
+
+class Role(StrEnum):
+    """How a score enters the reward.
+
+    ``SCORE`` is averaged; ``PENALTY`` (≤ 0) is added, never averaged or normalised;
+    ``GATE`` (0 or 1) multiplies or vetoes.
+    """
+
+    SCORE = "score"
+    PENALTY = "penalty"
+    GATE = "gate"
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and money that a judge call consumed; ``cost_usd`` is ``None`` when unpriced."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a result came from; absent facts are ``None``.
+
+    ``source`` is ``live``, ``cache`` or ``cassette``; ``model`` is the judge's name as the server
+    reported it; ``attempts`` counts every send, retries and hedges included.
+    """
+
+    source: str | None = None
+    model: str | None = None
+    prompt_hash: str | None = None
+    usage: Usage | None = None
+    latency_s: float | None = None
+    attempts: int | None = None
+
+
+class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", omit_defaults=True):
+    """A grader's answer: ``score`` is the raw number on the grader's own scale.
+
+    Numbers that are not finite and booleans are refused with ``ValueError``/``TypeError``: a
+    score is a measurement. ``score_range`` and ``role`` are stamped by the runner from the grader.
+    """
+
+    name: str
+    score: float
+    reason: str = ""
+    metadata: dict[str, Any] = {}
+    score_range: ScoreRange | None = None
+    role: Role = Role.SCORE
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        score = self.score
+        if type(score) is not float:
+            if isinstance(score, bool) or not hasattr(score, "__float__") or isinstance(score, str):
+                raise TypeError(f"score of {self.name!r} must be a number, got {score!r}")
+            score = float(score)
+            msgspec.structs.force_setattr(self, "score", score)
+        if not math.isfinite(score):
+            raise ValueError(f"score of {self.name!r} must be finite, got {score!r}")
+
+    @property
+    def normalized(self) -> float | None:
+        """``(score − lo) / (hi − lo)`` in [0, 1]; ``None`` without a finite range."""
+        if self.score_range is None:
+            return None
+        low, high = self.score_range
+        if low is None or high is None or high <= low:
+            return None
+        return (self.score - low) / (high - low)
+
+    @property
+    def evaluable(self) -> bool:
+        """False when there was nothing to judge and ``score`` is the grader's stated default."""
+        return bool(self.metadata.get("evaluable", True))
+
+
+class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit_defaults=True):
+    """A listwise answer: ``rank[i]`` is the place of sample *i*, 1 is best; ties share a number."""
+
+    name: str
+    rank: list[float]
+    reason: str = ""
+    metadata: dict[str, Any] = {}
+    role: Role = Role.SCORE
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        for place in self.rank:
+            if isinstance(place, bool) or not isinstance(place, int | float):
+                raise TypeError(f"ranks of {self.name!r} must be numbers, got {place!r}")
+            if not math.isfinite(place):
+                raise ValueError(f"ranks of {self.name!r} must be finite, got {place!r}")
+
+    def as_scores(self) -> list[float] | None:
+        """Rank *r* of *n* as reward ``(n − r)/(n − 1)``, ties at mid-rank; ``None`` for n < 2."""
+        n = len(self.rank)
+        if n < 2:
+            return None
+        return [(n - place) / (n - 1) for place in mid_ranks(self.rank)]
+
+
+class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
+    """No answer: ``kind`` says why, ``error`` says it in words. There is no ``score``."""
+
+    name: str
+    kind: ErrorKind
+    error: str
+    metadata: dict[str, Any] = {}
+    role: Role = Role.SCORE
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.kind) is not ErrorKind:
+            msgspec.structs.force_setattr(self, "kind", ErrorKind(self.kind))
+
+
+GraderResult = GraderScore | GraderRank | GraderError
+
+
+def mid_ranks(values: Sequence[float]) -> list[float]:
+    """Competition places 1…n of ``values`` (smallest first), ties at the mean of their places."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    places = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for position in range(start, end + 1):
+            places[order[position]] = (start + end) / 2 + 1
+        start = end + 1
+    return places
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout to be scored.
+
+    ``index`` counts input rows from 0; ``group`` names the prompt's group; ``env_reward`` is the
+    environment's own reward or ``None``; ``extras`` are the row's other fields.
+    """
+
+    index: int = 0
+    messages: list[dict[str, Any]] | None = None
+    prompt: str | None = None
+    response: str | None = None
+    reference: Any = None
+    group: str | None = None
+    env_reward: float | None = None
+    extras: dict[str, Any] = {}
+
+    def fields(self) -> dict[str, Any]:
+        """The sample as one flat mapping, which graders pick their arguments from."""
+        flat = dict(self.extras)
+        for name in _SAMPLE_FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                flat[name] = value
+        return flat
+
+
+_SAMPLE_FIELDS = ("index", "messages", "prompt", "response", "reference", "group", "env_reward")
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
+
+
+def encode_result(result: GraderResult) -> bytes:
+    """One result as JSON; :func:`decode_result` gives an equal object back."""
+    return _encoder.encode(result)
+
+
+def decode_result(data: bytes | str) -> GraderResult:
+    """The result that :func:`encode_result` wrote; raises ``msgspec.ValidationError`` otherwise."""
+    return _decoder.decode(data)
