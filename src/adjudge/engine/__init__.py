@@ -1,1 +1,1 @@
-"""TODO."""
+"""The one event loop, killable processes and the sandbox."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
-__all__ = ["Answer", "BaseGrader", "RuleGrader"]
+__all__ = ["Answer", "BaseGrader", "RuleGrader", "is_listwise"]
 
 Answer = GraderScore | GraderRank | GraderError | float | bool
 """What a grader may return: a result, or a bare number that the runner wraps."""
@@ -29,6 +29,8 @@ class BaseGrader:
 
     score_range: ScoreRange | None = None
     role: Role = Role.SCORE
+    is_rule: bool = False
+    """Computed without a judge, so it may stand in for one (``[missing] fallback``)."""
 
     def __init__(
         self, name: str = "", mode: GraderMode = GraderMode.POINTWISE, description: str = ""
@@ -52,6 +54,7 @@ class RuleGrader(BaseGrader):
     """
 
     type_name: ClassVar[str] = ""
+    is_rule = True
 
     def __init__(self, name: str = "", description: str = "") -> None:
         super().__init__(
@@ -72,6 +75,12 @@ class RuleGrader(BaseGrader):
     def _not_evaluable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
         """The grader's stated value where there was nothing to judge; reports count it apart."""
         return self._score(score, reason, evaluable=False, **metadata)
+
+
+def is_listwise(grader: Any) -> bool:
+    """Whether ``grader`` (of this package or another) sees whole groups."""
+    mode = getattr(grader, "mode", GraderMode.POINTWISE)
+    return bool(getattr(mode, "value", mode) == GraderMode.LISTWISE.value)
 
 
 def _first_line(cls: type) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
+
+from adjudge.rollouts.messages import content_text
 
 __all__ = ["View", "content_text", "final_text", "view_text"]
 
@@ -26,24 +28,3 @@ def final_text(response: str) -> str | None:
 def view_text(response: str, view: View) -> str | None:
     """``response`` under ``view``; ``None`` as in :func:`final_text`."""
     return response if view == "full" else final_text(response)
-
-
-def content_text(content: Any) -> str:
-    """The text of a message's ``content``: a string, null, or a list of content parts.
-
-    Parts that are not text (images, audio) contribute nothing.
-    """
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
-    return str(content)
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Files of rollouts as samples."""

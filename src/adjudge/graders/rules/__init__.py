@@ -1,1 +1,1 @@
-"""TODO."""
+"""Rule graders: pure functions of a sample."""

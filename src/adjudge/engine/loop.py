@@ -1,0 +1,189 @@
+"""The one event loop that all asynchronous work of this process runs on.
+
+Judges keep connections, limits and breakers; those belong to a loop. Trainers, notebooks and Ray
+give every step (or thread) a loop of its own, so objects bound to *their* loops break on the next
+step. Here everything asynchronous lives on one background loop per process, and callers cross over
+once per call: :func:`run_on_engine` from a coroutine on any loop, :func:`run_blocking` from
+ordinary code. On the engine's own loop the first runs inline and the second refuses, since it
+would wait for itself.
+
+Cancellation and Ctrl-C cross the bridge: the work is cancelled, gets :data:`FLUSH_S` seconds to
+flush, and the exception goes on. A forked child starts with a new loop and touches nothing that it
+inherited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["FLUSH_S", "on_engine", "run_blocking", "run_on_engine"]
+
+T = TypeVar("T")
+
+FLUSH_S = 5.0
+"""How long cancelled work may take to put its affairs in order."""
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415  (optional: not every platform has it)
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class _Engine:
+    """A running loop and the daemon thread that runs it."""
+
+    def __init__(self) -> None:
+        self.loop = _new_loop()
+        self.thread = threading.Thread(target=self._run, name="adjudge-engine", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def stop(self) -> None:
+        """Cancel what still runs, let it finish for a moment, and close the loop."""
+        with contextlib.suppress(RuntimeError):
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop)
+        self.thread.join(timeout=FLUSH_S)
+        if not self.thread.is_alive():
+            self.loop.close()
+
+
+async def _cancel_others() -> None:
+    loop = asyncio.get_running_loop()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=FLUSH_S / 2)
+    await loop.shutdown_asyncgens()
+    loop.call_soon(loop.stop)
+
+
+class _State:
+    """The process's engine; replaced whole in a forked child."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engine: _Engine | None = None
+
+
+_state = _State()
+# Parents' engines are kept referenced in a child: dropping them would run their finalisers there.
+_inherited: list[_State] = []
+
+
+def _engine() -> _Engine:
+    with _state.lock:
+        if _state.engine is None:
+            _state.engine = _Engine()
+        return _state.engine
+
+
+def _after_fork() -> None:
+    global _state  # noqa: PLW0603  (the one process-wide object)
+    _inherited.append(_state)
+    _state = _State()
+
+
+def _stop_at_exit() -> None:
+    if _state.engine is not None:
+        _state.engine.stop()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_stop_at_exit)
+
+
+class _Job:
+    """One coroutine running on the engine, watched from elsewhere."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Any] | None = None
+        self._loop = _engine().loop
+        self._loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.done.cancel()
+        elif (error := task.exception()) is not None:
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(task.result())
+
+    def cancel(self) -> None:
+        """Ask the work to stop; ``done`` follows when it has flushed."""
+        self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+
+
+def on_engine() -> bool:
+    """Whether the caller runs on the engine's own loop."""
+    engine = _state.engine
+    if engine is None:
+        return False
+    try:
+        return asyncio.get_running_loop() is engine.loop
+    except RuntimeError:
+        return False
+
+
+async def run_on_engine(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await ``coroutine`` on the engine from any running loop; one thread hop, inline when there.
+
+    Raises what the coroutine raises. Cancelling the caller cancels the work and waits up to
+    :data:`FLUSH_S` for it.
+    """
+    if on_engine():
+        return await coroutine
+    job = _Job(coroutine)
+    waiter = asyncio.wrap_future(job.done)
+    try:
+        result: T = await asyncio.shield(waiter)
+    except asyncio.CancelledError:
+        if not waiter.done():
+            job.cancel()
+            await asyncio.wait({waiter}, timeout=FLUSH_S)
+        raise
+    return result
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run ``coroutine`` on the engine and wait for it, from ordinary code in any thread.
+
+    On a foreign running loop this blocks that loop (only). On the engine's loop it raises
+    ``RuntimeError``: await the asynchronous twin there. Ctrl-C cancels the work, waits up to
+    :data:`FLUSH_S` for it and is raised again; a second one does not wait.
+    """
+    if on_engine():
+        coroutine.close()
+        raise RuntimeError(
+            "a blocking call on adjudge's own event loop would wait for itself; "
+            "await the asynchronous twin (arun, aevaluate, …) instead"
+        )
+    job = _Job(coroutine)
+    try:
+        result: T = job.done.result()
+    except KeyboardInterrupt:
+        job.cancel()
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            job.done.result(timeout=FLUSH_S)
+        raise
+    return result

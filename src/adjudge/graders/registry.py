@@ -1,0 +1,171 @@
+"""Which ``type`` of a reward spec means which grader, and what parameters it takes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from adjudge.config import nearest
+from adjudge.errors import ConfigError
+from adjudge.types import GraderMode, Role, ScoreRange
+
+__all__ = [
+    "ENTRY_KEYS",
+    "SHIPPED",
+    "Parameter",
+    "build_grader",
+    "grader_class",
+    "parameters",
+    "summary_of",
+]
+
+_RULES = "adjudge.graders.rules"
+
+SHIPPED: Mapping[str, str] = {
+    "action_loop": f"{_RULES}.action_loop:ActionLoopDetectionGrader",
+    "information_gain": f"{_RULES}.information_gain:ObservationInformationGainGrader",
+    "tool_call_match": f"{_RULES}.tool_calls:ToolCallPrecisionRecallMatchGrader",
+    "tool_call_sequence": f"{_RULES}.tool_calls:ToolCallStepSequenceMatchGrader",
+    "step_efficiency": f"{_RULES}.efficiency:TrajectoryStepEfficiencyGrader",
+    "tool_usage_efficiency": f"{_RULES}.efficiency:ToolUsageEfficiencyGrader",
+    "answer": f"{_RULES}.answer:AnswerGrader",
+    "reasoning_format": f"{_RULES}.format:ReasoningFormatGrader",
+    "reasoning_tool_call_format": f"{_RULES}.format:ReasoningToolCallFormatGrader",
+    "json_valid": f"{_RULES}.json_format:JsonValidatorGrader",
+    "json_schema": f"{_RULES}.json_format:JsonSchemaGrader",
+    "json_match": f"{_RULES}.json_format:JsonMatchGrader",
+    "length_penalty": f"{_RULES}.length:LengthPenaltyGrader",
+    "soft_overlong": f"{_RULES}.length:SoftOverlongPunishmentGrader",
+    "ngram_repetition": f"{_RULES}.repetition:NgramRepetitionPenaltyGrader",
+    "similarity": f"{_RULES}.similarity:SimilarityGrader",
+    "string_match": f"{_RULES}.similarity:StringMatchGrader",
+    "language": f"{_RULES}.language:LanguageGrader",
+    "code_syntax": f"{_RULES}.code:SyntaxCheckGrader",
+    "code_execution": f"{_RULES}.code:CodeExecutionGrader",
+    "recorded": "adjudge.graders.recorded:RecordedGrader",
+}
+"""``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
+
+ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper")
+"""The keys that every ``[[graders]]`` table takes, beside its type's parameters."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One constructor parameter of a grader, as a spec may set it."""
+
+    name: str
+    annotation: Any
+    default: Any
+    required: bool
+
+    @property
+    def type_text(self) -> str:
+        """The annotation as a reader would write it."""
+        text = inspect.formatannotation(self.annotation)
+        return text.replace("typing.", "").replace("pathlib.", "")
+
+
+def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
+    """The class behind a ``type``: a shipped name, or ``module:Class`` of the user's own.
+
+    ``folder`` (the spec's) and the working directory are searched for own modules after the
+    installed ones. Raises :class:`ConfigError` naming what could not be found.
+    """
+    target = SHIPPED.get(type_name, type_name)
+    module_name, colon, class_name = target.partition(":")
+    if not colon:
+        hint = nearest(type_name, SHIPPED)
+        raise ConfigError(
+            f"unknown grader type {type_name!r}{hint} (see `adjudge graders`, or 'module:Class')"
+        )
+    if type_name not in SHIPPED:
+        _make_importable(folder)
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        raise ConfigError(f"grader type {type_name!r}: cannot import: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"grader type {type_name!r}: {error}") from error
+    if not isinstance(found, type) or not hasattr(found, "aevaluate"):
+        raise ConfigError(f"grader type {type_name!r} is not a class with an aevaluate method")
+    return found
+
+
+def _make_importable(folder: Path | None) -> None:
+    # At the end of the path: a file next to a spec must not shadow an installed package.
+    for place in (folder, Path.cwd()):
+        if place is not None and str(place) not in sys.path:
+            sys.path.append(str(place))
+
+
+def parameters(cls: type[Any]) -> list[Parameter]:
+    """The constructor's parameters, ``self`` and ``name`` left out."""
+    hints = typing.get_type_hints(cls.__init__)
+    signature = inspect.signature(cls.__init__).parameters.values()
+    return [
+        Parameter(p.name, hints.get(p.name, Any), p.default, p.default is p.empty)
+        for p in list(signature)[1:]
+        if p.name != "name" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+
+
+def build_grader(
+    type_name: str, name: str, given: Mapping[str, Any], *, where: str, folder: Path | None = None
+) -> Any:
+    """A grader from a spec's entry; ``where`` opens every complaint (file and table).
+
+    Paths among the parameters are relative to ``folder``. Raises :class:`ConfigError`.
+    """
+    try:
+        cls = grader_class(type_name, folder)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: type: {error}") from None
+    known = {parameter.name: parameter for parameter in parameters(cls)}
+    values = {}
+    for key, value in given.items():
+        if key not in known:
+            hint = nearest(key, [*known, *ENTRY_KEYS])
+            allowed = ", ".join([*sorted(known), *ENTRY_KEYS])
+            raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
+        values[key] = _checked(known[key], value, where, folder)
+    for parameter in known.values():
+        if parameter.required and parameter.name not in values:
+            raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
+    if "name" in inspect.signature(cls.__init__).parameters:
+        values["name"] = name
+    try:
+        grader = cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    grader.name = name
+    return grader
+
+
+def _checked(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:
+    if parameter.annotation in (Path, Path | None) and isinstance(value, str):
+        return (folder or Path()) / value
+    try:
+        adapter = TypeAdapter(parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
+        return adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        found = repr(value)[:80]
+        raise ConfigError(
+            f"{where}: {parameter.name}: {error.errors()[0]['msg']} "
+            f"(allowed: {parameter.type_text}); found {found}"
+        ) from None
+
+
+def summary_of(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
+    """First line of the docstring, range, role and mode of a grader class."""
+    line = (inspect.getdoc(cls) or "").partition("\n")[0]
+    mode = getattr(cls, "mode", GraderMode.POINTWISE)
+    return line, getattr(cls, "score_range", None), getattr(cls, "role", Role.SCORE), mode

@@ -1,0 +1,111 @@
+"""Files of rollouts as rows, each with its place for error messages: JSONL, and Parquet."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError, RolloutError
+
+__all__ = ["Row", "check_files", "count_rows", "read_rows"]
+
+Row = tuple[str, "dict[str, Any] | RolloutError"]
+"""``FILE:LINE`` and the row's columns, or why there are none."""
+
+_JSONL = (".jsonl", ".ndjson", ".json")
+_PARQUET = (".parquet", ".pq")
+
+
+def check_files(paths: Sequence[Path]) -> None:
+    """Raise :class:`ConfigError` for a file that does not exist or is of no known kind."""
+    for path in paths:
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such file")
+        if path.suffix.lower() in _PARQUET and importlib.util.find_spec("pyarrow") is None:
+            raise ConfigError(f"{path}: Parquet needs pyarrow: pip install 'adjudge[parquet]'")
+        if path.suffix.lower() not in _JSONL + _PARQUET:
+            raise ConfigError(
+                f"{path}: rollouts are read from {', '.join(_JSONL + _PARQUET)} files"
+            )
+
+
+def read_rows(paths: Sequence[Path]) -> Iterator[Row]:
+    """Every row of every file in order, one at a time; broken rows come as ``RolloutError``.
+
+    Blank lines are no rows. Raises :class:`ConfigError` as :func:`check_files` does.
+    """
+    check_files(paths)
+    for path in paths:
+        yield from _parquet(path) if path.suffix.lower() in _PARQUET else _jsonl(path)
+
+
+def _jsonl(path: Path) -> Iterator[Row]:
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            # A crashed writer leaves NUL bytes before a line that is whole; editors leave a BOM.
+            text = line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()
+            if not text:
+                continue
+            where = f"{path}:{number}"
+            try:
+                yield where, _decoded(text, decoder)
+            except ValueError as error:
+                yield where, RolloutError(_reason(text, error), where=where)
+            except RecursionError:
+                yield where, RolloutError("JSON nested too deeply", where=where)
+
+
+def _decoded(text: bytes, decoder: msgspec.json.Decoder[dict[str, Any]]) -> dict[str, Any]:
+    """One row; a lone surrogate (half an emoji, escaped) becomes ``?`` instead of an error."""
+    try:
+        return decoder.decode(text)
+    except msgspec.MsgspecError:
+        if b"\\ud" not in text.lower():
+            raise
+        cleaned = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
+        return decoder.decode(cleaned)
+
+
+def _reason(text: bytes, error: Exception) -> str:
+    if text.startswith(b"[") or text == b"{":
+        return f"not one JSON object per line (is this a JSON array or indented JSON?): {error}"
+    return f"not a JSON object: {error}"
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    import pyarrow  # noqa: PLC0415  (an extra, heavy)
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        number = 0
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=512):
+            for columns in batch.to_pylist():
+                number += 1
+                yield f"{path}:{number}", columns
+    except pyarrow.ArrowInvalid as error:
+        raise ConfigError(f"{path}: is not a Parquet file: {error}") from error
+
+
+def count_rows(paths: Sequence[Path]) -> int:
+    """About how many rows the files have (blank lines included), for a progress bar."""
+    return sum(map(_count, paths))
+
+
+def _count(path: Path) -> int:
+    if path.suffix.lower() in _PARQUET:
+        import pyarrow.parquet  # noqa: PLC0415
+
+        rows: int = pyarrow.parquet.ParquetFile(path).metadata.num_rows
+        return rows
+    lines, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")

@@ -1,0 +1,159 @@
+"""Rows as samples: which column is which, and what a sample must have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.rollouts.messages import content_text
+from adjudge.rollouts.rows import read_rows
+from adjudge.types import Sample
+
+__all__ = ["FIELDS", "prompt_key", "read_samples", "sample_from_row"]
+
+FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
+"""The columns that mean something by name; every other column is an extra."""
+
+
+def read_samples(
+    paths: Sequence[Path], mapping: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Sample | RolloutError]]:
+    """``FILE:LINE`` and the sample of every row in order, or what is wrong with the row.
+
+    ``mapping`` names where a field comes from: ``{"messages": "traj", "answer": "info.gold"}``.
+    ``Sample.index`` counts rows over all files, broken ones included.
+    """
+    mapping = mapping or {}
+    if "index" in mapping:
+        raise ConfigError("index cannot be mapped: it counts the input rows")
+    for index, (where, row) in enumerate(read_rows(paths)):
+        if isinstance(row, RolloutError):
+            yield where, row
+            continue
+        try:
+            yield where, sample_from_row(row, index, mapping)
+        except RolloutError as error:
+            yield where, RolloutError(str(error), where=where)
+
+
+def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, str]) -> Sample:
+    """One row as a :class:`~adjudge.Sample`; raises :class:`RolloutError`.
+
+    A row needs ``messages`` or ``response``. Without ``response`` the last assistant message is
+    the response; without ``prompt`` the last user message before the first assistant's is.
+    """
+    used = {path.partition(".")[0] for path in mapping.values()}
+    columns = {name: value for name, value in row.items() if name not in used}
+    for field, path in mapping.items():
+        value = get_path(row, path)
+        if value is MISSING:
+            raise RolloutError(
+                f"has no {path!r} (mapped to {field!r}); columns: {', '.join(sorted(row))[:200]}"
+            )
+        columns[field] = value
+    messages = _messages(columns.pop("messages", None))
+    prompt = _prompt(columns.pop("prompt", None))
+    response = _text(columns.pop("response", None), "response")
+    if messages is None and response is None:
+        raise RolloutError(
+            "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
+            f"(columns: {', '.join(sorted(row))[:200]})"
+        )
+    columns.pop("index", None)
+    return Sample(
+        index=index,
+        messages=messages,
+        prompt=prompt if prompt is not None else _first_question(messages),
+        response=response if response is not None else _last_answer(messages),
+        reference=columns.pop("reference", None),
+        group=_group(columns.pop("group", None)),
+        env_reward=_number(columns.pop("env_reward", None)),
+        extras=columns,
+    )
+
+
+def _messages(value: Any) -> list[dict[str, Any]] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):  # trainers often store the list as JSON text
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.MsgspecError as error:
+            raise RolloutError(f"'messages' is text but not JSON: {error}") from None
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise RolloutError(f"'messages' must be a list of chat messages, got {_kind(value)}")
+    return value
+
+
+def _prompt(value: Any) -> str | None:
+    """Text, or a conversation (the chat form of a prompt) as its canonical JSON."""
+    if isinstance(value, list):
+        return msgspec.json.encode(value).decode()
+    return _text(value, "prompt")
+
+
+def _text(value: Any, field: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if field == "response" and isinstance(value, list) and value:
+        return _last_answer(_messages(value)) or ""
+    raise RolloutError(f"{field!r} must be text, got {_kind(value)}")
+
+
+def _group(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str | int | float | bool):
+        return str(value)
+    raise RolloutError(f"'group' must be text or a number, got {_kind(value)}")
+
+
+def _number(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool | int | float) and math.isfinite(value):
+        return float(value)
+    raise RolloutError(f"'env_reward' must be a finite number, got {value!r:.80}")
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__}: {value!r:.60}"
+
+
+def _last_answer(messages: list[dict[str, Any]] | None) -> str | None:
+    for message in reversed(messages or []):
+        if message.get("role") == "assistant" and (text := content_text(message.get("content"))):
+            return text
+    return None
+
+
+def _first_question(messages: list[dict[str, Any]] | None) -> str | None:
+    question = None
+    for message in messages or []:
+        if message.get("role") == "assistant":
+            break
+        if message.get("role") == "user":
+            question = content_text(message.get("content"))
+    return question
+
+
+def prompt_key(sample: Sample) -> str:
+    """What makes two samples answers to the same prompt when no column says so.
+
+    The conversation up to the first assistant message, else the prompt's text.
+    """
+    if sample.messages:
+        opening = []
+        for message in sample.messages:
+            if message.get("role") == "assistant":
+                break
+            opening.append((message.get("role"), message.get("content")))
+        if opening:
+            return msgspec.json.encode(opening, order="deterministic").decode()
+    return sample.prompt or ""

@@ -1,0 +1,156 @@
+"""What has been graded already, so that an interrupted run resumes.
+
+One JSON line a result: ``{"s": sample key, "g": grader, "d": draw, "r": result}``, after a first
+line that names the spec's hash. Failures are never written, so a resumed run asks them again. A
+torn last line (the process died while writing) is ignored; another spec's journal is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.types import GraderError, GraderResult, encode_result
+
+__all__ = ["Journal", "sample_key"]
+
+_FLUSH_BYTES = 1 << 16
+_FLUSH_S = 0.5
+
+
+class _Head(msgspec.Struct):
+    journal: int
+    spec: str
+
+
+class _Line(msgspec.Struct):
+    s: str
+    g: str
+    d: int
+    r: msgspec.Raw
+
+
+_head = msgspec.json.Decoder(_Head)
+_line = msgspec.json.Decoder(_Line)
+_result: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
+_canonical = msgspec.json.Encoder(order="deterministic", enc_hook=str)
+
+
+def sample_key(fields: Mapping[str, Any]) -> str:
+    """The content hash of a sample's fields; ``index`` is no part of it."""
+    content = {name: value for name, value in fields.items() if name != "index"}
+    try:
+        data = _canonical.encode(content)
+    except UnicodeEncodeError:  # a lone surrogate somewhere: only escapes can write it
+        data = json.dumps(content, sort_keys=True, default=str).encode()
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class Journal:
+    """Results on disk by (sample key, grader, draw); see the module's description.
+
+    Equal samples are separate questions: each stored answer is given out once, so of two equal
+    samples of which one was answered before, the other is asked.
+
+    Not for two writers at once: the run folder's lock sees to that. Pickling carries the path and
+    the spec hash only.
+    """
+
+    def __init__(self, path: Path | str, spec_hash: str) -> None:
+        self.path = Path(path)
+        self.spec_hash = spec_hash
+        self._known: dict[tuple[str, str, int], list[bytes]] = {}
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._flushed_at = 0.0
+        self._pid = os.getpid()
+        self._open()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Journal, (self.path, self.spec_hash)
+
+    def __len__(self) -> int:
+        """How many results found on opening have not been given out yet."""
+        return sum(map(len, self._known.values()))
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        data = self.path.read_bytes() if self.path.exists() else b""
+        lines = data.split(b"\n")
+        torn = lines.pop()
+        if lines:
+            self._check_head(lines[0])
+            self._read(lines[1:])
+        if torn or not lines:
+            self._rewrite(lines)
+
+    def _check_head(self, line: bytes) -> None:
+        try:
+            spec = _head.decode(line).spec
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{self.path} is not a journal of adjudge: {error}") from error
+        if spec != self.spec_hash:
+            raise RunFolderError(
+                f"{self.path} was written under another spec (hash {spec}, now {self.spec_hash}); "
+                "give another output folder or restore the spec"
+            )
+
+    def _read(self, lines: list[bytes]) -> None:
+        for line in lines:
+            try:
+                entry = _line.decode(line)
+            except msgspec.MsgspecError:
+                continue  # a write that a crash cut in the middle: that result is asked again
+            self._known.setdefault((entry.s, entry.g, entry.d), []).append(bytes(entry.r))
+
+    def _rewrite(self, lines: list[bytes]) -> None:
+        """Write a fresh head, or cut a torn tail off so that appending starts on a line."""
+        head = msgspec.json.encode(_Head(journal=1, spec=self.spec_hash))
+        whole = lines or [head]
+        fresh = self.path.with_suffix(".tmp")
+        fresh.write_bytes(b"\n".join(whole) + b"\n")
+        fresh.replace(self.path)
+
+    def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
+        """A result found on opening, given out once, or ``None``."""
+        stored = self._known.get((sample, grader, draw))
+        return _result.decode(stored.pop(0)) if stored else None
+
+    def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
+        """Remember ``result`` unless it is a failure; written within about half a second."""
+        if isinstance(result, GraderError):
+            return
+        if self._pid != os.getpid():  # a forked child: what is pending belongs to the parent
+            self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
+        try:
+            line = _line_bytes(sample, grader, draw, result)
+        except UnicodeEncodeError:  # a reason with a lone surrogate: asked again on resuming
+            return
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        if self._pending_bytes >= _FLUSH_BYTES or time.monotonic() - self._flushed_at > _FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what is pending to the operating system, in one append."""
+        if self._pending and self._pid == os.getpid():
+            with self.path.open("ab") as file:
+                file.write(b"".join(self._pending))
+            self._pending, self._pending_bytes = [], 0
+        self._flushed_at = time.monotonic()
+
+
+_line_encoder = msgspec.json.Encoder()
+
+
+def _line_bytes(sample: str, grader: str, draw: int, result: GraderResult) -> bytes:
+    entry = _Line(sample, grader, draw, msgspec.Raw(encode_result(result)))
+    return _line_encoder.encode(entry) + b"\n"

@@ -1,0 +1,44 @@
+import pickle
+
+import pytest
+
+from adjudge import ErrorKind, GraderError, errors
+
+RAISED = [
+    errors.GradingFailure(ErrorKind.TIMEOUT, "late", {"part": 1}),
+    errors.ConfigError("reward.toml: key"),
+    errors.RolloutError("not JSON", where="a.jsonl:3"),
+    errors.RunFolderError("another spec"),
+    errors.JudgeAuthError("401"),
+    errors.JudgeUnavailable("down"),
+    errors.MissingRewardError("2 missing", [GraderError("a", ErrorKind.BUG, "x")]),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda e: type(e).__name__)
+def test_exceptions_survive_pickle_with_their_attributes(error: errors.AdjudgeError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert again.args == error.args
+    assert again.__dict__ == error.__dict__
+    assert str(again) == str(error)
+
+
+def test_standard_bases() -> None:
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.JudgeUnavailable, RuntimeError)
+
+
+def test_every_kind_is_classified_once() -> None:
+    assert not errors.PASSING_KINDS & errors.REDRAW_KINDS
+    assert set(errors.ErrorKind) >= errors.PASSING_KINDS | errors.REDRAW_KINDS
+
+
+def test_all_names_what_is_there() -> None:
+    assert errors.__all__ == sorted(errors.__all__, key=lambda n: (not n.isupper(), n))
+    public = {
+        n
+        for n, v in vars(errors).items()
+        if isinstance(v, type) and v.__module__ == errors.__name__
+    }
+    assert public <= set(errors.__all__)

@@ -1,0 +1,49 @@
+import subprocess
+import sys
+
+import adjudge
+import adjudge.graders
+from adjudge.graders.registry import SHIPPED
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "trl",
+    "verl",
+    "ray",
+    "fastapi",
+    "numpy",
+    "pandas",
+    "pydantic",
+    "rich",
+    "aiohttp",
+)
+
+
+def _loaded_after(statement: str) -> set[str]:
+    code = f"{statement}; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_import_loads_no_heavy_package() -> None:
+    assert not _loaded_after("import adjudge") & set(HEAVY)
+
+
+def test_the_runner_needs_no_heavy_package() -> None:
+    assert not _loaded_after("from adjudge import GradingRunner, BaseGrader") & set(HEAVY)
+
+
+def test_the_door_is_sorted_and_every_name_opens() -> None:
+    assert adjudge.__all__ == sorted(adjudge.__all__)
+    for name in adjudge.__all__:
+        assert getattr(adjudge, name) is not None
+    assert set(adjudge.__all__) <= set(dir(adjudge))
+
+
+def test_every_shipped_grader_is_at_hand_by_class_name() -> None:
+    classes = {target.partition(":")[2] for target in SHIPPED.values()}
+    assert classes <= set(adjudge.graders.__all__)
+    assert adjudge.graders.__all__ == sorted(adjudge.graders.__all__)
+    for name in adjudge.graders.__all__:
+        assert getattr(adjudge.graders, name).__name__ == name

@@ -1,0 +1,230 @@
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from adjudge import (
+    BaseGrader,
+    ErrorKind,
+    FunctionGrader,
+    GraderConfig,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderScore,
+    GradingFailure,
+    GradingRunner,
+    Role,
+    RuleGrader,
+    Sample,
+)
+from adjudge.errors import ConfigError
+from adjudge.types import GraderResult
+
+
+class Length(RuleGrader):
+    type_name = "length"
+    score_range = (0.0, 10.0)
+
+    def evaluate(self, response: str) -> float:
+        return float(len(response))
+
+
+def grade(grader: Any, items: list[Any], **options: Any) -> list[GraderResult]:
+    return GradingRunner({"g": grader}, show_progress=False, **options).run(items)["g"]
+
+
+def kind(result: GraderResult) -> ErrorKind:
+    assert isinstance(result, GraderError), result
+    return result.kind
+
+
+def test_results_keep_input_order_under_concurrency() -> None:
+    async def wait(delay: float) -> float:
+        await asyncio.sleep(delay)
+        return delay
+
+    delays = [0.03, 0.0, 0.02, 0.01] * 5
+    results = grade(FunctionGrader(wait), [{"delay": d} for d in delays], max_concurrency=7)
+    assert [r.score for r in results if isinstance(r, GraderScore)] == delays
+
+
+def test_never_more_in_flight_than_allowed() -> None:
+    now, most = 0, 0
+
+    async def busy() -> float:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+        return 1.0
+
+    grade(FunctionGrader(busy), [{}] * 40, max_concurrency=6)
+    assert most == 6
+
+
+def test_a_float_is_wrapped_and_stamped() -> None:
+    [result] = grade(Length(), [{"response": "abcd"}])
+    assert result == GraderScore("g", 4.0, "", {}, (0.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("answer", "role", "score_range"),
+    [
+        (11.0, Role.SCORE, (0.0, 10.0)),
+        (-0.1, Role.SCORE, (0.0, None)),
+        (0.1, Role.PENALTY, None),
+        (0.5, Role.GATE, None),
+        (float("nan"), Role.SCORE, None),
+        (float("inf"), Role.SCORE, None),
+    ],
+)
+def test_what_lies_outside_the_range_is_an_error(
+    answer: float, role: Role, score_range: Any
+) -> None:
+    grader = FunctionGrader(lambda: answer, role=role, score_range=score_range)
+    assert kind(grade(grader, [{}])[0]) is ErrorKind.OUT_OF_RANGE
+
+
+def test_booleans_from_a_grader_are_wrapped() -> None:
+    gate = FunctionGrader(lambda: True, role=Role.GATE)
+    assert grade(gate, [{}]) == [GraderScore("g", 1.0, role=Role.GATE)]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ZeroDivisionError("oops"), ErrorKind.BUG),
+        (KeyError("x"), ErrorKind.BUG),
+        (TimeoutError(), ErrorKind.TIMEOUT),
+        (ConnectionResetError(), ErrorKind.CONNECTION),
+        (GradingFailure("refused", "policy"), ErrorKind.REFUSED),
+        (asyncio.CancelledError(), ErrorKind.CANCELLED),
+    ],
+)
+def test_a_grader_that_raises_spoils_its_own_item_only(
+    error: BaseException, expected: ErrorKind
+) -> None:
+    def grader(x: int) -> float:
+        if x == 1:
+            raise error
+        return 1.0
+
+    first, second, third = grade(FunctionGrader(grader), [{"x": 0}, {"x": 1}, {"x": 2}])
+    assert isinstance(first, GraderScore)
+    assert isinstance(third, GraderScore)
+    assert kind(second) is expected
+
+
+def test_a_bug_says_where() -> None:
+    def broken() -> float:
+        raise RuntimeError("boom")
+
+    [result] = grade(FunctionGrader(broken), [{}])
+    assert isinstance(result, GraderError)
+    assert result.error == "RuntimeError: boom"
+    assert "test_runner.py" in result.metadata["at"]
+
+
+@pytest.mark.parametrize("answer", ["0.7", None, {"score": 1}, GraderRank("r", [1])])
+def test_a_wrong_kind_of_answer_is_a_bug(answer: Any) -> None:
+    assert kind(grade(FunctionGrader(lambda: answer), [{}])[0]) is ErrorKind.BUG
+
+
+def test_a_missing_field_is_named() -> None:
+    [result] = grade(Length(), [{"text": "abc"}])
+    assert kind(result) is ErrorKind.INVALID_INPUT
+    assert isinstance(result, GraderError)
+    assert "'response'" in result.error
+    assert "text" in result.error
+
+
+def test_fields_come_from_samples_defaults_and_extras() -> None:
+    def grader(response: str, lang: str, note: str = "none") -> GraderScore:
+        return GraderScore("g", 1.0, f"{response} {lang} {note}")
+
+    sample = Sample(response="hi", extras={"lang": "en", "other": 1})
+    [result] = grade(FunctionGrader(grader), [sample])
+    assert isinstance(result, GraderScore)
+    assert result.reason == "hi en none"
+
+
+@pytest.mark.parametrize(
+    "mapper",
+    [{"response": "choices.0.text"}, lambda item: {"response": item["choices"][0]["text"]}],
+)
+def test_mappers(mapper: Any) -> None:
+    config = GraderConfig(Length(), mapper)
+    [found, lacking] = grade(config, [{"choices": [{"text": "abc"}]}, {"choices": []}])
+    assert isinstance(found, GraderScore)
+    assert found.score == 3
+    assert isinstance(lacking, GraderError)
+
+
+def test_listwise_graders_rank_an_item() -> None:
+    class Shortest(BaseGrader):
+        async def aevaluate(self, response: list[str]) -> GraderRank:
+            order = sorted(range(len(response)), key=lambda i: len(response[i]))
+            return GraderRank(self.name, [order.index(i) + 1 for i in range(len(response))])
+
+    [result] = grade(Shortest(mode=GraderMode.LISTWISE), [{"response": ["aaa", "a", "aa"]}])
+    assert isinstance(result, GraderRank)
+    assert result.rank == [3, 1, 2]
+    [wrong] = grade(FunctionGrader(lambda: 1.0, mode=GraderMode.LISTWISE), [{}])
+    assert kind(wrong) is ErrorKind.BUG
+
+
+def test_aggregators_are_isolated_and_named() -> None:
+    def total(row: Mapping[str, GraderResult]) -> float:
+        return sum(r.score for r in row.values() if isinstance(r, GraderScore))
+
+    def broken(row: Mapping[str, GraderResult]) -> float:
+        raise RuntimeError("no")
+
+    runner = GradingRunner(
+        {"a": Length(), "b": Length()}, aggregators=[total, broken], show_progress=False
+    )
+    results = runner.run([{"response": "ab"}])
+    assert results["total"] == [GraderScore("total", 4.0)]
+    assert kind(results["broken"][0]) is ErrorKind.BUG
+    assert list(results) == ["a", "b", "total", "broken"]
+    with pytest.raises(ConfigError, match="share a name"):
+        GradingRunner({"total": Length()}, aggregators=total)
+
+
+def test_several_datasets_and_none() -> None:
+    runner = GradingRunner({"g": Length()}, show_progress=False)
+    two = runner.run_multiple_datasets([[{"response": "a"}], [], [{"response": "ab"}] * 2])
+    assert [len(one["g"]) for one in two] == [1, 0, 2]
+    assert runner.run([]) == {"g": []}
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ConfigError, match="at least one grader"):
+        GradingRunner({})
+    with pytest.raises(ConfigError, match="at least 1"):
+        GradingRunner({"g": Length()}, max_concurrency=0)
+    with pytest.raises(ConfigError, match="aevaluate"):
+        GradingRunner({"g": object()}).run([{}])
+
+
+def test_a_blocking_function_runs_in_a_thread() -> None:
+    def where() -> GraderScore:
+        return GraderScore("g", 1.0, threading.current_thread().name)
+
+    [inline] = grade(FunctionGrader(where), [{}])
+    [aside] = grade(FunctionGrader(where, blocking=True), [{}])
+    assert isinstance(inline, GraderScore)
+    assert isinstance(aside, GraderScore)
+    assert inline.reason == "adjudge-engine"
+    assert aside.reason != "adjudge-engine"
+
+
+def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
+    grader = FunctionGrader(lambda draw=0: float(draw))
+    runner = GradingRunner({"g": grader}, show_progress=False)
+    assert runner.run([{}], draw=3)["g"] == [GraderScore("g", 3.0)]
+    assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]
