@@ -1,0 +1,151 @@
+"""From one sample's results to one number, or to the failure that leaves it missing.
+
+A failure of any grader that counts makes the aggregate missing: no weight is spread over the
+survivors, because then two samples of one group would be measured with different rulers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adjudge.errors import ErrorKind
+from adjudge.types import GraderError, GraderResult, GraderScore, Role
+
+__all__ = ["AggregateMethod", "GateRule", "Term", "aggregate", "soft_min"]
+
+AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
+GateRule = Literal["multiply", "veto"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """How one grader enters: its weight (0 = report only) and whether it is essential."""
+
+    name: str
+    weight: float = 1.0
+    essential: bool = False
+
+
+def aggregate(
+    results: Mapping[str, GraderResult],
+    terms: Sequence[Term],
+    *,
+    method: AggregateMethod = "weighted_mean",
+    beta: float = 1.0,
+    gate: GateRule = "multiply",
+    normalise: bool = True,
+) -> float | GraderError:
+    """One number for one sample, or the ``GraderError`` that makes it missing.
+
+    Scores (normalised to [0, 1] unless ``normalise`` is false) are combined by ``method``:
+
+    * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
+    * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
+    * ``min``: the smallest over essential graders (over all when none is marked);
+    * ``soft_min``: −β·log Σ w̄ᵢ·e^(−sᵢ/β), w̄ normalised; β → 0 is the minimum, β → ∞ the mean.
+
+    Then gates and penalties: ``multiply`` gives method·Πgates + Σ penalties, ``veto`` gives 0 for
+    any closed gate and method + Σ penalties otherwise. Weights scale penalties; a gate's weight
+    only says whether it counts.
+    """
+    values = _values(results, terms, normalise)
+    if isinstance(values, GraderError):
+        return values
+    scores, gates = values[Role.SCORE], [value for _, value in values[Role.GATE]]
+    penalty = math.fsum(term.weight * value for term, value in values[Role.PENALTY])
+    if gate == "veto" and 0.0 in gates:
+        return 0.0
+    # Gates alone: open is 1, closed is 0; penalties alone start from 0.
+    combined = _METHODS[method](scores, beta) if scores else float(bool(gates))
+    return combined * math.prod(gates) + penalty
+
+
+_Values = list[tuple[Term, float]]
+
+
+def _values(
+    results: Mapping[str, GraderResult], terms: Sequence[Term], normalise: bool
+) -> dict[Role, _Values] | GraderError:
+    """The numbers that count, by role; or the failure that makes the sample missing."""
+    values: dict[Role, _Values] = {role: [] for role in Role}
+    failures: list[GraderError] = []
+    for term in terms:
+        if term.weight == 0:
+            continue
+        result = results[term.name]
+        value = _value(term, result, normalise)
+        if isinstance(value, GraderError):
+            failures.append(value)
+        else:
+            values[result.role].append((term, value))
+    return _joined(failures) if failures else values
+
+
+def _value(term: Term, result: GraderResult, normalise: bool) -> float | GraderError:
+    if isinstance(result, GraderError):
+        return result
+    if not isinstance(result, GraderScore):
+        return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
+    if result.role is not Role.SCORE or not normalise:
+        return result.score
+    if result.normalized is None:
+        return GraderError(
+            term.name,
+            ErrorKind.UNSUPPORTED,
+            "has no finite score_range to normalise by; set one, or normalise = false",
+        )
+    return result.normalized
+
+
+def _joined(failures: Sequence[GraderError]) -> GraderError:
+    """The first failure in the spec's order, naming the others."""
+    first = failures[0]
+    others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
+    message = f"{first.name}: {first.error}" + (f"; also failed: {others}" if others else "")
+    return GraderError(first.name, first.kind, message)
+
+
+def _weighted_mean(values: _Values, beta: float) -> float:  # noqa: ARG001  (one signature for all)
+    return math.fsum(t.weight * v for t, v in values) / math.fsum(t.weight for t, _ in values)
+
+
+def _points(values: _Values, beta: float) -> float:  # noqa: ARG001
+    possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
+    return math.fsum(t.weight * v for t, v in values) / possible
+
+
+def _minimum(values: _Values, beta: float) -> float:  # noqa: ARG001
+    essential = [v for t, v in values if t.essential]
+    return min(essential or [v for _, v in values])
+
+
+def _soft_minimum(values: _Values, beta: float) -> float:
+    return soft_min([v for _, v in values], beta, [t.weight for t, _ in values])
+
+
+def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
+    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
+
+    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
+    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
+    """
+    weights = [1.0] * len(values) if weights is None else weights
+    total = math.fsum(weights)
+    low = min(value for value, weight in zip(values, weights, strict=True) if weight > 0)
+    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
+    excess = math.fsum(
+        weight * math.expm1((low - value) / beta)
+        for value, weight in zip(values, weights, strict=True)
+    )
+    return low - beta * math.log1p(excess / total)
+
+
+_METHODS: Mapping[AggregateMethod, Callable[[_Values, float], float]] = {
+    "weighted_mean": _weighted_mean,
+    "points": _points,
+    "min": _minimum,
+    "soft_min": _soft_minimum,
+}

@@ -1,0 +1,196 @@
+"""The reward spec: one TOML file that says what is asked and how the answers become a reward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from adjudge.config import load_toml, nearest, validate
+from adjudge.errors import ConfigError
+from adjudge.graders.registry import build_grader
+from adjudge.rewards.aggregate import AggregateMethod, GateRule, Term
+from adjudge.rewards.combine import CombineMode, EventReduce
+from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.missing import MissingPolicy
+
+__all__ = ["GraderEntry", "MissingSettings", "RewardSettings", "RewardSpec"]
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+
+
+class GraderEntry(BaseModel):
+    """One ``[[graders]]`` table: these keys, and the parameters of its type."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    type: str
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+    essential: bool = False
+    scope: Literal["outcome", "event"] = "outcome"
+    mapper: dict[str, str] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not _NAME.match(name):
+            raise ValueError("a grader's name is letters, digits, '_', '.', '-'")
+        return name
+
+
+class RewardSettings(BaseModel):
+    """``[reward]``: from a sample's results to its reward."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    aggregate: AggregateMethod = "weighted_mean"
+    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    gate: GateRule = "multiply"
+    normalise: bool = True
+    group: GroupStep = "none"
+    bonus: float = Field(default=0.1, allow_inf_nan=False)
+    combine_mode: CombineMode = "replace"
+    event_weight: float = Field(default=0.0, allow_inf_nan=False)
+    outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
+    event_reduce: EventReduce = "sum"
+    judge_scale: float = Field(default=1.0, allow_inf_nan=False)
+    negative_env: Literal["missing", "allow"] = "missing"
+    sample_rate: float = Field(default=1.0, gt=0, le=1)
+    unjudged: Literal["missing", "env"] = "missing"
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.unjudged == "env" and self.combine_mode != "weighted_sum":
+            raise ValueError(
+                'unjudged = "env" needs combine_mode = "weighted_sum": under '
+                f"{self.combine_mode!r} an unjudged reward is on another scale than a judged one"
+            )
+        if self.event_weight == 0 and self.outcome_weight == 0:
+            raise ValueError("event_weight and outcome_weight are both 0: nothing is rewarded")
+        return self
+
+
+class MissingSettings(BaseModel):
+    """``[missing]``: what a reward that stays missing means, and when to stop."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: MissingPolicy = "mask"
+    min_valid: int = Field(default=2, ge=1)
+    fallback: str | None = None
+    max_missing: float = Field(default=0.5, gt=0, le=1)
+    patience_s: float = Field(default=600.0, ge=0)
+
+
+class RewardSpec(BaseModel):
+    """A whole spec; :meth:`load` reads one from a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Literal[1] = 1
+    graders: list[GraderEntry] = Field(min_length=1)
+    reward: RewardSettings = RewardSettings()
+    missing: MissingSettings = MissingSettings()
+    max_concurrency: int = Field(default=32, ge=1)
+
+    _where: str = PrivateAttr(default="spec")
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def load(cls, path: Path | str) -> RewardSpec:
+        """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy."""
+        path = Path(path)
+        return cls.from_dict(load_toml(path), where=str(path), folder=path.parent)
+
+    @classmethod
+    def from_dict(
+        cls, data: dict[str, Any], *, where: str = "spec", folder: Path | None = None
+    ) -> RewardSpec:
+        """A spec from plain data; ``where`` opens every complaint."""
+        spec = validate(cls, data, where)
+        spec._where, spec._folder = where, folder  # noqa: SLF001  (a private attribute of its own)
+        spec._check()  # noqa: SLF001
+        return spec
+
+    @property
+    def hash(self) -> str:
+        """Of everything the spec says, comments and key order aside."""
+        content = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")
+        return sha256(content).hexdigest()[:16]
+
+    @property
+    def where(self) -> str:
+        """The file the spec came from, for messages."""
+        return self._where
+
+    def terms(self, scope: Literal["outcome", "event"]) -> list[Term]:
+        """Names, weights and essentials of the graders of one scope."""
+        return [Term(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope]
+
+    def build_graders(self) -> dict[str, Any]:
+        """The grader objects by name; raises :class:`ConfigError`."""
+        return {
+            entry.name: build_grader(
+                entry.type,
+                entry.name,
+                entry.model_extra or {},
+                where=f"{self._where}: graders.{entry.name}",
+                folder=self._folder,
+            )
+            for entry in self.graders
+        }
+
+    def _check(self) -> None:
+        counts = Counter(entry.name for entry in self.graders)
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            self._refuse("graders", f"the name {repeated[0]!r} is used twice")
+        if all(entry.weight == 0 for entry in self.graders):
+            self._refuse("graders", "every weight is 0, so nothing makes a reward")
+        self._check_weights()
+        self._check_scopes()
+        self._check_fallback(counts)
+
+    def _check_weights(self) -> None:
+        method = self.reward.aggregate
+        if method == "points":
+            if all(entry.weight <= 0 for entry in self.graders):
+                self._refuse("graders", "aggregate = 'points' needs a positive weight")
+            return
+        for entry in self.graders:
+            if entry.weight < 0:
+                self._refuse(
+                    f"graders.{entry.name}.weight",
+                    f"is {entry.weight}, but aggregate = {method!r} takes weights ≥ 0 "
+                    "(signed points are aggregate = 'points'; a penalty grader is negative itself)",
+                )
+
+    def _check_scopes(self) -> None:
+        for scope, weight in (
+            ("event", self.reward.event_weight),
+            ("outcome", self.reward.outcome_weight),
+        ):
+            counting = [g for g in self.graders if g.scope == scope and g.weight != 0]
+            if weight != 0 and not counting:
+                self._refuse(
+                    f"reward.{scope}_weight",
+                    f"is {weight}, but no grader has scope = {scope!r} and a weight",
+                )
+
+    def _check_fallback(self, names: Counter[str]) -> None:
+        wanted, policy = self.missing.fallback, self.missing.policy
+        if (policy == "fallback") != (wanted is not None):
+            self._refuse("missing.fallback", "names a rule grader, with policy = 'fallback' only")
+        if wanted is not None and wanted not in names:
+            self._refuse(
+                "missing.fallback", f"no grader is called {wanted!r}{nearest(wanted, names)}"
+            )
+
+    def _refuse(self, key: str, message: str) -> None:
+        raise ConfigError(f"{self._where}: {key}: {message}")
