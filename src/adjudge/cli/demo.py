@@ -1,0 +1,114 @@
+"""``adjudge demo``: the main job on files that ship with the package."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.cli.grade import report_job
+from adjudge.rewards.groups import z_scores
+from adjudge.rewards.samples import RewardResult
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import GradingJob, grade_rollouts
+
+__all__ = ["demo"]
+
+_FILES = ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")
+_MAP = {"group": "task", "env_reward": "reward"}
+_SHOWN_GROUP = 8
+
+
+def demo(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The folder [default: runs/demo-TIME].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Grade 64 self-made rollouts with a judge that failed on a tenth of them.
+
+    Shows what one failed judge call does to a GRPO group when it is filled with 0, and when it is
+    left out; then the whole run as `adjudge grade` prints it. No key, no network, no clone.
+    """
+    folder = output or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    inputs = folder / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True)
+    shipped = resources.files("adjudge.cli") / "demo_data"
+    for name in _FILES:
+        with resources.as_file(shipped / name) as file:
+            shutil.copyfile(file, inputs / name)
+    job = GradingJob(
+        paths=[inputs / "rollouts.jsonl"],
+        spec=RewardSpec.load(inputs / "reward.toml"),
+        folder=folder,
+        mapping=_MAP,
+    )
+    results = grade_rollouts(job)
+    if not as_json:
+        _print_advantages(Console(), results[:_SHOWN_GROUP])
+    report_job(job, as_json=as_json)
+    if not as_json:
+        maps = " ".join(f"--map {field}={column}" for field, column in _MAP.items())
+        typer.echo(
+            f"\nYour own rollouts: adjudge init --from FILE, or edit {inputs / 'reward.toml'} and\n"
+            f"  adjudge grade {inputs / 'rollouts.jsonl'} --spec {inputs / 'reward.toml'} {maps}"
+        )
+
+
+def zero_filled(results: Sequence[RewardResult]) -> list[float]:
+    """The group's rewards if the failed grader's score had been taken as 0, as is common.
+
+    Only for the comparison: nothing else in adjudge fills a missing reward.
+    """
+    filled = []
+    for result in results:
+        if result.score is not None:
+            filled.append(result.score)
+        else:
+            info = result.reward_info
+            filled.append(0.1 * (info["loop_score"] or 0.0) + 0.1 * (info["info_score"] or 0.0))
+    return filled
+
+
+def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
+    naive = z_scores(zero_filled(group))
+    present = [result.score for result in group if result.score is not None]
+    honest = iter(z_scores(present))
+    table = Table(
+        title="One group of 8: GRPO advantages when a judge call fails",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    for heading in ("sample", "judge", "env", "failure = 0", "adjudge"):
+        table.add_column(heading, justify="left" if heading == "sample" else "right")
+    for result, filled in zip(group, naive, strict=True):
+        score = result.reward_info["judge_score"]
+        failed = result.missing is not None
+        kind = result.missing.kind if result.missing is not None else ""
+        table.add_row(
+            f"{result.original_index}",
+            f"[yellow]{kind}[/]" if failed else f"{score:.3f}",
+            f"{result.reward_info['env_reward']:g}",
+            f"[bold red]{filled:+.2f}[/]" if failed else _signed(filled),
+            "[green]left out[/]" if failed else _signed(next(honest)),
+        )
+    console.print(table)
+    console.print(
+        "[dim]With failures filled by 0, the failed sample is punished hardest and the others are "
+        "squeezed together;\nleft out, the others keep exactly the advantages they have without "
+        "it.[/]\n"
+    )
+
+
+def _signed(value: float) -> str:
+    colour = "green" if value > 0 else "red"
+    return f"[{colour}]{value:+.2f}[/]"

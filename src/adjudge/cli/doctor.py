@@ -1,0 +1,88 @@
+"""``adjudge doctor``: what is installed, and what is missing for which feature."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import sys
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import adjudge
+from adjudge.engine.loop import run_blocking
+from adjudge.engine.sandbox import sandbox_available
+
+__all__ = ["doctor"]
+
+
+class _Need(NamedTuple):
+    feature: str
+    module: str
+    distribution: str
+    remedy: str
+
+
+_NEEDS = (
+    _Need("fast event loop", "uvloop", "uvloop", "pip install uvloop"),
+    _Need("answer: mathematics", "math_verify", "math-verify", "pip install 'adjudge[rules]'"),
+    _Need("similarity: BLEU, chrF", "sacrebleu", "sacrebleu", "pip install 'adjudge[rules]'"),
+    _Need("language", "py3langid", "py3langid", "pip install 'adjudge[rules]'"),
+    _Need("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
+    _Need("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
+)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what this machine has, and what is missing for which feature.
+
+    Nothing is installed or sent anywhere; the sandbox is tried out by running one trivial program.
+    """
+    found = [_library(need) for need in _NEEDS]
+    found.append(_sandbox())
+    facts = {
+        "adjudge": adjudge.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+    }
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode({**facts, "features": found})).decode())
+        return
+    console = Console(highlight=False)
+    console.print(f"adjudge {facts['adjudge']} on Python {facts['python']}, {facts['platform']}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("feature", "has", "remedy"):
+        table.add_column(heading)
+    for one in found:
+        state = f"[green]✓[/] {one['found']}" if one["ok"] else "[yellow]missing[/]"
+        table.add_row(one["feature"], state, "" if one["ok"] else one["remedy"])
+    console.print(table)
+
+
+def _library(need: _Need) -> dict[str, Any]:
+    ok = importlib.util.find_spec(need.module) is not None
+    version = importlib.metadata.version(need.distribution) if ok else ""
+    return {
+        "feature": need.feature,
+        "ok": ok,
+        "found": f"{need.distribution} {version}".strip(),
+        "remedy": need.remedy,
+    }
+
+
+def _sandbox() -> dict[str, Any]:
+    reason = run_blocking(sandbox_available())
+    return {
+        "feature": "code_execution (sandbox)",
+        "ok": reason is None,
+        "found": shutil.which("bwrap") or "",
+        "remedy": reason or "",
+    }

@@ -1,0 +1,99 @@
+"""``adjudge grade``: rollouts in, rewards out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from adjudge.cli.tables import print_summary
+from adjudge.errors import ConfigError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import GradingJob, grade_rollouts
+
+__all__ = ["grade", "parse_map", "report_job"]
+
+_SHOWN_BROKEN = 5
+
+
+def grade(
+    rollouts: Annotated[
+        list[Path], typer.Argument(help="Files of rollouts: JSONL, or Parquet with [parquet].")
+    ],
+    spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="FIELD=COLUMN",
+            help="Where a field comes from, once per field: messages=traj, group=task_id, "
+            "env_reward=reward, or any field a grader asks for; dots reach into columns.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The run folder [default: runs/grade-TIME]."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Grade rollouts with a reward spec.
+
+    Writes to the run folder: rewards.jsonl (a row per sample, input order: index, group, reward
+    or why it is missing, each grader's score and reason), summary.json, and report.html, which
+    opens in any browser without a network. The same command resumes an interrupted run.
+
+    A judge that failed leaves the reward missing (null), never 0. Broken rows are named and kept
+    out; the exit code is then 2.
+
+    Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
+    """
+    job = GradingJob(
+        paths=rollouts,
+        spec=RewardSpec.load(spec),
+        folder=output or Path("runs") / f"grade-{datetime.now().astimezone():%Y%m%d-%H%M%S}",
+        mapping=parse_map(mapping or []),
+        strict=strict,
+        show_progress=not quiet,
+    )
+    grade_rollouts(job)
+    report_job(job, as_json=as_json)
+    if job.broken:
+        raise typer.Exit(2)
+
+
+def parse_map(entries: list[str]) -> dict[str, str]:
+    """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`."""
+    mapping: dict[str, str] = {}
+    for entry in entries:
+        field, equals, column = (part.strip() for part in entry.partition("="))
+        if not (field and equals and column):
+            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
+        if field in mapping:
+            raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
+        mapping[field] = column
+    return mapping
+
+
+def report_job(job: GradingJob, *, as_json: bool) -> None:
+    """Print a finished job: tables or JSON on standard output, broken rows on standard error."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    for row in job.broken[:_SHOWN_BROKEN]:
+        errors.print(f"[yellow]broken row[/] {escape(row.where)}: {escape(row.message)}")
+    if len(job.broken) > _SHOWN_BROKEN:
+        errors.print(f"[yellow]… and {len(job.broken) - _SHOWN_BROKEN} more[/] (summary.json)")
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        return
+    console = Console()
+    print_summary(console, job.summary)
+    console.print(f"\n[bold]{job.folder}/[/]  rewards.jsonl  summary.json  report.html")

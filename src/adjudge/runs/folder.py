@@ -1,0 +1,126 @@
+"""A run's folder: made, locked, resumed by the same command, refused to any other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+
+__all__ = ["RunFolder"]
+
+_MANIFEST = "run.json"
+_OURS = ("rewards.jsonl", "summary.json", "report.html", "journal.jsonl")
+
+
+class _Manifest(msgspec.Struct):
+    adjudge: str
+    created: str
+    spec_path: str
+    spec_hash: str
+    inputs: list[str]
+    map: dict[str, str]
+
+
+class RunFolder:
+    """Files of one run; a context manager that holds the folder's lock.
+
+    A new folder gets ``run.json``, which says what the run is: spec, inputs and column map. The
+    same run finds its ``journal.jsonl`` there and resumes; anything else is refused with
+    :class:`RunFolderError`, as is a folder that another process is writing to.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        version: str,
+        spec_path: str,
+        spec_hash: str,
+        inputs: Sequence[Path],
+        mapping: Mapping[str, str],
+    ) -> None:
+        self.path = path
+        self._manifest = _Manifest(
+            adjudge=version,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            spec_path=spec_path,
+            spec_hash=spec_hash,
+            inputs=[str(item.resolve()) for item in inputs],
+            map=dict(sorted(mapping.items())),
+        )
+        self._lock: int | None = None
+        self.resumed = False
+
+    def __enter__(self) -> RunFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise RunFolderError(f"{self.path}: another process is writing to it") from None
+        self._claim()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+    @property
+    def created(self) -> str:
+        """When the run was first started, in UTC."""
+        return self._manifest.created
+
+    def _claim(self) -> None:
+        file = self.path / _MANIFEST
+        if not file.exists():
+            if taken := [name for name in _OURS if (self.path / name).exists()]:
+                raise RunFolderError(
+                    f"{self.path}: has a {taken[0]} but no {_MANIFEST}; give another output folder"
+                )
+            self.write(_MANIFEST, msgspec.json.format(msgspec.json.encode(self._manifest)))
+            return
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=_Manifest)
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
+        self._check(found)
+        self._manifest = found
+        self.resumed = True
+
+    def _check(self, found: _Manifest) -> None:
+        for what, key in (("spec", "spec_hash"), ("input", "inputs"), ("column map", "map")):
+            theirs, ours = getattr(found, key), getattr(self._manifest, key)
+            if theirs != ours:
+                raise RunFolderError(
+                    f"{self.path}: holds a run with another {what} ({theirs}, now {ours}); "
+                    "give another output folder with -o"
+                )
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file whole: readers see the old one or the new one."""
+        target = self.path / name
+        fresh = self.path / f".{name}.tmp"
+        fresh.write_bytes(data)
+        fresh.replace(target)
+        return target
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write ``value`` as indented JSON."""
+        return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")

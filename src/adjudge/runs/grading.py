@@ -1,0 +1,245 @@
+"""The main job: files of rollouts through a reward spec, into a run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import RolloutError
+from adjudge.rewards.batch import Judged
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.samples import RewardResult, RewardSample
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.rows import check_files, count_rows
+from adjudge.rollouts.samples import prompt_key, read_samples
+from adjudge.runner.journal import Journal
+from adjudge.runner.progress import Progress, Tally
+from adjudge.runs.folder import RunFolder
+from adjudge.runs.report import ReportRow, write_report
+from adjudge.runs.summary import Facts, summarise
+from adjudge.types import Sample
+
+__all__ = ["BrokenRow", "GradingJob", "grade_rollouts"]
+
+_WINDOW = 4096
+_PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
+
+
+@dataclass(frozen=True)
+class BrokenRow:
+    """A row that is no sample: ``where`` is ``FILE:LINE``."""
+
+    where: str
+    message: str
+
+
+@dataclass
+class GradingJob:
+    """What :func:`grade_rollouts` is to do, and did: ``summary`` is empty until it is done."""
+
+    paths: Sequence[Path]
+    spec: RewardSpec
+    folder: Path
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    show_progress: bool = True
+    broken: list[BrokenRow] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    resumed: int = 0
+
+
+def grade_rollouts(job: GradingJob) -> list[RewardResult]:
+    """Grade every sample of the job's files and write the run folder.
+
+    Writes ``rewards.jsonl`` (one row a sample, input order), ``summary.json`` and ``report.html``;
+    ``journal.jsonl`` grows while it works, and the same job resumes from it. Rollouts are read
+    and graded a window at a time and not kept. Raises ``ConfigError``, ``RunFolderError``,
+    ``RolloutError`` (``strict``: the first broken row; otherwise: no usable row at all),
+    ``JudgeUnavailable``, ``JudgeAuthError`` and, under policy ``raise``, ``MissingRewardError``.
+    """
+    started = time.perf_counter()
+    check_files(job.paths)
+    with RunFolder(
+        job.folder,
+        version=adjudge.__version__,
+        spec_path=job.spec.where,
+        spec_hash=job.spec.hash,
+        inputs=job.paths,
+        mapping=job.mapping,
+    ) as folder:
+        facts, judged, function, group_source = _judge(job, folder)
+        results = function.reward(judged)
+        folder.write("rewards.jsonl", b"".join(map(_reward_line, facts, results)))
+        job.summary = summarise(
+            job.spec,
+            function.graders,
+            facts,
+            judged,
+            results,
+            elapsed_s=time.perf_counter() - started,
+        )
+        job.summary["groups"]["source"] = group_source
+        job.summary |= _circumstances(job, folder)
+        folder.write_json("summary.json", job.summary)
+        names = [entry.name for entry in job.spec.graders]
+        rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
+        write_report(folder.path / "report.html", job.summary, rows)
+    return results
+
+
+def _judge(
+    job: GradingJob, folder: RunFolder
+) -> tuple[list[Facts], list[Judged], SpecRewardFunction, str]:
+    """Read and grade everything; keep what the reward, the summary and the report need."""
+    rows = count_rows(job.paths)
+    tally = Tally(rows * len(job.spec.graders))
+    journal = Journal(folder.path / "journal.jsonl", job.spec.hash)
+    function = SpecRewardFunction(job.spec, journal=journal, tally=tally)
+    groups = _Groups()
+    facts: list[Facts] = []
+    judged: list[Judged] = []
+    window = rows if function.needs_whole_groups else _WINDOW
+    with Progress(tally, show=job.show_progress):
+        for samples in _windows(_usable(job), max(window, 1)):
+            seen = [_facts(sample, groups.name(sample)) for sample in samples]
+            facts += seen
+            rewards = [_reward_sample(sample, i) for i, sample in enumerate(samples)]
+            judged += run_blocking(function.grade(rewards, [one.group for one in seen]))
+    job.resumed = tally.resumed
+    if not facts:
+        first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
+        files = ", ".join(map(str, job.paths))
+        raise RolloutError(f"{files}: no usable row ({len(job.broken)} broken){first}")
+    return facts, judged, function, groups.source
+
+
+def _usable(job: GradingJob) -> Iterator[Sample]:
+    for where, sample in read_samples(job.paths, job.mapping):
+        if not isinstance(sample, RolloutError):
+            yield sample
+        elif job.strict:
+            raise sample
+        else:
+            job.broken.append(BrokenRow(where, str(sample).removeprefix(f"{where}: ")))
+
+
+def _windows(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
+    window: list[Sample] = []
+    for sample in samples:
+        window.append(sample)
+        if len(window) == size:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+class _Groups:
+    """Names each sample's group: its column, else one name per distinct prompt."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, str] = {}
+        self._by_column = self._by_prompt = 0
+
+    def name(self, sample: Sample) -> str:
+        if sample.group is not None:
+            self._by_column += 1
+            return sample.group
+        self._by_prompt += 1
+        return self._prompts.setdefault(prompt_key(sample), f"prompt-{len(self._prompts)}")
+
+    @property
+    def source(self) -> str:
+        if self._by_column and self._by_prompt:
+            return f"column; {self._by_prompt} rows without one by equal prompts"
+        return "column" if self._by_column else "equal prompts"
+
+
+def _reward_sample(sample: Sample, place: int) -> RewardSample:
+    extra = dict(sample.extras)
+    for name in ("reference", "group", "env_reward"):
+        if (value := getattr(sample, name)) is not None:
+            extra[name] = value
+    return RewardSample(sample.index, place, sample.prompt, sample.response, sample.messages, extra)
+
+
+def _facts(sample: Sample, group: str) -> Facts:
+    calls = [message.get("tool_calls") for message in sample.messages or []]
+    response = sample.response or ""
+    return Facts(
+        index=sample.index,
+        group=group,
+        env_reward=sample.env_reward,
+        length=len(response),
+        tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
+        prompt=(sample.prompt or "")[:_PROMPT_CHARS],
+        response=response[:_RESPONSE_CHARS],
+    )
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def _reward_line(facts: Facts, result: RewardResult) -> bytes:
+    missing = result.missing
+    row = {
+        "index": facts.index,
+        "group": facts.group,
+        "reward": result.score,
+        "missing": missing and {"kind": str(missing.kind), "message": missing.error},
+        "reward_info": result.reward_info,
+        "details": result.details,
+    }
+    try:
+        return _encoder.encode(row) + b"\n"
+    except UnicodeEncodeError:  # a reason with a lone surrogate: only escapes can write it
+        return json.dumps(row, default=str).encode() + b"\n"
+
+
+def _circumstances(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
+    return {
+        "adjudge": adjudge.__version__,
+        "created": folder.created,
+        "spec": {"path": job.spec.where, "hash": job.spec.hash},
+        "inputs": [str(path) for path in job.paths],
+        "map": dict(job.mapping),
+        "resumed_results": job.resumed,
+        "broken_rows": {
+            "count": len(job.broken),
+            "first": [{"where": row.where, "message": row.message} for row in job.broken[:20]],
+        },
+    }
+
+
+def _report_row(
+    names: Sequence[str], facts: Facts, judged: Judged, result: RewardResult
+) -> ReportRow:
+    details = result.details or {}
+    notes = []
+    for name in names:
+        detail = details.get(name) or {}
+        error = detail.get("error")
+        notes.append(f"{detail.get('kind')}: {error}" if error else str(detail.get("reason", "")))
+    return ReportRow(
+        index=facts.index,
+        group=facts.group,
+        reward=result.score,
+        missing_kind=result.missing and str(result.missing.kind),
+        missing_message=result.missing and result.missing.error,
+        env_reward=facts.env_reward,
+        length=facts.length,
+        tool_calls=facts.tool_calls,
+        scores=[result.reward_info.get(f"{name}_score") for name in names],
+        notes=notes,
+        evaluable=[getattr(judged.outcome.get(name), "evaluable", True) for name in names],
+        prompt=facts.prompt,
+        response=facts.response,
+    )

@@ -1,0 +1,163 @@
+"""A run in numbers: what each grader said, what it is worth, and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.graders.registry import SHIPPED
+from adjudge.rewards.batch import Judged
+from adjudge.rewards.samples import RewardResult
+from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.runs.agreement import Agreement, concordance, within_group_concordance
+from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.types import GraderError, GraderScore, Role
+
+__all__ = ["Facts", "summarise"]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run keeps of a sample itself: lengths in characters, snippets of the text."""
+
+    index: int
+    group: str
+    env_reward: float | None
+    length: int
+    tool_calls: int
+    prompt: str
+    response: str
+
+
+def summarise(
+    spec: RewardSpec,
+    graders: Mapping[str, Any],
+    facts: Sequence[Facts],
+    judged: Sequence[Judged],
+    results: Sequence[RewardResult],
+    *,
+    elapsed_s: float,
+) -> dict[str, Any]:
+    """The numbers of ``summary.json``; all sequences have one entry a sample, in input order.
+
+    Against the environment's reward each grader has two figures: ``auc`` over all pairs of
+    samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
+    """
+    groups = [one.group for one in facts]
+    env = [one.env_reward for one in facts]
+    rewards = [result.score for result in results]
+    missing = [reward is None for reward in rewards]
+    return {
+        "samples": len(facts),
+        "groups": _groups(groups),
+        "reward": {**_spread(rewards, groups), **_agreements(rewards, env, groups)},
+        "graders": {
+            entry.name: _grader(entry, graders[entry.name], judged, results, env, groups)
+            for entry in spec.graders
+        },
+        "baselines": {
+            "response_length": _agreements([float(f.length) for f in facts], env, groups),
+            "tool_calls": _agreements([float(f.tool_calls) for f in facts], env, groups),
+        },
+        "env_reward": _env(env),
+        "missing": {
+            "by_kind": _kinds(result.missing for result in results),
+            "by_length_decile": missing_by_bin([float(f.length) for f in facts], missing),
+            "by_env_reward": missing_by_value(env, missing),
+        },
+        "elapsed_s": round(elapsed_s, 3),
+        "samples_per_s": round(len(facts) / elapsed_s, 1) if elapsed_s > 0 else None,
+    }
+
+
+def _groups(groups: Sequence[str]) -> dict[str, Any]:
+    sizes = sorted(Counter(groups).values())
+    return {
+        "count": len(sizes),
+        "size_min": sizes[0],
+        "size_median": sizes[len(sizes) // 2],
+        "size_max": sizes[-1],
+    }
+
+
+def _spread(values: Sequence[float | None], groups: Sequence[str]) -> dict[str, Any]:
+    present = [value for value in values if value is not None]
+    spread = group_spread(values, groups)
+    return {
+        "present": len(present),
+        "missing": len(values) - len(present),
+        "mean": mean(present),
+        "std": std(present),
+        "min": min(present, default=None),
+        "max": max(present, default=None),
+        "zero_spread_frac": spread.zero_frac,
+        "within_group_std": spread.mean_std,
+    }
+
+
+def _grader(
+    entry: GraderEntry,
+    grader: Any,
+    judged: Sequence[Judged],
+    results: Sequence[RewardResult],
+    env: Sequence[float | None],
+    groups: Sequence[str],
+) -> dict[str, Any]:
+    scores = [result.reward_info[f"{entry.name}_score"] for result in results]
+    said = [[result for name, result in one.results() if name == entry.name] for one in judged]
+    errors = [r for some in said for r in some if isinstance(r, GraderError)]
+    idle = [r for some in said for r in some if isinstance(r, GraderScore) and not r.evaluable]
+    score_range = getattr(grader, "score_range", None)
+    spread = _spread(scores, groups)
+    return {
+        "type": entry.type if entry.type in SHIPPED else f"{entry.type} (own)",
+        "role": str(Role(getattr(grader, "role", Role.SCORE))),
+        "weight": entry.weight,
+        "score_range": list(score_range) if score_range else None,
+        "scored": spread.pop("present"),
+        **spread,
+        "missing_by_kind": _kinds(errors),
+        "not_evaluable": len(idle),
+        **_agreements(scores, env, groups),
+    }
+
+
+def _agreements(
+    scores: Sequence[float | None], env: Sequence[float | None], groups: Sequence[str]
+) -> dict[str, Any]:
+    if all(value is None for value in env):
+        return {"auc": None, "concordance": None}
+    return {
+        "auc": _figures(concordance(scores, env, groups)),
+        "concordance": _figures(within_group_concordance(scores, env, groups)),
+    }
+
+
+def _figures(agreement: Agreement) -> dict[str, Any] | None:
+    if agreement.value is None:
+        return None
+    return {
+        "value": agreement.value,
+        "low": agreement.low,
+        "high": agreement.high,
+        "pairs": agreement.pairs,
+    }
+
+
+def _env(env: Sequence[float | None]) -> dict[str, Any] | None:
+    present = [value for value in env if value is not None]
+    if not present:
+        return None
+    return {
+        "present": len(present),
+        "mean": mean(present),
+        "std": std(present),
+        "binary": len(set(present)) <= 2,
+    }
+
+
+def _kinds(errors: Any) -> dict[str, int]:
+    counts = Counter(str(error.kind) for error in errors if error is not None)
+    return dict(counts.most_common())
