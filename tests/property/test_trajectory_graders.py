@@ -1,0 +1,389 @@
+"""Trajectory graders against comparisons of all pairs, on ordinary and on nasty messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules import text_sets
+from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
+from adjudge.graders.rules.efficiency import (
+    ToolUsageEfficiencyGrader,
+    TrajectoryStepEfficiencyGrader,
+)
+from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
+from adjudge.graders.rules.text_sets import nearest_earlier, similar_pairs
+from adjudge.graders.rules.tool_calls import (
+    ToolCallPrecisionRecallMatchGrader,
+    ToolCallStepSequenceMatchGrader,
+)
+from adjudge.graders.rules.trajectory import calls_by_turn, decode_arguments, parse_trajectory
+
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text("aB1 ", max_size=4)
+json_values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "key of"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+argument_objects = st.dictionaries(st.sampled_from(["q", "page", "x y"]), json_values, max_size=3)
+arguments = (
+    argument_objects
+    | argument_objects.map(json.dumps)
+    | st.sampled_from(["", "{x", "[1]", "NaN", None])
+)
+names = st.sampled_from(["search", "open page", "F", "f", ""])
+WORDS = ["alpha", "Beta", "beta", "gamma", "d", "e", "f"]
+observations = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+steps = st.lists(st.tuples(names, arguments, observations), max_size=12)
+thresholds = st.sampled_from([0.0, 0.2, 1 / 3, 0.5, 2 / 3, 0.8, 0.99, 1.0])
+
+
+def as_messages(made: list[tuple[str, Any, str]]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for number, (name, argument, observation) in enumerate(made):
+        call = {"id": f"c{number % 3}", "function": {"name": name, "arguments": argument}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number % 3}", "content": observation})
+    return messages
+
+
+# The definitions, written without any of the package's helpers.
+
+
+def jaccard(one: str, other: str) -> float:
+    a, b = set(one.lower().split()), set(other.lower().split())
+    return len(a & b) / len(a | b) if a and b else 0.0
+
+
+def action(name: str, argument: Any) -> str:
+    decoded = argument
+    if isinstance(argument, str):
+        try:
+            decoded = json.loads(argument)
+        except ValueError:
+            decoded = None
+    if isinstance(decoded, dict):
+        return name + ": " + ", ".join(f"{key}: {value}" for key, value in sorted(decoded.items()))
+    return name + (": " + str(argument) if argument else "")
+
+
+def loop_score(made: list[tuple[str, Any, str]], threshold: float) -> float:
+    actions = [action(name, argument) for name, argument, _ in made]
+    pairs = [(a, b) for i, a in enumerate(actions) for b in actions[i + 1 :]]
+    if not pairs:
+        return 1.0
+    return 1.0 - sum(jaccard(a, b) >= threshold for a, b in pairs) / len(pairs)
+
+
+def gain_score(made: list[tuple[str, Any, str]], threshold: float) -> float:
+    seen: list[str] = []
+    rewards = []
+    for _, _, observation in made:
+        if len(observation.strip()) < 10:
+            continue
+        best = max((jaccard(observation, earlier) for earlier in seen), default=0.0)
+        rewards.append((1.0 - best) * math.exp(-2 * max(0, best - threshold)))
+        seen.append(observation)
+    return sum(rewards) / len(rewards) if rewards else 0.0
+
+
+@given(steps, thresholds)
+def test_the_loop_score_is_its_definition(made: list[tuple[str, Any, str]], thr: float) -> None:
+    score = ActionLoopDetectionGrader(similarity_threshold=thr).evaluate(as_messages(made))
+    assert score.score == pytest.approx(loop_score(made, thr), abs=1e-12)
+    assert score.evaluable == (len(made) > 1)
+
+
+@given(steps, thresholds)
+def test_the_information_gain_is_its_definition(
+    made: list[tuple[str, Any, str]], thr: float
+) -> None:
+    score = ObservationInformationGainGrader(similarity_threshold=thr).evaluate(as_messages(made))
+    assert score.score == pytest.approx(gain_score(made, thr), abs=1e-12)
+
+
+@given(steps)
+def test_the_efficiencies_are_their_definitions(made: list[tuple[str, Any, str]]) -> None:
+    texts = [observation for _, _, observation in made]
+    nearest = [max((jaccard(t, e) for e in texts[:i]), default=0.0) for i, t in enumerate(texts)]
+    calls = [call for turn in calls_by_turn(as_messages(made)) for call in turn]
+    signatures = [repr(action(call.name, call.arguments)) for call in calls]
+    # Two forms of "no arguments", and arguments that are no object, have their own unit tests.
+    plain = all(action(c.name, c.arguments).startswith(f"{c.name}: ") for c in calls)
+    usage = ToolUsageEfficiencyGrader().evaluate(as_messages(made))
+    if not made:
+        assert not usage.evaluable
+        return
+    assert usage.metadata["mean_gain"] == pytest.approx(1 - sum(nearest) / len(made), abs=1e-12)
+    step = TrajectoryStepEfficiencyGrader().evaluate(as_messages(made))
+    if plain:
+        redundant = sum(
+            signatures[i] in signatures[:i] and nearest[i] >= 0.8 for i in range(len(made))
+        )
+        assert step.metadata["redundant_steps"] == redundant
+        assert usage.metadata["repeated_calls"] == len(made) - len(set(signatures))
+
+
+def shingled(text: str) -> set[tuple[str, ...]]:
+    words = ["<start>", *text.lower().split(), "<end>"]
+    return {tuple(words[i : i + 2]) for i in range(len(words) - 1)} if len(words) > 2 else set()
+
+
+def shingle_jaccard(one: str, other: str) -> float:
+    a, b = shingled(one), shingled(other)
+    return len(a & b) / len(a | b) if a and b else 0.0
+
+
+SIMILARITIES = [("jaccard", jaccard), ("ordered", shingle_jaccard)]
+
+
+@pytest.mark.parametrize(("similarity", "definition"), SIMILARITIES)
+@given(texts=st.lists(observations, max_size=25), lanes=st.sampled_from([1, 2, 5, 448]))
+def test_nearest_earlier_is_a_comparison_of_all_pairs(
+    similarity: Any,
+    definition: Callable[[str, str], float],
+    texts: list[str],
+    lanes: int,
+) -> None:
+    expected = [
+        max((definition(text, earlier) for earlier in texts[:position]), default=0.0)
+        for position, text in enumerate(texts)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_sets, "_MAX_LANES", lanes)
+        assert nearest_earlier(texts, similarity) == expected
+
+
+@given(
+    texts=st.lists(observations, max_size=25),
+    threshold=thresholds,
+    lanes=st.sampled_from([1, 3, 448]),
+)
+def test_similar_pairs_is_a_comparison_of_all_pairs(
+    texts: list[str], threshold: float, lanes: int
+) -> None:
+    groups: dict[frozenset[Any], int] = {}
+    for text in texts:
+        words = frozenset(text.lower().split())
+        groups[words] = groups.get(words, 0) + 1
+    expected = sum(jaccard(a, b) >= threshold for i, a in enumerate(texts) for b in texts[i + 1 :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_sets, "_MAX_LANES", lanes)
+        assert similar_pairs(groups, threshold) == expected
+
+
+@given(
+    sizes=st.lists(st.integers(1, 700), min_size=2, max_size=8),
+    offsets=st.lists(st.integers(0, 300), min_size=8, max_size=8),
+    threshold=thresholds,
+)
+@settings(max_examples=30)
+def test_sets_of_any_size_share_a_block(
+    sizes: list[int], offsets: list[int], threshold: float
+) -> None:
+    sets = [
+        {f"w{number}" for number in range(offset, offset + size)}
+        for size, offset in zip(sizes, offsets, strict=False)
+    ]
+    index = [[len(a & b) / len(a | b) for b in sets] for a in sets]
+    expected = [max(row[:position], default=0.0) for position, row in enumerate(index)]
+    assert nearest_earlier([" ".join(members) for members in sets], "jaccard") == expected
+    groups: dict[frozenset[Any], int] = {}
+    for members in sets:
+        groups[frozenset(members)] = groups.get(frozenset(members), 0) + 1
+    pairs = sum(row[i] >= threshold for k, row in enumerate(index) for i in range(k))
+    assert similar_pairs(groups, threshold) == pairs
+
+
+@given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))
+@settings(max_examples=300)
+def test_arguments_are_decoded_like_the_standard_library(text: str) -> None:
+    try:
+        expected = json.dumps(json.loads(text))
+    except ValueError:
+        with pytest.raises(ValueError):
+            decode_arguments(text)
+    else:
+        assert json.dumps(decode_arguments(text)) == expected
+
+
+# Whatever looks like JSON gives a score in range or says why not.
+
+FIELDS = [
+    *["role", "content", "tool_calls", "tool_call", "function", "function_call", "name"],
+    *["arguments", "id", "tool_call_id", "message", "text", "type"],
+]
+WORTHY = ["assistant", "tool", "a", "b", "{}"]
+nasty_values: st.SearchStrategy[Any] = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(FIELDS), inner | st.sampled_from(WORTHY), max_size=5)
+    ),
+    max_leaves=12,
+)
+nasty_calls = (
+    st.lists(
+        nasty_values
+        | st.fixed_dictionaries(
+            {"function": nasty_values}, optional={"id": nasty_values, "tool_call": nasty_values}
+        ),
+        max_size=3,
+    )
+    | nasty_values
+)
+nasty_messages: st.SearchStrategy[Any] = (
+    st.lists(
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(["assistant", "tool", "function", "user", None, 3, [], {}])},
+            optional={
+                "content": nasty_values,
+                "tool_calls": nasty_calls,
+                "tool_call_id": nasty_values,
+                "function_call": nasty_values,
+                "message": nasty_values,
+            },
+        )
+        | nasty_values,
+        max_size=6,
+    )
+    | nasty_values
+)
+
+GRADERS: list[Any] = [
+    ActionLoopDetectionGrader(),
+    ActionLoopDetectionGrader(0.4, "ordered"),
+    ObservationInformationGainGrader(),
+    ObservationInformationGainGrader(0.0, "ordered"),
+    ToolUsageEfficiencyGrader(),
+    TrajectoryStepEfficiencyGrader(),
+]
+REFERENCED: list[Any] = [
+    ToolCallPrecisionRecallMatchGrader("f1", match_arguments=True),
+    ToolCallStepSequenceMatchGrader(),
+    ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False),
+    ToolCallStepSequenceMatchGrader(
+        use_jaccard_similarity=False, strict_mode=False, metric_type="precision"
+    ),
+]
+
+
+def in_range_or_invalid(grader: Any, **fields: Any) -> None:
+    kind = None
+    try:
+        score = grader.evaluate(**fields).score
+    except GradingFailure as failure:
+        score, kind = 0.0, failure.kind
+    assert 0.0 <= score <= 1.0
+    assert kind in (None, ErrorKind.INVALID_INPUT)
+
+
+@given(nasty_messages)
+@settings(max_examples=200)
+def test_no_messages_break_a_grader(messages: Any) -> None:
+    for grader in GRADERS:
+        in_range_or_invalid(grader, messages=messages)
+
+
+@given(st.lists(st.tuples(names, nasty_values, nasty_values), max_size=6))
+@settings(max_examples=200)
+def test_no_arguments_or_contents_break_a_grader(made: list[tuple[str, Any, Any]]) -> None:
+    messages = as_messages(made)
+    for grader in GRADERS:
+        assert 0.0 <= grader.evaluate(messages).score <= 1.0
+    for grader in REFERENCED:
+        in_range_or_invalid(grader, messages=messages, reference_tool_calls=[{"name": "f"}])
+
+
+@given(nasty_messages, nasty_calls, nasty_values)
+@settings(max_examples=200)
+def test_no_calls_or_references_break_a_grader(messages: Any, calls: Any, count: Any) -> None:
+    for grader in REFERENCED:
+        in_range_or_invalid(grader, messages=messages, reference_tool_calls=calls)
+    in_range_or_invalid(REFERENCED[0], tool_calls=messages, reference_tool_calls=calls)
+    step = TrajectoryStepEfficiencyGrader()
+    in_range_or_invalid(step, messages=messages, reference_step_count=count)
+
+
+@given(steps)
+def test_messages_are_left_as_they_were(made: list[tuple[str, Any, str]]) -> None:
+    messages = as_messages(made)
+    before = repr(messages)
+    for grader in GRADERS:
+        grader.evaluate(messages)
+    assert repr(messages) == before
+
+
+# Growth: work is counted, not timed.
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
+    """How many sets the lanes are asked about, for ``steps`` texts that are all different."""
+    asked = 0
+    overlaps = text_sets._Lanes.overlaps
+
+    def counting(lanes: Any, tokens: frozenset[int]) -> Any:
+        nonlocal asked
+        asked += 1
+        return overlaps(lanes, tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(text_sets._Lanes, "overlaps", counting)
+        nearest_earlier([f"w{n} w{n + 1} w{n * 7 % 50}" for n in range(steps)], "jaccard")
+    return asked
+
+
+def test_one_question_per_text_and_block_not_per_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_calls(monkeypatch, 100) == 100
+    assert count_calls(monkeypatch, 400) == 400
+    # Five blocks of 448: text n is asked of every block up to its own.
+    assert count_calls(monkeypatch, 2240) == 448 * (5 + 4 + 3 + 2 + 1)
+
+
+def test_equal_texts_are_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    compare = text_sets._compare_with_block
+
+    def noting(sets: Any, *rest: Any) -> None:
+        sizes.append(len(sets))
+        compare(sets, *rest)
+
+    monkeypatch.setattr(text_sets, "_compare_with_block", noting)
+    nearest_earlier(["the same text", "another text"] * 5000, "jaccard")
+    assert sizes == [2]
+
+
+def test_masks_of_long_texts_stay_small() -> None:
+    sets = [frozenset(range(n * 9000, (n + 1) * 9000)) for n in range(100)]
+    blocks = list(text_sets._blocks(sets))
+    assert [start for start, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
+    assert blocks[-1][1] == 100
+    for start, end in blocks:
+        tokens = sum(len(members) for members in sets[start:end])
+        assert tokens * (end - start) * 2 <= 1 << 24
+
+
+def test_pairing_reads_every_message_once() -> None:
+    class Counted(dict[str, Any]):
+        reads = 0
+
+        def get(self, key: str, default: Any = None) -> Any:
+            Counted.reads += 1
+            return super().get(key, default)
+
+    def reads(size: int) -> int:
+        Counted.reads = 0
+        parse_trajectory([Counted(m) for m in as_messages([("f", "{}", "seen")] * size)])
+        return Counted.reads
+
+    assert reads(1000) <= 10.1 * reads(100)

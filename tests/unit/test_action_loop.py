@@ -1,0 +1,167 @@
+"""The loop score: published values and what surrounds them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
+
+
+def trajectory(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for number, (name, arguments) in enumerate(calls):
+        made = {"id": f"c{number}", "function": {"name": name, "arguments": arguments}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": "seen"})
+    return messages
+
+
+def generated(steps: int) -> list[dict[str, Any]]:
+    """Searches with a page number; every fifth step repeats the first."""
+    calls = []
+    for step in range(steps):
+        source = step if step % 5 else 0
+        arguments = {"q": f"term{source} foo bar", "page": source, "k": 10}
+        calls.append((f"search{source % 7}", json.dumps(arguments)))
+    return trajectory(*calls)
+
+
+PUBLISHED = [
+    # calls, score at threshold 1.0, score at threshold 0.5
+    ([], 1.0, 1.0),
+    ([("search", '{"q":"a b"}')], 1.0, 1.0),
+    ([("search", '{"q":"a b"}'), ("search", '{"q":"b a"}')], 0.0, 0.0),
+    ([("search", '{"q":"A B"}'), ("search", '{"q":"a b"}')], 0.0, 0.0),
+    ([("search", '{"q":"a"}'), ("search", '{"q":"b"}')], 1.0, 0.0),
+    ([("f", '{"x":1,"y":2}'), ("f", '{"y":2,"x":1}')], 0.0, 0.0),
+    ([("f", "{x"), ("f", "{x")], 0.0, 0.0),
+    ([("f", "{}"), ("f", "{}")], 0.0, 0.0),
+    ([("f", '{"a":1}')] * 3, 0.0, 0.0),
+    ([("f", '{"a":{"b":[1,2]}}'), ("f", '{"a":{"b":[2,1]}}')], 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("calls", "exact", "half"), PUBLISHED)
+def test_published_scores(calls: list[tuple[str, str]], exact: float, half: float) -> None:
+    messages = trajectory(*calls)
+    assert ActionLoopDetectionGrader().evaluate(messages).score == exact
+    assert ActionLoopDetectionGrader(similarity_threshold=0.5).evaluate(messages).score == half
+
+
+@pytest.mark.parametrize(
+    ("steps", "score"), [(10, 0.977778), (50, 0.963265), (200, 0.960804), (500, 0.960321)]
+)
+def test_published_scores_of_generated_trajectories(steps: int, score: float) -> None:
+    found = ActionLoopDetectionGrader().evaluate(generated(steps)).score
+    assert found == pytest.approx(score, abs=5e-7)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_nothing_to_compare_is_not_evaluable(calls: int) -> None:
+    score = ActionLoopDetectionGrader().evaluate(trajectory(*[("f", "{}")] * calls))
+    assert score.score == 1.0
+    assert not score.evaluable
+    assert score.metadata["calls"] == calls
+
+
+def test_arguments_as_object_or_string_are_one() -> None:
+    messages = trajectory(("f", {"b": [1, None], "a": True}), ("f", '{"a": true, "b": [1, null]}'))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0
+
+
+@pytest.mark.parametrize("arguments", [None, "", [], 3, 2.5, False, "[1]", '"text"', "{"])
+def test_other_arguments_are_compared_as_written(arguments: Any) -> None:
+    grader = ActionLoopDetectionGrader()
+    assert grader.evaluate(trajectory(("f", arguments), ("f", arguments))).score == 0.0
+    assert grader.evaluate(trajectory(("f", arguments), ("f", '{"a": 1}'))).score == 1.0
+
+
+def test_unanswered_calls_and_orphans_are_counted_not_compared() -> None:
+    messages = trajectory(("f", "{}"), ("g", "{}"))
+    messages.append({"role": "tool", "tool_call_id": "nobody", "content": "?"})
+    messages.append({"role": "assistant", "tool_calls": [{"id": "z", "function": {"name": "f"}}]})
+    score = ActionLoopDetectionGrader().evaluate(messages)
+    assert score.metadata["calls"] == 2
+    assert score.metadata["unanswered_calls"] == 1
+    assert score.metadata["orphan_results"] == 1
+
+
+def test_ordered_similarity_sees_the_order_of_words() -> None:
+    messages = trajectory(
+        ("search", '{"q": "rome to paris"}'), ("search", '{"q": "paris to rome"}')
+    )
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0
+    assert ActionLoopDetectionGrader(similarity="ordered").evaluate(messages).score == 1.0
+    same = trajectory(("search", '{"q": "rome to paris"}'), ("Search", '{"q": "rome to paris"}'))
+    assert ActionLoopDetectionGrader(similarity="ordered").evaluate(same).score == 0.0
+
+
+def test_calls_without_any_word_are_similar_to_nothing() -> None:
+    messages = trajectory(("", None), ("", None))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 1.0
+    assert ActionLoopDetectionGrader(similarity_threshold=0.0).evaluate(messages).score == 0.0
+
+
+def test_metadata_is_bounded_and_names_what_repeats() -> None:
+    calls = [(f"tool{number % 15}", json.dumps({"text": "x" * 1000})) for number in range(40)]
+    metadata = ActionLoopDetectionGrader().evaluate(trajectory(*calls)).metadata
+    assert len(metadata["repeated"]) == 10
+    assert metadata["repeated"][0]["count"] == 3
+    assert all(len(entry["action"]) <= 200 for entry in metadata["repeated"])
+    assert metadata["similar_pairs"] == 10 * 3 + 5 * 1
+    assert metadata["pairs"] == 40 * 39 // 2
+
+
+def test_low_thresholds_count_the_same_pairs_as_a_comparison_of_all_pairs() -> None:
+    rng = random.Random(5)
+    calls = [
+        ("f", json.dumps({"q": " ".join(rng.choices("abcdefgh", k=rng.randint(1, 9)))}))
+        for _ in range(120)
+    ]
+    words = [set(f"f: q: {json.loads(arguments)['q']}".split()) for _, arguments in calls]
+    for threshold in (0.3, 0.5, 2 / 3, 0.8, 0.99):
+        similar = sum(
+            len(words[i] & words[j]) / len(words[i] | words[j]) >= threshold
+            for i in range(len(words))
+            for j in range(i)
+        )
+        score = ActionLoopDetectionGrader(similarity_threshold=threshold).evaluate(
+            trajectory(*calls)
+        )
+        assert score.metadata["similar_pairs"] == similar
+
+
+def test_awaiting_gives_the_same_answer() -> None:
+    messages = trajectory(("f", "{}"), ("f", "{}"))
+    grader = ActionLoopDetectionGrader()
+    assert asyncio.run(grader.aevaluate(messages=messages)) == grader.evaluate(messages)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), "1", True])
+def test_a_wrong_threshold_is_named(threshold: Any) -> None:
+    with pytest.raises(ConfigError, match="similarity_threshold"):
+        ActionLoopDetectionGrader(similarity_threshold=threshold)
+
+
+def test_a_wrong_similarity_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"similarity .*'ordered'"):
+        ActionLoopDetectionGrader(similarity="cosine")  # type: ignore[arg-type]  # the mistake
+
+
+def test_arguments_that_python_will_not_print_are_invalid_input_or_as_written() -> None:
+    nested: Any = {}
+    for _ in range(100_000):
+        nested = {"a": nested}
+    with pytest.raises(GradingFailure):
+        ActionLoopDetectionGrader().evaluate(trajectory(("f", nested), ("f", nested)))
+    long_number = '{"a": ' + "1" * 5000 + "}"
+    with pytest.raises(GradingFailure):
+        ActionLoopDetectionGrader().evaluate(trajectory(("f", {"a": 10**5000})))
+    messages = trajectory(("f", long_number), ("f", long_number))
+    assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0

@@ -1,0 +1,200 @@
+"""Tool calls against references."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.graders.rules.tool_calls import (
+    ToolCallPrecisionRecallMatchGrader,
+    ToolCallStepSequenceMatchGrader,
+)
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def turns(*steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"function": {"name": c["name"], "arguments": json.dumps(c["arguments"])}}
+                for c in step
+            ],
+        }
+        for step in steps
+    ]
+
+
+A, B, C = call("a", x=1), call("b"), call("c")
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"), [("precision", 2 / 3), ("recall", 2 / 4), ("f1", 4 / 7)]
+)
+def test_multisets_are_matched(metric: Any, score: float) -> None:
+    grader = ToolCallPrecisionRecallMatchGrader(metric)
+    result = grader.evaluate([A, A, B, C], tool_calls=[A, A, call("other")])
+    assert result.score == pytest.approx(score)
+    assert result.metadata["matched"] == 2
+
+
+def test_each_reference_is_used_once() -> None:
+    grader = ToolCallPrecisionRecallMatchGrader("precision")
+    assert grader.evaluate([A], tool_calls=[A, A, A, A]).score == 0.25
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ({"x": 1, "y": {"p": 1, "q": [1.0]}}, '{"y": {"q": [1], "p": 1}, "x": 1.0}', True),
+        ({"x": True}, {"x": 1}, False),
+        ({"x": "1"}, {"x": 1}, False),
+        ({"x": None}, {}, False),
+        ({"x": [1, 2]}, {"x": [2, 1]}, False),
+        ({}, "", True),
+        ({}, None, True),
+        ({}, "{", False),
+        ("{", "{", True),
+        ("{", '"{"', False),
+        ({"x": 2**53 + 1}, {"x": 2.0**53}, False),
+        ("[1]", "[1.0]", True),
+    ],
+)
+def test_arguments_are_equal_as_json_values(one: Any, other: Any, equal: bool) -> None:
+    grader = ToolCallPrecisionRecallMatchGrader(match_arguments=True)
+    reference = [{"name": "f", "arguments": one}]
+    made = [{"tool_call": {"function": {"name": "f", "arguments": other}}}]
+    assert grader.evaluate(reference, tool_calls=made).score == float(equal)
+    loose = ToolCallPrecisionRecallMatchGrader(match_arguments=False)
+    assert loose.evaluate(reference, tool_calls=made).score == 1.0
+
+
+def test_calls_are_taken_from_messages_answered_or_not() -> None:
+    grader = ToolCallPrecisionRecallMatchGrader("recall", match_arguments=True)
+    assert grader.evaluate([[A], [B, C]], messages=turns([A, B])).score == pytest.approx(2 / 3)
+    assert grader.evaluate(json.dumps([A]), messages=turns([A])).score == 1.0
+    assert grader.evaluate([A], tool_calls=json.dumps([A])).score == 1.0
+
+
+@pytest.mark.parametrize("metric", ["precision", "recall", "f1"])
+def test_one_side_empty_is_zero_both_empty_is_not_evaluable(metric: Any) -> None:
+    grader = ToolCallPrecisionRecallMatchGrader(metric)
+    assert grader.evaluate([], tool_calls=[A]).score == 0.0
+    assert grader.evaluate([A], tool_calls=[]).score == 0.0
+    nothing = grader.evaluate([], tool_calls=[])
+    assert nothing.score == 1.0
+    assert not nothing.evaluable
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_calls": [A]},
+        {"reference_tool_calls": None, "messages": []},
+        {"reference_tool_calls": [A]},
+        {"reference_tool_calls": "not JSON", "tool_calls": []},
+        {"reference_tool_calls": {"name": "a"}, "tool_calls": []},
+        {"reference_tool_calls": [{"arguments": {}}], "tool_calls": []},
+        {"reference_tool_calls": ["a"], "tool_calls": []},
+        {"reference_tool_calls": [A], "tool_calls": 3},
+        {"reference_tool_calls": [A], "tool_calls": [[3]]},
+        {"reference_tool_calls": [A], "messages": 3},
+        {"reference_tool_calls": [A], "tool_calls": [{"name": "f", "arguments": object()}]},
+    ],
+)
+def test_missing_or_unreadable_input(fields: dict[str, Any]) -> None:
+    with pytest.raises(GradingFailure):
+        ToolCallPrecisionRecallMatchGrader(match_arguments=True).evaluate(**fields)
+
+
+def test_jaccard_of_calls_ignores_order_and_repeats() -> None:
+    strict = ToolCallStepSequenceMatchGrader()
+    assert strict.evaluate(turns([B], [A], [A]), [[A], [B]]).score == 1.0
+    assert strict.evaluate(turns([call("a", x=2)], [B]), [A, B]).score == pytest.approx(1 / 3)
+    loose = ToolCallStepSequenceMatchGrader(strict_mode=False)
+    assert loose.evaluate(turns([call("a", x=2)], [B]), [A, B]).score == 1.0
+
+
+def test_steps_are_aligned() -> None:
+    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
+    assert grader.evaluate(turns([A], [B]), [[A], [B]]).score == 1.0
+    assert grader.evaluate(turns([B], [A]), [[A], [B]]).score == 0.0
+    assert grader.evaluate(turns([A]), [[A], [B]]).score == 0.5
+    assert grader.evaluate(turns([A], [B]), [[A]]).score == 1.0
+    assert grader.evaluate(turns([A], [B]), [[], [A], []]).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("made", "score"),
+    [
+        ({"x": 1, "y": 2}, 1.0),
+        # 2 keys and 1 of 2 values.
+        ({"x": 1, "y": 3}, 3 / 4),
+        # Values under each other's keys.
+        ({"x": 2, "y": 1}, 2 / 4),
+        ({"x": 1}, 2 * 2 / (2 + 4)),
+        ({}, 0.0),
+        ({"z": 9}, 0.0),
+    ],
+)
+def test_strict_steps_score_arguments_by_f1(made: dict[str, Any], score: float) -> None:
+    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
+    reference = [[call("f", x=1, y=2)]]
+    assert grader.evaluate(turns([call("f", **made)]), reference).score == pytest.approx(score)
+
+
+def test_parallel_calls_of_one_tool_are_paired_each_once_equal_first() -> None:
+    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=False)
+    one, two = call("f", x=1), call("f", x=2)
+    assert grader.evaluate(turns([two, one]), [[one, two]]).score == 1.0
+    assert grader.evaluate(turns([one, one]), [[one, two]]).score == pytest.approx((1 + 0.5) / 2)
+    # A reference tool that is called too rarely fails the step.
+    assert grader.evaluate(turns([one]), [[one, two]]).score == 0.0
+
+
+@pytest.mark.parametrize(("metric", "score"), [("recall", 1 / 2), ("precision", 1 / 3)])
+def test_loose_steps_score_the_share_of_names(metric: Any, score: float) -> None:
+    grader = ToolCallStepSequenceMatchGrader(
+        strict_mode=False, use_jaccard_similarity=False, metric_type=metric
+    )
+    made = turns([A, call("other"), call("another")])
+    assert grader.evaluate(made, [[A, B]]).score == pytest.approx(score)
+
+
+@pytest.mark.parametrize("jaccard", [True, False])
+def test_sequences_with_an_empty_side(jaccard: bool) -> None:
+    grader = ToolCallStepSequenceMatchGrader(use_jaccard_similarity=jaccard)
+    assert grader.evaluate(turns([A]), []).score == 0.0
+    assert grader.evaluate([], [[A]]).score == 0.0
+    nothing = grader.evaluate([], [[]])
+    assert nothing.score == 1.0
+    assert not nothing.evaluable
+    with pytest.raises(GradingFailure, match="missing"):
+        grader.evaluate(turns([A]))
+
+
+def test_wrong_parameters_are_named() -> None:
+    wrong: Any = "f2"
+    with pytest.raises(ConfigError, match="metric_type"):
+        ToolCallPrecisionRecallMatchGrader(wrong)
+    with pytest.raises(ConfigError, match="match_arguments"):
+        ToolCallPrecisionRecallMatchGrader(match_arguments=wrong)
+    with pytest.raises(ConfigError, match="strict_mode"):
+        ToolCallStepSequenceMatchGrader(strict_mode=wrong)
+    with pytest.raises(ConfigError, match="metric_type"):
+        ToolCallStepSequenceMatchGrader(metric_type=wrong)
+
+
+def test_deeply_nested_arguments_are_invalid_input() -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    deep = [{"name": "f", "arguments": {"a": nested}}]
+    with pytest.raises(GradingFailure):
+        ToolCallPrecisionRecallMatchGrader(match_arguments=True).evaluate([A], tool_calls=deep)

@@ -1,0 +1,177 @@
+"""Which tool result answers which tool call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.trajectory import (
+    Trajectory,
+    calls_by_turn,
+    decode_arguments,
+    parse_trajectory,
+)
+
+
+def call(name: str, call_id: Any = None, arguments: Any = "{}") -> dict[str, Any]:
+    made: dict[str, Any] = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return made if call_id is None else {**made, "id": call_id}
+
+
+def turn(*calls: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
+
+
+def result(content: Any, call_id: Any = None) -> dict[str, Any]:
+    message = {"role": "tool", "content": content}
+    return message if call_id is None else {**message, "tool_call_id": call_id}
+
+
+def pairs(trajectory: Trajectory) -> list[tuple[str, str]]:
+    return [(step.call.name, step.observation) for step in trajectory.steps]
+
+
+def test_results_are_paired_by_id_in_the_order_of_the_results() -> None:
+    trajectory = parse_trajectory(
+        [turn(call("f", "a"), call("g", "b")), result("from g", "b"), result("from f", "a")]
+    )
+    assert pairs(trajectory) == [("g", "from g"), ("f", "from f")]
+    assert trajectory.unpaired() == {"unanswered_calls": 0, "orphan_results": 0}
+
+
+def test_a_reused_id_means_the_latest_open_call() -> None:
+    trajectory = parse_trajectory(
+        [
+            turn(call("f", "a")),
+            result("1", "a"),
+            turn(call("never answered", "b")),
+            turn(call("g", "b")),
+            result("2", "b"),
+            turn(call("h", "a")),
+            result("3", "a"),
+        ]
+    )
+    assert pairs(trajectory) == [("f", "1"), ("g", "2"), ("h", "3")]
+    assert trajectory.unanswered_calls == 1
+
+
+def test_calls_without_id_are_answered_first_in_first_out() -> None:
+    trajectory = parse_trajectory([turn(call("f"), call("g")), result("1"), result("2")])
+    assert pairs(trajectory) == [("f", "1"), ("g", "2")]
+
+
+def test_a_result_without_id_prefers_calls_without_id_then_the_oldest() -> None:
+    messages = [turn(call("f", "a"), call("g"), call("h", "c")), result("1"), result("2")]
+    trajectory = parse_trajectory([*messages, result("3", "a"), result("4", "c")])
+    assert pairs(trajectory) == [("g", "1"), ("f", "2"), ("h", "4")]
+    assert trajectory.orphan_results == 1
+
+
+@pytest.mark.parametrize("call_id", ["nobody", 7, "", None])
+def test_results_that_answer_nothing_are_counted(call_id: Any) -> None:
+    trajectory = parse_trajectory([result("late", call_id), turn(call("f", "a"))])
+    assert trajectory == Trajectory([], unanswered_calls=1, orphan_results=1)
+
+
+def test_ids_of_other_types_are_no_ids() -> None:
+    trajectory = parse_trajectory([turn(call("f", ["x"])), result("1", {"a": 1})])
+    assert pairs(trajectory) == [("f", "1")]
+    assert pairs(parse_trajectory([turn(call("f", 0)), result("1", 0)])) == [("f", "1")]
+
+
+def test_wrapped_messages_and_calls_are_unwrapped() -> None:
+    wrapped = [
+        {"message": turn({"tool_call": call("f", "a")}, {"tool_call": call("g", "b")})},
+        {"message": result("2", "b")},
+        {"message": result("1", "a")},
+    ]
+    assert pairs(parse_trajectory(wrapped)) == [("g", "2"), ("f", "1")]
+
+
+def test_the_former_function_call_form_is_read() -> None:
+    messages = [
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "1"},
+    ]
+    assert pairs(parse_trajectory(messages)) == [("f", "1")]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("as is", "as is"),
+        (None, ""),
+        ([{"type": "text", "text": "a "}, {"type": "image_url"}, {"text": "b"}], "a b"),
+        (12, "12"),
+    ],
+)
+def test_observations_of_every_form(content: Any, text: str) -> None:
+    trajectory = parse_trajectory([turn(call("f", "a")), result(content, "a")])
+    assert pairs(trajectory) == [("f", text)]
+
+
+def test_arguments_and_names_may_be_missing() -> None:
+    messages = [turn({"id": "a", "function": {}}, {"id": "b", "name": "flat", "arguments": {}})]
+    assert [[c.name for c in calls] for calls in calls_by_turn(messages)] == [["", "flat"]]
+    assert calls_by_turn(messages)[0][0].arguments is None
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        "text",
+        {"role": "user"},
+        [None],
+        ["text"],
+        [{"role": "assistant", "tool_calls": "f()"}],
+        [{"role": "assistant", "tool_calls": {"id": "a"}}],
+        [{"role": "assistant", "tool_calls": [None]}],
+        [{"role": "assistant", "tool_calls": [{"tool_call": 3}]}],
+        [{"role": "assistant", "tool_calls": [{"id": "a", "function": "f"}]}],
+        [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": 3}}]}],
+        [{"role": "assistant", "function_call": "f"}],
+    ],
+)
+def test_what_cannot_be_read_is_invalid_input(messages: Any) -> None:
+    for read in (parse_trajectory, calls_by_turn):
+        with pytest.raises(GradingFailure) as caught:
+            read(messages)
+        assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_the_complaint_names_the_message() -> None:
+    with pytest.raises(GradingFailure, match=r"messages\[1\]\.tool_calls"):
+        parse_trajectory([{"role": "user"}, {"role": "assistant", "tool_calls": [3]}])
+
+
+def test_calls_by_turn_has_unanswered_calls_and_no_empty_turns() -> None:
+    messages = [turn(call("f", "a")), {"role": "assistant", "tool_calls": []}, turn(call("g", "b"))]
+    assert [[c.name for c in calls] for calls in calls_by_turn(messages)] == [["f"], ["g"]]
+
+
+def test_content_that_python_will_not_print_is_invalid_input() -> None:
+    with pytest.raises(GradingFailure, match="content"):
+        parse_trajectory([turn(call("f", "a")), result(10**5000, "a")])
+
+
+@pytest.mark.parametrize("text", ["", "{x", "[" * 100_000, '"\\ud800', "1 2"])
+def test_broken_arguments_raise_value_error_only(text: str) -> None:
+    with pytest.raises(ValueError):
+        decode_arguments(text)
+
+
+def test_arguments_that_are_nearly_json_are_read_like_the_standard_library() -> None:
+    assert decode_arguments('{"a": 1e999}') == {"a": float("inf")}
+    assert decode_arguments('"\\ud800"') == "\ud800"
+    assert decode_arguments("123456789012345678901234567890") == 123456789012345678901234567890
+
+
+def test_a_long_backlog_of_unanswered_calls_is_walked_once() -> None:
+    calls = [turn(call("f", f"c{n}")) for n in range(3000)]
+    answers = [result("late") for _ in range(3000)]
+    trajectory = parse_trajectory(calls + answers)
+    assert len(trajectory.steps) == 3000
+    assert trajectory.unanswered_calls == 0
