@@ -1,0 +1,122 @@
+"""The child's side of a killable worker process: one function call at a time, JSON in and out.
+
+Started by :mod:`adjudge.engine.processes`; nothing else imports it. A message is a four-byte
+big-endian length and that many bytes of JSON, over the socket that the parent gave as standard
+input. Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …}``;
+a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …, "message": …}``.
+
+The functions named here read hostile text. So the child drops its core dumps, caps its address
+space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+
+__all__ = ["MEMORY_BYTES", "main"]
+
+MEMORY_BYTES = 4 << 30
+"""Address space of a child; more is a ``MemoryError`` inside it, not a dead machine."""
+
+_PR_SET_PDEATHSIG = 1
+_MAX_MESSAGE = 500
+
+_functions: dict[str, Callable[[Any], Any]] = {}
+
+
+def main() -> None:
+    """Answer requests until the parent closes its end."""
+    requests, replies = _claim_channel()
+    _limit_resources()
+    while (request := _read(requests)) is not None:
+        replies.write(_frame(_answer(request)))
+        replies.flush()
+
+
+def _claim_channel() -> tuple[BinaryIO, BinaryIO]:
+    """The socket, moved away from descriptor 0 so that a stray ``print`` cannot reach it."""
+    channel = os.dup(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    return os.fdopen(channel, "rb"), os.fdopen(os.dup(channel), "wb")
+
+
+def _limit_resources() -> None:
+    # A busy child does not see the closed socket, so it asks the kernel to end it with its parent.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for limit, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, MEMORY_BYTES)):
+        _, hard = resource.getrlimit(limit)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # noqa: PLW2901
+        # macOS refuses a cap on the address space; the deadline still holds there.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (value, value))
+
+
+def _read(stream: BinaryIO) -> dict[str, Any] | None:
+    """The next request; ``None`` when the parent has gone."""
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    size = int.from_bytes(head, "big")
+    body = stream.read(size)
+    if len(body) < size:
+        return None
+    request: dict[str, Any] = msgspec.json.decode(body)
+    return request
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """What the function returned, or which failure it stated, or how it broke."""
+    try:
+        if "load" in request:
+            _load(request["load"])
+            return {"ok": True, "value": None}
+        value = _load(request["call"])(request["value"])
+        # Encoded here, where a value that is not JSON is reported as the function's own mistake.
+        return {"ok": True, "value": msgspec.Raw(msgspec.json.encode(value))}
+    except GradingFailure as failure:
+        return _failure(failure.kind, str(failure))
+    except (MemoryError, RecursionError) as error:
+        return _failure(ErrorKind.UNSUPPORTED, f"the input was too much for it: {_said(error)}")
+    except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
+        return _failure(ErrorKind.BUG, _said(error))
+
+
+def _load(name: str) -> Callable[[Any], Any]:
+    """The function ``module:function``; a ``warm_up`` beside it runs once, before any deadline."""
+    if name not in _functions:
+        module_name, _, attribute = name.partition(":")
+        module = importlib.import_module(module_name)
+        function: Callable[[Any], Any] = getattr(module, attribute)
+        getattr(module, "warm_up", lambda: None)()
+        _functions[name] = function
+    return _functions[name]
+
+
+def _failure(kind: ErrorKind, message: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind.value, "message": message}
+
+
+def _said(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+    return text.encode("utf-8", "replace").decode()
+
+
+def _frame(reply: dict[str, Any]) -> bytes:
+    body = msgspec.json.encode(reply)
+    return len(body).to_bytes(4, "big") + body

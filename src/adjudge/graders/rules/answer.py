@@ -1,0 +1,261 @@
+"""Is the final answer of a response the reference answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+from adjudge.engine.processes import get_pool
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import BaseGrader
+from adjudge.graders.rules.answer_compare import (
+    COMPARE,
+    Finding,
+    compare_number,
+    numeric_verdict,
+    reference_texts,
+    unusable,
+)
+from adjudge.graders.rules.answer_number import last_number
+from adjudge.graders.rules.answer_text import best_ocr_similarity
+from adjudge.graders.rules.extraction import (
+    CANDIDATE_CHARS,
+    SEARCHED_CHARS,
+    last_marked,
+    last_math,
+    plain,
+)
+from adjudge.graders.rules.params import chosen, needs, number
+from adjudge.graders.rules.regex_check import FLAGS, compiled
+from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
+from adjudge.graders.view import View
+from adjudge.types import GraderScore, ScoreRange
+
+__all__ = ["AnswerGrader", "AnswerType"]
+
+AnswerType = Literal[
+    "auto",
+    "NUMBER",
+    "MATH_EXPRESSIONS",
+    "MULTIPLE_CHOICE",
+    "BOOLEAN",
+    "OCRTEXT",
+    "BBOX",
+    "ANY",
+    "EXACT",
+    "REGEX",
+    "JSON",
+]
+_TYPES = frozenset(get_args(AnswerType)) - {"auto"}
+
+_VERIFY = "adjudge.graders.rules.math_check:verify"
+_SEARCH = "adjudge.graders.rules.regex_check:search"
+_OCR = "adjudge.graders.rules.answer_text:best_ocr_similarity"
+
+# Types whose candidate is looked for near the end when nothing marks the answer.
+_SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
+# Beyond this many character pairs (some 10 ms) an edit distance leaves the event loop.
+_OCR_PAIRS = 1_000_000_000
+# A short text without words is an expression as it stands: "x + 3", not its last number.
+_PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
+_EXPRESSION_CHARS = 200
+
+
+class AnswerGrader(BaseGrader):
+    r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
+
+    Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
+    the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
+    holds, whichever begins later. Without one it is the last candidate of its type in the text,
+    and metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
+    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+
+    ``answer_type``: ``auto`` (default) takes the row's, and ``ANY`` where the row has none. With a
+    list as ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text
+    reference is read as in a response.
+
+    * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). Signs, decimals, thousands
+      separators, scientific notation, fractions, percent and currency signs are understood; "14"
+      does not contain "4".
+    * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
+      Plain numbers are compared at once. Needs ``adjudge[rules]``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B." or "The answer is B".
+    * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
+    * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
+    * BBOX: intersection over union of [x1, y1, x2, y2].
+    * ANY: equal after trimming, whatever the case. EXACT: the case counts.
+    * REGEX: ``pattern``, or the reference where it is empty, is found in the answer (``re.search``
+      in a process that is killed after ``deadline_s``). ``flags``: letters out of ``aimsx``.
+    * JSON: the same value; the order of keys does not count, 1 equals 1.0.
+
+    ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
+    ``deadline_s`` (2): seconds for one check in a process, its start not included.
+    The last 200,000 characters are searched for a marker, the last 20,000 for a candidate.
+
+    Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
+    or not of the type and for a response that is not text, ``unsupported`` for an unknown
+    ``answer_type`` in a row, ``timeout`` when a check runs past the deadline. Metadata: ``answer``
+    and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``. Answer types after
+    the rule rewards of seed projects for judge services; their substring readings are corrected.
+    """
+
+    type_name: ClassVar[str] = "answer"
+    score_range: ScoreRange | None = (0.0, 1.0)
+    is_rule = True
+
+    def __init__(
+        self,
+        answer_type: AnswerType = "auto",
+        view: View = "final",
+        rel_tol: float = 0.0,
+        abs_tol: float = 0.0,
+        deadline_s: float = 2.0,
+        pattern: str = "",
+        flags: str = "",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name or self.type_name, description="Is the final answer the reference.")
+        chosen(self.type_name, "answer_type", answer_type, AnswerType)
+        chosen(self.type_name, "view", view, View)
+        number(self.type_name, "rel_tol", rel_tol, 0.0, 1.0)
+        number(self.type_name, "abs_tol", abs_tol, 0.0, 1e300)
+        number(self.type_name, "deadline_s", deadline_s, 0.01, 600.0)
+        _check_pattern(self.type_name, pattern, flags)
+        if answer_type == "MATH_EXPRESSIONS":
+            needs(self.type_name, "math_verify")
+        self.answer_type = answer_type
+        self.view: View = view
+        self.rel_tol = rel_tol
+        self.abs_tol = abs_tol
+        self.deadline_s = deadline_s
+        self.pattern = pattern
+        self.flags = flags
+
+    async def aevaluate(
+        self, response: str, reference: Any = None, answer_type: str | None = None
+    ) -> GraderScore:
+        """Judge one response against its reference."""
+        kind = self._kind(answer_type)
+        if reference is None and not (kind == "REGEX" and self.pattern):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no reference")
+        facts = {"reference": shown(reference), "answer_type": kind}
+        text = seen_text(response, self.view)
+        if text is None:
+            return self._score(Finding(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True)
+        marked = last_marked(text[-SEARCHED_CHARS:])
+        if marked is None and kind in _SOUGHT:
+            text = text[-CANDIDATE_CHARS:]
+        sought = text if marked is None else marked
+        finding = await self._compare(kind, sought, marked is not None, reference)
+        return self._score(finding, marked is not None, facts)
+
+    def _kind(self, row_type: Any) -> str:
+        if self.answer_type != "auto":
+            return self.answer_type
+        if row_type is None:
+            return "ANY"
+        kind = row_type.strip().upper() if isinstance(row_type, str) else None
+        if kind not in _TYPES:
+            allowed = ", ".join(sorted(_TYPES))
+            message = f"unknown answer_type {shown(row_type, 40)!r} (allowed: {allowed})"
+            raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+        return str(kind)
+
+    async def _compare(self, kind: str, text: str, marked: bool, reference: Any) -> Finding:
+        if kind == "NUMBER":
+            return compare_number(text, reference, self.rel_tol, self.abs_tol)
+        if kind == "MATH_EXPRESSIONS":
+            return await self._maths(text if marked else _last_expression(text), reference)
+        if kind == "OCRTEXT":
+            return await self._ocr(text, reference)
+        if kind == "REGEX":
+            return await self._regex(text, reference)
+        return COMPARE[kind](text, reference)
+
+    async def _maths(self, answer: str | None, reference: Any) -> Finding:
+        references = reference_texts(reference)
+        if not answer:
+            return Finding(0.0, None, "no answer found: no expression")
+        equal = numeric_verdict(answer, references)
+        if equal is None:
+            if importlib.util.find_spec("math_verify") is None:
+                message = "MATH_EXPRESSIONS needs math-verify: pip install 'adjudge[rules]'"
+                raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+            verdict = await self._in_process(_VERIFY, answer=answer, references=references)
+            if not verdict["parsed"]:
+                return Finding(0.0, answer, "the answer is not a mathematical expression")
+            equal = verdict["correct"]
+        return Finding(float(equal), answer, "equal" if equal else "differs")
+
+    async def _ocr(self, text: str, reference: Any) -> Finding:
+        references = reference_texts(reference)
+        payload = {"answer": text, "references": references}
+        if len(text) * max(map(len, references)) > _OCR_PAIRS:
+            score = await self._in_process(_OCR, **payload)
+        else:
+            score = best_ocr_similarity(payload)
+        return Finding(score, text, f"edit similarity {score:.3g}")
+
+    async def _regex(self, text: str, reference: Any) -> Finding:
+        patterns = [self.pattern] if self.pattern else _patterns(reference)
+        found = await self._in_process(_SEARCH, patterns=patterns, flags=self.flags, text=text)
+        if found is None:
+            return Finding(0.0, text, "the pattern does not occur")
+        return Finding(1.0, text, f"the pattern matches {shown(found, 80)!r}")
+
+    async def _in_process(self, function: str, **payload: Any) -> Any:
+        return await get_pool().call(function, _unicode(payload), deadline_s=self.deadline_s)
+
+    def _score(
+        self, finding: Finding, marked: bool, facts: dict[str, Any], **more: Any
+    ) -> GraderScore:
+        answer = None if finding.answer is None else shown(finding.answer)
+        extracted = marked and finding.answer is not None
+        metadata = {"answer": answer, "extracted": extracted, **facts, **more}
+        return GraderScore(
+            self.name, finding.score, finding.reason, metadata, self.score_range, self.role
+        )
+
+
+def _last_expression(text: str) -> str | None:
+    """The expression in a text without marker: all of it, its last formula or its last number."""
+    text = plain(text)
+    if len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
+        return text
+    formula, digits = last_math(text), last_number(text)
+    if formula is not None and (digits is None or formula.start + len(formula.text) > digits.start):
+        return formula.text
+    return digits.text if digits else None
+
+
+def _patterns(reference: Any) -> list[str]:
+    patterns = reference if isinstance(reference, Sequence) else [reference]
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not patterns or not all(isinstance(one, str) and one for one in patterns):
+        unusable("a pattern", reference)
+    return patterns
+
+
+def _unicode(value: Any) -> Any:
+    """Lone surrogates, which no encoding can carry, as question marks."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_unicode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _unicode(item) for key, item in value.items()}
+    return value
+
+
+def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
+    if not isinstance(flags, str) or not set(flags) <= set(FLAGS):
+        raise ConfigError(f"{owner}: flags must be letters out of 'aimsx', got {flags!r}")
+    if not isinstance(pattern, str):
+        raise ConfigError(f"{owner}: pattern must be text, got {pattern!r}")
+    try:
+        compiled(pattern, flags)
+    except (re.error, OverflowError) as error:
+        raise ConfigError(f"{owner}: pattern {pattern!r} is not one: {error}") from None

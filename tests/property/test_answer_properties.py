@@ -1,0 +1,234 @@
+"""What holds for every answer: it equals itself, and nothing that a policy writes can break it."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.answer import AnswerGrader
+from adjudge.graders.rules.answer_box import Box, iou
+from adjudge.graders.rules.answer_number import last_number
+from adjudge.graders.rules.extraction import last_marked
+from adjudge.types import GraderScore
+
+SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+FEW = settings(SHARED_LOOP, max_examples=30)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+GRADER = AnswerGrader(deadline_s=0.5)
+
+
+def grade(runner: asyncio.Runner, response: str, reference: Any, kind: str) -> GraderScore:
+    return runner.run(GRADER.aevaluate(response, reference, kind))
+
+
+def outcome_of(
+    runner: asyncio.Runner, response: str, reference: Any, kind: str
+) -> float | ErrorKind:
+    try:
+        return grade(runner, response, reference, kind).score
+    except GradingFailure as failure:
+        return failure.kind
+
+
+numbers = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3).map(str),
+    st.tuples(st.integers(), st.integers(min_value=1)).map("{0[0]}/{0[1]}".format),
+    st.integers(min_value=0).map("{:,}".format),
+    st.integers(min_value=-100, max_value=100).map("{}%".format),
+)
+words = st.text(string.ascii_letters + string.digits + " é今,.", min_size=1).filter(str.strip)
+wrapped = st.sampled_from(["{}", "<answer>{}</answer>", r"so \boxed{{{}}}.", "The answer is {}"])
+
+
+@given(numbers, wrapped)
+@SHARED_LOOP
+def test_a_number_equals_itself(runner: asyncio.Runner, number: Any, wrapper: str) -> None:
+    assert grade(runner, wrapper.format(number), number, "NUMBER").score == 1
+
+
+@given(st.integers(), st.integers(min_value=1, max_value=10**6), wrapped)
+@SHARED_LOOP
+def test_a_number_equals_no_other(
+    runner: asyncio.Runner, number: int, gap: int, wrapper: str
+) -> None:
+    assert grade(runner, wrapper.format(number + gap), number, "NUMBER").score == 0
+
+
+@given(
+    st.sampled_from(string.ascii_uppercase),
+    st.sampled_from(["{}", "({})", "{}.", "**{}**"]),
+    wrapped,
+)
+@SHARED_LOOP
+def test_a_letter_equals_itself(
+    runner: asyncio.Runner, letter: str, form: str, wrapper: str
+) -> None:
+    response = wrapper.format(form.format(letter))
+    assert grade(runner, response, letter, "MULTIPLE_CHOICE").score == 1
+
+
+@given(st.sampled_from(["yes", "no", "True", "FALSE"]), wrapped)
+@SHARED_LOOP
+def test_a_boolean_equals_itself(runner: asyncio.Runner, word: str, wrapper: str) -> None:
+    assert grade(runner, wrapper.format(word), word, "BOOLEAN").score == 1
+
+
+@given(words, st.sampled_from(["{}", "<answer>{}</answer>"]))
+@SHARED_LOOP
+@pytest.mark.parametrize("kind", ["ANY", "EXACT", "OCRTEXT"])
+def test_a_text_equals_itself(runner: asyncio.Runner, kind: str, text: str, wrapper: str) -> None:
+    assert grade(runner, wrapper.format(text), text, kind).score == 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(string.printable),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
+    max_leaves=8,
+).filter(lambda value: not isinstance(value, str))
+
+
+@given(json_values)
+@SHARED_LOOP
+def test_a_json_value_equals_itself(runner: asyncio.Runner, value: Any) -> None:
+    import json
+
+    text = json.dumps(value, indent=1)
+    reference = "null" if value is None else value
+    assert grade(runner, text, reference, "JSON").score == 1
+    if isinstance(value, list | dict):
+        assert grade(runner, f"It is {text}, I think.", reference, "JSON").score == 1
+
+
+terms = st.sampled_from(["x", "2y", r"\frac{a}{b}", r"\sqrt{x}", "x^2", r"\pi", "7"])
+
+
+@given(st.lists(terms, min_size=1, max_size=3).map(" + ".join))
+@FEW
+def test_an_expression_equals_itself(runner: asyncio.Runner, expression: str) -> None:
+    response = rf"\boxed{{{expression}}}"
+    assert grade(runner, response, expression, "MATH_EXPRESSIONS").score == 1
+
+
+coordinates = st.floats(-1e6, 1e6, allow_subnormal=False)
+sides = st.floats(1e-3, 1e6)
+boxes = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), coordinates, coordinates, sides, sides)
+
+
+@given(boxes, boxes)
+def test_overlap_is_symmetric_and_in_range(first: Box, second: Box) -> None:
+    overlap = iou(first, second)
+    assert overlap == iou(second, first)
+    assert 0 <= overlap <= 1
+    assert iou(first, first) == 1
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(*[st.tuples(finite, finite, finite, finite)] * 2)
+def test_overlap_of_any_four_numbers_is_in_range(first: Box, second: Box) -> None:
+    assert 0 <= iou(first, second) <= 1
+    assert iou(first, second) == iou(second, first)
+
+
+@given(boxes)
+@SHARED_LOOP
+def test_a_box_equals_itself(runner: asyncio.Runner, box: Box) -> None:
+    assert grade(runner, f"<answer>{list(box)}</answer>", list(box), "BBOX").score == 1
+
+
+TOKENS = [
+    "<answer>",
+    "</answer>",
+    r"\boxed{",
+    "{",
+    "}",
+    "$",
+    "\\",
+    "[",
+    "]",
+    "(",
+    ")",
+    '"',
+    "-",
+    ",",
+]
+TOKENS += [
+    "1",
+    ".",
+    "/",
+    "^",
+    "%",
+    "e9",
+    "A",
+    "B.",
+    "yes",
+    "not ",
+    "true",
+    "x",
+    "\n",
+    " ",
+    "<think>",
+]
+TOKENS += ["</think>", "\ud800", "\x00", "٣", "∞", r"\frac", r"\sqrt", "**", "[1,2,3,4]", '{"a":1}']
+hostile = st.lists(st.sampled_from(TOKENS), max_size=30).map("".join) | st.text()
+anything = st.one_of(hostile, st.none(), st.booleans(), finite, st.integers(), json_values)
+
+
+@given(hostile, anything)
+@settings(SHARED_LOOP, max_examples=100)
+@pytest.mark.parametrize(
+    "kind",
+    ["NUMBER", "MULTIPLE_CHOICE", "BOOLEAN", "OCRTEXT", "BBOX", "ANY", "EXACT", "JSON", "auto"],
+)
+def test_whatever_comes_is_a_score_or_a_stated_failure(
+    runner: asyncio.Runner, kind: str, response: str, reference: Any
+) -> None:
+    outcome = outcome_of(runner, response, reference, kind)
+    if isinstance(outcome, ErrorKind):
+        assert outcome in (ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
+    else:
+        assert 0 <= outcome <= 1
+
+
+@given(hostile, hostile)
+@FEW
+@pytest.mark.parametrize("kind", ["MATH_EXPRESSIONS", "REGEX"])
+def test_whatever_comes_to_a_process_too(
+    runner: asyncio.Runner, kind: str, response: str, reference: str
+) -> None:
+    outcome = outcome_of(runner, response, reference, kind)
+    if isinstance(outcome, ErrorKind):
+        assert outcome in (ErrorKind.INVALID_INPUT, ErrorKind.TIMEOUT, ErrorKind.UNSUPPORTED)
+    else:
+        assert outcome in (0, 1)
+
+
+@given(st.text(string.ascii_letters + " .,<>/"), st.text("ab1 ", min_size=1))
+def test_a_marker_at_the_end_always_wins(before: str, answer: str) -> None:
+    assert last_marked(f"{before}<answer>{answer}</answer>") == answer.strip()
+    assert last_marked(f"{before}\\boxed{{{answer}}}") == answer.strip()
+
+
+@given(st.text(string.ascii_letters + " .,!?\n", max_size=5000), st.integers(0, 10**20))
+def test_the_last_number_does_not_depend_on_what_precedes(before: str, number: int) -> None:
+    found = last_number(f"7 {before} {number}")
+    assert found is not None
+    assert found.value == Decimal(number)

@@ -1,0 +1,354 @@
+"""Where the answer stands in a response."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from adjudge.graders.rules.answer_box import iou, last_box, read_box
+from adjudge.graders.rules.answer_choice import read_boolean, read_letter
+from adjudge.graders.rules.answer_number import last_number, numbers_match, read_number
+from adjudge.graders.rules.answer_text import find_json
+from adjudge.graders.rules.extraction import last_json, last_marked, last_math, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("<answer>4</answer>", "4"),
+        ("<answer>1</answer> no: <answer> 2 </answer>.", "2"),
+        ("<ANSWER>4</Answer>", "4"),
+        (r"\boxed{4}", "4"),
+        (r"\boxed {4}", "4"),
+        (r"\fbox{4}", "4"),
+        (r"\boxed{1} then \boxed{\frac{3}{4}}", r"\frac{3}{4}"),
+        (r"\boxed{1} then <answer>2</answer>", "2"),
+        (r"<answer>1</answer> then \boxed{2}", "2"),
+        (r"<answer>it is \boxed{2}, not 1</answer>", "2"),
+        (r"\boxed{\boxed{2}}", "2"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{a \} b}", r"a \} b"),
+        ("<answer>1</answer> and <answer>2", "1"),
+        (r"\boxed{1} and \boxed{2", "1"),
+        (r"{ \boxed{1} } } \boxed{2}", "2"),
+        ("<answer><answer>4</answer></answer>", "4"),
+        ("<answer></answer>", ""),
+        ("</answer> 4 <answer>", None),
+        (r"\boxed{4", None),
+        ("boxed{4}", None),
+        ("<answer>4", None),
+        ("", None),
+    ],
+)
+def test_the_last_closed_marker_counts(text: str, marked: str | None) -> None:
+    assert last_marked(text) == marked
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("it is 14", "14"),
+        ("14 and 15.", "15"),
+        ("-5", "-5"),
+        ("−5", "-5"),  # the sign of typesetters
+        ("x = -5.", "-5"),
+        ("+7", "7"),
+        ("(3, -5)", "-5"),
+        ("1,234,567", "1234567"),
+        ("1{,}234", "1234"),
+        (r"1\,234.5", "1234.5"),
+        ("0.50", "0.5"),
+        (".5", "0.5"),
+        ("3e5", "300000"),
+        ("6.02E-3", "0.00602"),
+        (r"3 \times 10^{5}", "300000"),
+        ("3×10^-2", "0.03"),
+        ("3*10**2", "300"),
+        ("50%", "0.5"),
+        (r"50\%", "0.5"),
+        ("50 percent", "0.5"),
+        ("3/4", "0.75"),
+        (r"\frac{3}{4}", "0.75"),
+        (r"-\dfrac{3}{4}", "-0.75"),
+        (r"1\frac{1}{2}", "1.5"),
+        ("1 1/2", "1.5"),
+        ("$5", "5"),
+        ("-$5", "-5"),
+        ("$-5$", "-5"),
+        ("US$1,000", "1000"),
+        ("€3.50 each", "3.5"),
+        ("5 km", "5"),
+        ("5km", "5"),
+        ("the 14th", "14"),
+        ("**14**", "14"),
+        ("_14_", "14"),
+        (r"\text{14}", "14"),
+        ("3 - 5 = -2", "-2"),
+        ("x = 4", "4"),
+        ("#### 18", "18"),
+        ("14 - that is it", "14"),
+    ],
+)
+def test_the_last_number_is_read_whole(text: str, value: str) -> None:
+    number = last_number(text)
+    assert number is not None
+    assert number.value == Decimal(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", "none", "x14", "H2O", "2^{10}", "x_4", r"\sqrt{4}", r"2\pi", "2π", "3*4", "3 + 4"],
+        *["2**10", "5x", r"\frac{\pi}{4}", r"\frac12", "3-5", "2024-01-15", "10:30", "1.2.3"],
+        *["3,5", "1/0", "1/2/3", "1e99999", "1e-99999", "٣", "½", "1" * 400, "v1.2.3-rc4"],
+    ],
+)
+def test_parts_of_something_larger_are_no_numbers(text: str) -> None:
+    assert last_number(text) is None
+
+
+def test_a_number_far_from_the_end_is_read_whole() -> None:
+    for filler in range(1_980, 2_020):
+        number = last_number("it is 1,234,567 " + "x" * filler)
+        assert number is not None
+        assert number.text == "1,234,567"
+
+
+def test_a_whole_text_is_a_number_or_not() -> None:
+    for text in ("42", " 42. ", "$42$", r"\text{42}", "{42}", "**42**", "- 42", "$-42", "42%"):
+        assert read_number(text) is not None, text
+    for text in ("42 apples", "about 42", "x = 42", "1,2", "", "-", "$"):
+        assert read_number(text) is None, text
+
+
+def matches(answer: str, reference: str, rel_tol: float = 0.0, abs_tol: float = 0.0) -> bool:
+    a, b = read_number(answer), read_number(reference)
+    assert a is not None
+    assert b is not None
+    return numbers_match(a, b, rel_tol, abs_tol)
+
+
+def test_numbers_are_compared_exactly() -> None:
+    assert matches("0.1", "0.10")
+    assert matches("1/3", "2/6")
+    assert not matches("1/3", "0.3333333333333333333333333333333333333")
+    assert not matches("12345678901234567890123", "12345678901234567890124")
+    assert not matches("-$12345678901234567890123456789012", "-$12345678901234567890123456789013")
+
+
+def test_a_percent_sign_may_be_left_out_but_not_changed() -> None:
+    assert matches("50%", "50")
+    assert matches("0.5", "50%")
+    assert matches("50%", "50%")
+    assert not matches("50%", "0.5%")
+    assert not matches("0.5", "50")
+
+
+def test_tolerances() -> None:
+    assert matches("3.14", "3.14159", rel_tol=0.001)
+    assert not matches("3.14", "3.14159", rel_tol=0.0001)
+    assert matches("3.14", "3.14159", abs_tol=0.0016)
+    assert not matches("3.14", "3.14159", abs_tol=0.0015)
+    assert matches("-102", "-100", rel_tol=0.02)
+    assert not matches("-102.1", "-100", rel_tol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("B", "B"),
+        ("b", "B"),
+        ("(B)", "B"),
+        ("B.", "B"),
+        ("**B**", "B"),
+        ("$B$", "B"),
+        (r"\text{(B)}", "B"),
+        ("B) Paris", "B"),
+        ("B: because A is wrong", "B"),
+        ("B, not A", "B"),
+        ("(B) Paris", "B"),
+        ("The answer is B", "B"),
+        ("The answer is (B), although A is close", "B"),
+        ("Answer: **C** because A and B are wrong", "C"),
+        ("the correct option is D.", "D"),
+        ("A is wrong, so I choose C", "C"),
+        ("A or B", "B"),
+        ("I", "I"),
+        ("Vitamin C is what I need", "C"),
+        ("A cat", None),
+        ("I think so", None),
+        ("Banana", None),
+        ("it's", None),
+        ("the answer is big", None),
+        ("x-ray", None),
+        ("", None),
+    ],
+)
+def test_option_letters(text: str, letter: str | None) -> None:
+    assert read_letter(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", True),
+        ("TRUE.", True),
+        ("No", False),
+        ("false", False),
+        (r"\text{True}", True),
+        ("**Yes**", True),
+        ("Yes, because there is no other way", True),
+        ("Yes because no more is needed", True),
+        ("no, it is true that it is not", False),
+        ("It is not true", False),
+        ("It isn't true.", False),
+        ("it is not false", True),
+        ("The answer is no.", False),
+        ("The answer is not true", False),
+        ("There is no doubt that it holds: yes", True),
+        ("It is true, no question", True),
+        ("none", None),
+        ("I know", None),
+        ("untrue", None),
+        ("yesterday", None),
+        ("nothing", None),
+        ("", None),
+    ],
+)
+def test_booleans_are_whole_words(text: str, value: bool | None) -> None:
+    assert read_boolean(text) is value
+
+
+@pytest.mark.parametrize(
+    ("text", "box"),
+    [
+        ("[1, 2, 3, 4]", (1, 2, 3, 4)),
+        ("(1.5 2e0 3. +4)", (1.5, 2, 3, 4)),
+        ("[1;2;3;4]", (1, 2, 3, 4)),
+        ("<box>(1,2),(3,4)</box>", (1, 2, 3, 4)),
+        ("[[1, 2], [3, 4]]", (1, 2, 3, 4)),
+        ('[{"bbox_2d": [-1, 2, 3, 4], "label": "2 cats"}]', (-1, 2, 3, 4)),
+        ("x1: 1, y1: 2, x2: 3, y2: 4", (1, 2, 3, 4)),
+        ("[1,2,3,4] or rather [5,6,7,8]", (5, 6, 7, 8)),
+        ("1 2 3 4", (1, 2, 3, 4)),
+        ("1 2 3", None),
+        ("1 2 3 4 5", None),
+        ("[1,2,3,1e999]", None),
+        ("", None),
+    ],
+)
+def test_boxes(text: str, box: tuple[float, ...] | None) -> None:
+    assert last_box(text) == box
+
+
+def test_reference_boxes() -> None:
+    assert read_box([1, 2.5, 3, 4]) == (1, 2.5, 3, 4)
+    assert read_box("[1, 2, 3, 4]") == (1, 2, 3, 4)
+    bad: list[Any] = [None, [1, 2, 3], [1, 2, 3, True], ["1"] * 4, [1, 2, 3, 10**400], {}, 4]
+    for reference in bad:
+        assert read_box(reference) is None, reference
+
+
+def test_overlap_of_known_boxes() -> None:
+    assert iou((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
+    assert iou((0, 0, 2, 2), (2, 0, 4, 2)) == 0
+    assert iou((0, 0, 0, 2), (0, 0, 0, 2)) == 0
+    assert iou((2, 2, 0, 0), (0, 0, 2, 2)) == 0
+    assert iou((-1e308, -1e308, 1e308, 1e308), (-1e308, -1e308, 1e308, 1e308)) == 1
+
+
+def test_formulas_in_text() -> None:
+    assert last_math("costs $5") is None
+    assert last_math(r"price \$5, then $x$") is not None
+    for text, formula in [
+        ("$a$ and $$b$$", "b"),
+        (r"\[a\] and \(b\)", "b"),
+        (r"$a$ and \(b", "a"),
+        (r"$\text{cost \$5}$", r"\text{cost \$5}"),
+        ("$$ $$ and $a$", "a"),
+    ]:
+        found = last_math(text)
+        assert found is not None, text
+        assert found.text == formula
+
+
+def test_json_in_text() -> None:
+    assert last_json('{"a": [1, 2]}') == '{"a": [1, 2]}'
+    assert last_json('[1] and {"a": "}"} end') == '{"a": "}"}'
+    assert last_json("[1 and {2}") == "{2}"
+    assert last_json("[1} {2]") is None
+    assert find_json('"text"') == '"text"'
+    assert find_json('```json\n{"a": 1}\n```') == '{"a": 1}'
+
+
+def test_wrappers_come_off_only_in_pairs() -> None:
+    assert plain(r"$\boxed{\text{ a }}$") == "a"
+    assert plain("{a} and {b}") == "{a} and {b}"
+    assert plain("$a$ and $b$") == "$a$ and $b$"
+    assert plain(r"$\$5$") == r"\$5"
+    assert plain(r"\frac{1}{2}") == r"\frac{1}{2}"
+
+
+HOSTILE = [
+    "<answer>",
+    "</answer>",
+    r"\boxed{",
+    r"\boxed ",
+    "{",
+    "}",
+    "$",
+    r"\(",
+    '"',
+    '\\"',
+    "[",
+    "]",
+]
+HOSTILE += [
+    "1",
+    "1,",
+    "1.",
+    "1 ",
+    "-",
+    "*1",
+    r"\frac{1",
+    "1e",
+    "1/",
+    "A ",
+    "not ",
+    "answer is ",
+    "no ",
+]
+HOSTILE += ["[1,", "[1 ", "( ", "**", "`", "it isn't true ", "n't ", "1" + " " * 50]
+
+READERS: list[Callable[[str], Any]] = [
+    last_marked,
+    last_math,
+    last_json,
+    last_number,
+    read_number,
+    read_letter,
+    read_boolean,
+]
+READERS += [last_box, plain, find_json]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_readers_are_linear_in_hostile_text(reader: Callable[[str], Any]) -> None:
+    """Eight times the text takes some eight times as long; sixty-four would be quadratic."""
+
+    def seconds(unit: str, size: int) -> float:
+        text = unit * (size // len(unit))
+        start = time.thread_time()
+        reader(text)
+        return time.thread_time() - start
+
+    def grows_slowly(unit: str) -> bool:
+        least = 0.0001  # below this the clock and the machine decide
+        return seconds(unit, 32_000) < 24 * max(seconds(unit, 4_000), least)
+
+    for unit in HOSTILE:
+        assert any(grows_slowly(unit) for _ in range(5)), unit

@@ -1,0 +1,317 @@
+"""Killable worker processes, with real processes: functions of the standard library run in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from adjudge.engine.processes import WorkerPool, get_pool
+from adjudge.errors import ErrorKind, GradingFailure
+
+PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
+SEARCH = "adjudge.graders.rules.regex_check:search"
+
+
+@pytest.fixture(params=[None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool(size=1)
+    yield pool
+    pool.close()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead but not collected does not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def gone(pid: int) -> bool:
+    for _ in range(500):
+        if not alive(pid):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def ask(runner: asyncio.Runner, pool: WorkerPool, function: str, value: Any, s: float = 30) -> Any:
+    return runner.run(pool.call(function, value, deadline_s=s))
+
+
+def failure(
+    runner: asyncio.Runner, pool: WorkerPool, function: str, value: Any, s: float = 30
+) -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        ask(runner, pool, function, value, s)
+    return caught.value
+
+
+def test_a_child_stays_warm(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    assert ask(runner, pool, "builtins:len", "four") == 4
+    first, second = (ask(runner, pool, PID, 0) for _ in range(2))
+    assert first == second != os.getpid()
+
+
+def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    pid = ask(runner, pool, PID, 0)
+    error = failure(runner, pool, "time:sleep", 600, 0.05)
+    assert error.kind is ErrorKind.TIMEOUT
+    assert "0.05 s" in str(error)
+    assert gone(pid)
+    assert ask(runner, pool, PID, 0) != pid
+
+
+def test_the_start_and_the_import_are_not_held_against_the_deadline(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    # Starting an interpreter takes longer than this deadline.
+    assert ask(runner, pool, "builtins:len", "abc", 0.02) == 3
+
+
+def test_a_reply_that_waits_for_a_busy_loop_is_in_time(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    ask(runner, pool, "time:sleep", 0)
+
+    async def with_a_blocked_loop() -> Any:
+        call = asyncio.create_task(pool.call("time:sleep", 0.05, deadline_s=0.3))
+        await asyncio.sleep(0.01)
+        time.sleep(0.5)  # noqa: ASYNC251  (the loop is meant to be blocked)
+        return await call
+
+    assert runner.run(with_a_blocked_loop()) is None
+
+
+def test_a_child_that_exits_is_a_bug_with_its_exit_code(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    error = failure(runner, pool, "os:_exit", 3)
+    assert (error.kind, error.metadata) == (ErrorKind.BUG, {"exit_code": 3})
+    assert ask(runner, pool, "builtins:len", "ab") == 2
+
+
+def test_a_child_that_crashes_is_unsupported_input(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    error = failure(runner, pool, "ctypes:string_at", 1)
+    assert (error.kind, error.metadata) == (ErrorKind.UNSUPPORTED, {"exit_code": -11})
+
+
+def test_a_child_killed_while_idle_is_replaced(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    pid = ask(runner, pool, PID, 0)
+    os.kill(pid, 9)
+    assert gone(pid)
+    assert ask(runner, pool, PID, 0) != pid
+
+
+def test_an_exception_is_a_bug_and_the_child_lives_on(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    pid = ask(runner, pool, PID, 0)
+    error = failure(runner, pool, "builtins:int", "four")
+    assert error.kind is ErrorKind.BUG
+    assert "ValueError: invalid literal" in str(error)
+    assert failure(runner, pool, "no_such_module:f", 1).kind is ErrorKind.BUG
+    assert failure(runner, pool, "builtins:range", 3).kind is ErrorKind.BUG  # not JSON
+    assert ask(runner, pool, PID, 0) == pid
+
+
+def test_a_stated_failure_keeps_its_kind(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    error = failure(runner, pool, SEARCH, {"patterns": ["("], "flags": "", "text": "x"})
+    assert error.kind is ErrorKind.INVALID_INPUT
+    assert "not a pattern" in str(error)
+
+
+def test_memory_is_capped(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    error = failure(runner, pool, "builtins:bytearray", 6 << 30)
+    assert error.kind is ErrorKind.UNSUPPORTED
+    assert "MemoryError" in str(error)
+
+
+def test_prints_and_reads_miss_the_channel(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    assert ask(runner, pool, "builtins:print", "\x00\x00\x00\x02{}") is None
+    assert "EOFError" in str(failure(runner, pool, "builtins:input", "?"))
+    assert ask(runner, pool, "builtins:len", "still in step") == 13
+
+
+def test_large_requests_pass_and_large_replies_do_not(runner: asyncio.Runner) -> None:
+    pool = WorkerPool(size=1, max_reply_bytes=1000)
+    text = "é" * 3_000_000
+    assert ask(runner, pool, "builtins:len", text) == len(text)
+    error = failure(runner, pool, "builtins:str", "x" * 2000)
+    assert error.kind is ErrorKind.UNSUPPORTED
+    assert "longer than 1000" in str(error)
+    assert ask(runner, pool, "builtins:str", "x" * 500) == "x" * 500
+    pool.close()
+
+
+def test_text_without_encoding_is_invalid_input(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    assert failure(runner, pool, "builtins:len", "\ud800").kind is ErrorKind.INVALID_INPUT
+
+
+def test_cancelling_a_call_kills_its_child(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    async def cancel_in_the_middle() -> tuple[int, int]:
+        pid = await pool.call(PID, 0, deadline_s=30)
+        call = asyncio.create_task(pool.call("time:sleep", 600, deadline_s=600))
+        await asyncio.sleep(0.1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return pid, await pool.call(PID, 0, deadline_s=30)
+
+    before, after = runner.run(cancel_in_the_middle())
+    assert before != after
+    assert gone(before)
+
+
+def test_cancelling_a_waiting_call_loses_no_slot(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    async def cancel_while_waiting() -> Any:
+        await pool._take_slot()
+        waiting = [asyncio.create_task(pool.call(PID, 0, deadline_s=30)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        pool._give_slot()
+        waiting[1].cancel()  # it has been given the slot and does not know yet
+        return await asyncio.wait_for(waiting[2], 30)
+
+    assert runner.run(cancel_while_waiting()) == ask(runner, pool, PID, 0)
+    assert pool._busy == 0
+
+
+def test_many_calls_share_few_children(runner: asyncio.Runner) -> None:
+    pool = WorkerPool(size=2)
+
+    async def many() -> set[int]:
+        calls = [asyncio.create_task(pool.call(PID, 0, deadline_s=30)) for _ in range(200)]
+        return {await call for call in calls}
+
+    assert len(runner.run(many())) == 2
+    pool.close()
+
+
+def test_closing_ends_children_and_calls(runner: asyncio.Runner) -> None:
+    pool = WorkerPool(size=2)
+
+    async def close_in_the_middle() -> tuple[int, GradingFailure]:
+        pid: int = await pool.call(PID, 0, deadline_s=30)
+        call = asyncio.create_task(pool.call("time:sleep", 600, deadline_s=600))
+        await asyncio.sleep(0.1)
+        pool.close()
+        with pytest.raises(GradingFailure) as caught:
+            await call
+        with pytest.raises(RuntimeError, match="closed"):
+            await pool.call(PID, 0, deadline_s=30)
+        return pid, caught.value
+
+    pid, error = runner.run(close_in_the_middle())
+    assert error.kind is ErrorKind.CANCELLED
+    assert gone(pid)
+
+
+def test_the_environment_of_a_child_holds_no_secrets(
+    runner: asyncio.Runner, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert ask(runner, pool, "os:getenv", "OPENAI_API_KEY") is None
+
+
+def test_a_pool_needs_a_child() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        WorkerPool(size=0)
+
+
+def test_every_loop_has_a_pool_of_its_own_and_takes_it_along() -> None:
+    async def pool_and_pid() -> tuple[int, int]:
+        assert get_pool() is get_pool()
+        return id(get_pool()), await get_pool().call(PID, 0, deadline_s=30)
+
+    _, first = asyncio.run(pool_and_pid())
+    gc.collect()
+    assert gone(first)
+    _, second = asyncio.run(pool_and_pid())
+    assert first != second
+
+
+SCRIPT_HEAD = """
+    import asyncio, atexit, os, signal
+    from adjudge.engine.processes import get_pool
+
+    async def pid():
+        return await get_pool().call("os:getpgid", 0, deadline_s=30)
+"""
+
+
+def run_script(body: str) -> subprocess.CompletedProcess[str]:
+    code = textwrap.dedent(SCRIPT_HEAD) + textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_fork_starts_afresh_and_leaves_the_parents_children_alone() -> None:
+    done = run_script("""
+        async def main():
+            first = await pid()
+            fork = os.fork()
+            if fork == 0:
+                code = 1
+                try:
+                    code = 0 if asyncio.run(pid()) != first else 2
+                    # What a normal exit runs; it must not touch the parent's children.
+                    atexit._run_exitfuncs()
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(fork, 0)
+            print(os.waitstatus_to_exitcode(status), await pid() == first)
+        asyncio.run(main())
+    """)
+    assert (done.stdout, done.stderr) == ("0 True\n", "")
+
+
+def test_an_exit_with_warm_children_is_silent_and_ends_them() -> None:
+    done = run_script("""
+        loop = asyncio.new_event_loop()
+        print(loop.run_until_complete(pid()))
+        loop.close()
+    """)
+    assert done.stderr == ""
+    assert gone(int(done.stdout))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a busy child with its parent")
+def test_busy_children_die_with_a_killed_parent() -> None:
+    done = run_script("""
+        async def main():
+            print(await pid(), flush=True)
+            sleeping = asyncio.create_task(get_pool().call("time:sleep", 600, deadline_s=600))
+            await asyncio.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        asyncio.run(main())
+    """)
+    assert done.returncode == -9
+    assert gone(int(done.stdout))
