@@ -1,0 +1,353 @@
+"""Format and text graders on arbitrary text: ranges, symmetries, oracles, linear time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import GradingFailure
+from adjudge.graders.base import RuleGrader
+from adjudge.graders.rules.format import ReasoningFormatGrader, ReasoningToolCallFormatGrader
+from adjudge.graders.rules.json_check import MAX_DEPTH, NotJson, decode, validate
+from adjudge.graders.rules.json_format import JsonValidatorGrader
+from adjudge.graders.rules.json_match import JsonMatchGrader
+from adjudge.graders.rules.language import LanguageGrader
+from adjudge.graders.rules.length import LengthPenaltyGrader, SoftOverlongPunishmentGrader
+from adjudge.graders.rules.repetition import NgramRepetitionPenaltyGrader, repetition_rate
+from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader, rouge_l
+from adjudge.graders.rules.text import part_of, words
+from adjudge.types import GraderScore, Role, decode_result, encode_result
+
+METRICS: tuple[Any, ...] = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
+FRAGMENTS = [
+    *("<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>"),
+    *('{"name": "f", "arguments": {}}', "```json\n", "```", "[1, 2]", "NaN", "\\", '"'),
+    *(
+        "the cat",
+        " a ",
+        "今天",
+        "カナ",
+        "हिन्दी",
+        "😀",
+        "👩‍👩‍👧",
+        "\x00",
+        "\ud800",
+        "\n",
+        ".",
+        "1.5",
+    ),
+]
+anything = st.characters(exclude_categories=())  # surrogates too
+texts = st.lists(
+    st.one_of(st.sampled_from(FRAGMENTS), st.text(anything, max_size=6)), max_size=12
+).map("".join)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=15,
+)
+
+OF_RESPONSE: list[RuleGrader] = [
+    ReasoningFormatGrader(),
+    ReasoningFormatGrader(strict=False, allow_empty=False),
+    ReasoningFormatGrader(prompt_opens=True),
+    ReasoningToolCallFormatGrader(),
+    JsonValidatorGrader(),
+    JsonValidatorGrader(allow_fence=True),
+    JsonValidatorGrader(allow_fence=True, strict=False, view="full"),
+    LengthPenaltyGrader(),
+    LengthPenaltyGrader(unit="words", floor=-0.05, view="final"),
+    SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
+    NgramRepetitionPenaltyGrader(),
+    NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=True, min_scaling=0.1, view="thought"),
+    LanguageGrader("en", min_letters=1),
+    LanguageGrader("zh", candidates=["en", "zh"], measure="probability", min_letters=1),
+]
+OF_REFERENCE: list[RuleGrader] = [
+    *(SimilarityGrader(metric) for metric in METRICS),
+    SimilarityGrader("bleu", bleu_tokenizer="zh", view="full"),
+    SimilarityGrader("bleu", bleu_tokenizer="intl", max_chars=5),
+    *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
+    JsonMatchGrader(),
+    JsonMatchGrader(measure="share", strict_order=False, strict=False, allow_fence=True),
+]
+
+
+def check(grader: RuleGrader, result: GraderScore) -> None:
+    assert grader.score_range is not None
+    low, high = grader.score_range
+    assert low is None or low <= result.score
+    assert high is not None
+    assert result.score <= high
+    if grader.role is Role.PENALTY:
+        assert result.score <= 0
+        assert str(result.score) != "-0.0"
+    assert decode_result(encode_result(result)) == result
+
+
+def label(grader: RuleGrader) -> str:
+    return grader.name
+
+
+@pytest.mark.parametrize("grader", OF_RESPONSE, ids=label)
+@given(response=texts)
+@settings(max_examples=40, deadline=None)
+def test_ranges_hold_for_any_response(grader: RuleGrader, response: str) -> None:
+    check(grader, grader.evaluate(response))
+
+
+@pytest.mark.parametrize("grader", OF_REFERENCE, ids=label)
+@given(response=texts, reference=texts | st.lists(texts, max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_ranges_hold_for_any_pair(grader: RuleGrader, response: str, reference: Any) -> None:
+    try:
+        result = grader.evaluate(response, reference)
+    except GradingFailure:
+        assume(False)
+    check(grader, result)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@given(text=texts)
+@settings(max_examples=40, deadline=None)
+def test_identical_texts_are_fully_similar(metric: Any, text: str) -> None:
+    assert SimilarityGrader(metric, view="full").evaluate(text, text).score == 1.0
+    assert StringMatchGrader(view="full").evaluate(text, text).score == 1.0
+
+
+@pytest.mark.parametrize("metric", ["rouge_l", "edit", "f1", "jaccard"])
+@given(one=texts, other=texts)
+@settings(max_examples=40, deadline=None)
+def test_symmetric_metrics(metric: Any, one: str, other: str) -> None:
+    grader = SimilarityGrader(metric, view="full")
+    assert grader.evaluate(one, other).score == pytest.approx(grader.evaluate(other, one).score)
+
+
+def lcs(one: list[str], other: list[str]) -> int:
+    """The longest common subsequence by the textbook table."""
+    table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i, x in enumerate(one):
+        for j, y in enumerate(other):
+            longer = max(table[i][j + 1], table[i + 1][j])
+            table[i + 1][j + 1] = table[i][j] + 1 if x == y else longer
+    return table[-1][-1]
+
+
+def levenshtein(one: str, other: str) -> int:
+    """Edit distance by the textbook rows."""
+    row = list(range(len(other) + 1))
+    for i, x in enumerate(one, 1):
+        previous, row = row, [i]
+        for j, y in enumerate(other, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (x != y)))
+    return row[-1]
+
+
+some_words = st.lists(st.sampled_from(["a", "b", "cc", "今", "天"]), min_size=1, max_size=12)
+
+
+@given(ours=some_words, theirs=some_words)
+def test_rouge_l_against_the_textbook(ours: list[str], theirs: list[str]) -> None:
+    common = lcs(ours, theirs)
+    precision, recall = common / len(ours), common / len(theirs)
+    expected = 2 * precision * recall / (precision + recall) if common else 0.0
+    assert rouge_l(" ".join(ours), " ".join(theirs)) == pytest.approx(expected)
+
+
+@given(one=st.text("abc今", max_size=10), other=st.text("abc今", max_size=10))
+def test_edit_similarity_against_the_textbook(one: str, other: str) -> None:
+    longer = max(len(one), len(other))
+    expected = 1 - levenshtein(one, other) / longer if longer else 1.0
+    assert SimilarityGrader("edit").evaluate(one, other).score == pytest.approx(expected)
+
+
+@given(tokens=st.lists(st.sampled_from("abc"), min_size=1, max_size=25), n=st.integers(1, 5))
+def test_repetition_rate_against_brute_force(tokens: list[str], n: int) -> None:
+    assume(len(tokens) >= n)
+    ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+    repeats = sum(ngram in ngrams[:i] for i, ngram in enumerate(ngrams))
+    assert repetition_rate(tokens, n) == pytest.approx(repeats / len(ngrams))
+
+
+@given(text=texts)
+def test_words_lose_nothing_but_white_space(text: str) -> None:
+    lowered = text.lower()
+    assert "".join(words(text, signs=True)) == "".join(lowered.split())
+    assert len(words(text)) <= len(words(text, signs=True))
+
+
+@given(text=texts)
+def test_parts_of_a_response(text: str) -> None:
+    assert part_of(text, "full") == text
+    if "think>" not in text:
+        assert (part_of(text, "final"), part_of(text, "thought")) == (text, "")
+
+
+@given(lengths=st.lists(st.integers(0, 400), min_size=2, max_size=2), floor=st.none() | st.just(-1))
+def test_longer_is_never_penalised_less(lengths: list[int], floor: float | None) -> None:
+    short, long = sorted(lengths)
+    grader = LengthPenaltyGrader(min_length=0, max_length=100, floor=floor)
+    assert grader.evaluate("x" * short).score >= grader.evaluate("x" * long).score
+    soft = SoftOverlongPunishmentGrader(max_length=200, cache_length=100)
+    assert soft.evaluate(response_length=short).score >= soft.evaluate(response_length=long).score
+
+
+@given(rates=st.lists(st.integers(1, 20), min_size=2, max_size=2), soft=st.booleans())
+def test_more_repetition_is_never_penalised_less(rates: list[int], soft: bool) -> None:
+    few, many = sorted(rates)
+    grader = NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=soft)
+    fresh = [f"w{i}" for i in range(20)]
+    scores = [grader.evaluate(" ".join(fresh[k - 1 :] + ["again"] * k)).score for k in (few, many)]
+    assert scores[0] >= scores[1]
+
+
+@given(value=json_values, data=st.data())
+def test_json_equals_itself_in_any_spelling(value: Any, data: st.DataObject) -> None:
+    spelled = json.dumps(
+        value,
+        ensure_ascii=data.draw(st.booleans()),
+        indent=data.draw(st.none() | st.just(2)),
+        sort_keys=data.draw(st.booleans()),
+    )
+    assume("Infinity" not in spelled)
+    for grader in (
+        JsonMatchGrader(),
+        JsonMatchGrader(strict_order=False),
+        JsonMatchGrader(ignore_extra_keys=True),
+        JsonMatchGrader(measure="share"),
+        JsonMatchGrader(measure="share", strict_order=False, ignore_extra_keys=True),
+    ):
+        reference = json.dumps(value) if isinstance(value, str) else value
+        assert grader.evaluate(spelled, reference).score == 1.0
+
+
+def same(one: Any, other: Any) -> bool:
+    """JSON equality by recursion, the plain way."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(type(one) is type(other) or {type(one), type(other)} == {int, float}) and bool(
+        one == other
+    )
+
+
+small_values = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 1.0, "", "a"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=4,
+)
+
+
+@given(one=small_values, other=small_values)
+@settings(max_examples=300)
+def test_json_comparison_against_recursion(one: Any, other: Any) -> None:
+    ours, theirs = json.dumps(one), json.dumps(other)
+    exact = JsonMatchGrader().evaluate(ours, theirs).score
+    assert exact == float(same(one, other))
+    assert JsonMatchGrader(strict_order=False).evaluate(ours, theirs).score >= exact
+    share = JsonMatchGrader(measure="share")
+    assert (share.evaluate(ours, theirs).score == 1.0) == (exact == 1.0)
+    assert share.evaluate(ours, theirs).score == share.evaluate(theirs, ours).score
+
+
+@given(values=st.lists(small_values, max_size=5), data=st.data())
+def test_list_order_can_be_left_out(values: list[Any], data: st.DataObject) -> None:
+    shuffled = json.dumps(data.draw(st.permutations(values)))
+    for measure in ("exact", "share"):
+        grader = JsonMatchGrader(measure=measure, strict_order=False)
+        assert grader.evaluate(shuffled, values).score == 1.0
+
+
+@given(text=texts | json_values.map(json.dumps))
+@settings(max_examples=200)
+def test_json_validity_against_the_standard_library(text: str) -> None:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        expected = json.loads(text, parse_constant=refuse)
+    except ValueError:
+        with pytest.raises(NotJson):
+            decode(text)
+    else:
+        assert decode(text) == expected
+
+
+@given(depth=st.integers(1, 3 * MAX_DEPTH), objects=st.booleans())
+def test_nesting_has_one_limit(depth: int, objects: bool) -> None:
+    text = (
+        '{"[":' * (depth - 1) + "{}" + "}" * (depth - 1) if objects else "[" * depth + "]" * depth
+    )
+    assert JsonValidatorGrader().evaluate(text).score == float(depth <= MAX_DEPTH)
+
+
+KEYWORDS = [
+    *("$ref", "$id", "$defs", "$schema", "$dynamicRef", "type", "properties", "items", "allOf"),
+    *("not", "pattern", "patternProperties", "enum", "multipleOf", "required", "dependencies"),
+]
+schema_texts = st.sampled_from(
+    ["#", "#/a", "#/items", "string", "object", "(", "a{9999999999}", "http://[", "urn:x", "x#y"]
+    + [f"http://json-schema.org/draft-0{n}/schema#" for n in (3, 4, 6, 7)]
+)
+schema_values = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False) | schema_texts,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    schema=st.dictionaries(st.sampled_from(KEYWORDS), schema_values, min_size=1, max_size=3),
+    instance=json_values,
+)
+@settings(max_examples=150, deadline=None)
+def test_any_schema_gets_a_verdict_or_is_a_fault(schema: dict[str, Any], instance: Any) -> None:
+    answer = validate({"schema": json.dumps(schema), "instance": json.dumps(instance)})
+    assert set(answer) in ({"fault"}, {"schema_fault"})
+    json.dumps(answer).encode()
+
+
+HOSTILE: list[str] = [
+    *("<think>", "</think>", "<think></think>", "<answer>", "</answer>", "<tool_call>"),
+    *("</tool_call>", "<tool_call></tool_call>", "```\n", "```json\n{}\n```\n", "[", "{", '{"a":'),
+    *('"\\"', "[],", "a", "a ", " ", "\n", "今", "!", "<", "1"),
+]
+LINEAR: list[RuleGrader] = [g for g in OF_RESPONSE if not isinstance(g, LanguageGrader)]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """CPU time of one call, the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        call()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("grader", LINEAR, ids=label)
+def test_time_grows_with_the_length_not_its_square(grader: RuleGrader) -> None:
+    for unit in HOSTILE:
+        for frame in ("{}", "<think>{}</think><answer>4</answer>", "<think>a</think>[{}]"):
+            short, long = (frame.replace("{}", unit * (n // len(unit))) for n in (1_500, 24_000))
+            taken = seconds(lambda text=short: grader.evaluate(text))  # type: ignore[misc]
+            # 16 times the length: a linear grader takes 16 times as long, a quadratic one 256.
+            ratio = seconds(lambda text=long: grader.evaluate(text)) / max(taken, 1e-4)  # type: ignore[misc]
+            assert ratio < 100, (unit, frame)
+
+
+@pytest.mark.parametrize("grader", OF_REFERENCE[:8], ids=label)
+def test_similarity_of_long_texts_is_bounded(grader: RuleGrader) -> None:
+    result = grader.evaluate("ab " * 10**6, "ba " * 10**6)
+    assert result.metadata == {"cut": True}

@@ -1,0 +1,335 @@
+"""JSON validity, schemas and comparison: judgements, failures, and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.rules import json_check
+from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
+from adjudge.graders.rules.json_match import JsonMatchGrader
+from adjudge.types import GraderScore
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 0}},
+    "required": ["age"],
+}
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ('{"a": [1, 2.5e3, true, null, "x"]}', 1.0),
+        (" [1]\n", 1.0),
+        ("3", 1.0),
+        ("", 0.0),
+        ("{'a': 1}", 0.0),
+        ("[1,]", 0.0),
+        ("[NaN]", 0.0),
+        ("-Infinity", 0.0),
+        ('{"a": 1} trailing', 0.0),
+        ("```json\n{}\n```", 0.0),
+        ("<think>{}</think>[1]", 1.0),
+        ("<think>[1]", 0.0),
+        ("\ufeff[1]", 0.0),
+        ("[" * 64 + "]" * 64, 1.0),
+        ("[" * 65 + "]" * 65, 0.0),
+        ("[" * 10**6, 0.0),
+        ("[" * 10**6 + "]" * 10**6, 0.0),
+        ('{"a":' * 10**5, 0.0),
+        ("9" * 4300, 1.0),
+        ("9" * 4301, 0.0),
+        ('"' + "[" * 100 + '"', 1.0),
+        ("[" + "[]," * 99 + "[]]", 1.0),
+        ('"\ud800"', 1.0),
+        ("\x00", 0.0),
+    ],
+)
+def test_validity(response: str, score: float) -> None:
+    assert JsonValidatorGrader().evaluate(response).score == score
+
+
+@pytest.mark.parametrize(
+    ("response", "strict", "score"),
+    [
+        ("```json\n[1]\n```", True, 1.0),
+        ("  ```\n[1]\n```  ", True, 1.0),
+        ("[1]", True, 1.0),
+        ("```python\n[1]\n```", True, 0.0),
+        ("```json\n[1]", True, 0.0),
+        ("Here:\n```json\n[1]\n```", True, 0.0),
+        ("Here:\n```json\n[1]\n```\nDone.", False, 1.0),
+        ("```json\nno\n```\nrather\n```\n[1]\n```", False, 1.0),
+        ("```json\n[1]\n```\nrather\n```json\nno\n```", False, 0.0),
+        ("```python\nx = [\n```\nso [1]", False, 0.0),
+        ("so [1] it is", False, 1.0),
+        ("no brackets", False, 0.0),
+    ],
+)
+def test_fences_and_surrounding_text(response: str, strict: bool, score: float) -> None:
+    grader = JsonValidatorGrader(allow_fence=True, strict=strict)
+    assert grader.evaluate(response).score == score
+
+
+def test_full_view_reads_the_thinking_too() -> None:
+    response = "<think>hm</think>[1]"
+    assert JsonValidatorGrader().evaluate(response).score == 1.0
+    assert JsonValidatorGrader(view="full").evaluate(response).score == 0.0
+    assert JsonValidatorGrader().evaluate("<think>hm").reason.startswith("no final text")
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ConfigError, match="json_valid: view must be one of 'final', 'full'"):
+        JsonValidatorGrader(view="all")  # type: ignore[arg-type]  # what a spec may hold
+    with pytest.raises(ConfigError, match="json_match: strict must be true or false"):
+        JsonMatchGrader(strict=1)  # type: ignore[arg-type]  # what a spec may hold
+
+
+def ask(grader: JsonSchemaGrader, response: Any, **fields: Any) -> GraderScore:
+    return asyncio.run(grader.aevaluate(response, **fields))
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The worker pool replaced by a direct call; the list fills with what was sent to it."""
+    sent: list[str] = []
+
+    class Pool:
+        async def call(self, function: str, value: Any, *, deadline_s: float) -> Any:
+            assert function == "adjudge.graders.rules.json_check:validate"
+            sent.append(json.dumps(value).encode().decode("ascii"))
+            return json_check.validate(json.loads(sent[-1]))
+
+    monkeypatch.setattr("adjudge.graders.rules.json_format.get_pool", Pool)
+    return sent
+
+
+def test_a_configured_schema_is_checked_in_place(in_process: list[str]) -> None:
+    grader = JsonSchemaGrader(SCHEMA)
+    assert ask(grader, '{"age": 3}').score == 1.0
+    assert ask(grader, '{"age": -1}').reason == "$.age: -1 is less than the minimum of 0"
+    assert ask(grader, '{"age": true}').score == 0.0
+    assert ask(grader, "no JSON").reason.startswith("not JSON: ")
+    assert ask(grader, "").score == 0.0
+    assert in_process == []
+
+
+def test_a_row_schema_goes_to_a_worker(in_process: list[str]) -> None:
+    grader = JsonSchemaGrader()
+    assert ask(grader, '{"age": 3}', schema=SCHEMA).score == 1.0
+    assert ask(grader, '{"age": 3}', schema=json.dumps(SCHEMA)).score == 1.0
+    assert ask(grader, "[1]", schema=False).score == 0.0
+    assert len(in_process) == 3
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^(a+)+$"},
+        {"properties": {"a": {"patternProperties": {"x": True}}}},
+        {"items": {"uniqueItems": True}},
+    ],
+)
+def test_explosive_keywords_and_long_texts_go_to_a_worker(
+    in_process: list[str], schema: dict[str, Any]
+) -> None:
+    ask(JsonSchemaGrader(schema), '"aaa"')
+    assert len(in_process) == 1
+    ask(JsonSchemaGrader(SCHEMA), json.dumps(["x" * 30_000]))
+    assert len(in_process) == 2
+
+
+def test_what_goes_to_a_worker_is_plain_ascii(in_process: list[str]) -> None:
+    grader = JsonSchemaGrader()
+    assert (
+        ask(grader, '["\ud800", "\\u0000é"]', schema='{"const": ["\\ud800", "\\u0000é"]}').score
+        == 1.0
+    )
+
+
+def test_a_real_worker_gives_the_same_answers() -> None:
+    async def both() -> list[float]:
+        grader = JsonSchemaGrader()
+        first = await grader.aevaluate('{"age": 3}', schema=SCHEMA)
+        second = await grader.aevaluate('{"age": "\ud800"}', schema=SCHEMA)
+        return [first.score, second.score]
+
+    assert asyncio.run(both()) == [1.0, 0.0]
+
+
+def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
+    grader = JsonSchemaGrader({"pattern": "^(a+)+$"}, deadline_s=0.2)
+    with pytest.raises(GradingFailure) as caught:
+        ask(grader, json.dumps("a" * 60 + "!"))
+    assert caught.value.kind is ErrorKind.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        "no JSON",
+        3,
+        [],
+        {"type": "nonsense"},
+        {"pattern": "("},
+        {"pattern": "a{99999999999999}"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#/a", "a": 5},
+        {"$ref": "#/a/b", "a": 5},
+        {"$ref": "#/a", "a": [5]},
+        {"$dynamicRef": "#a"},
+        {"$ref": "#"},
+        {"$schema": "http://example.com/dialect"},
+        {"$schema": 5},
+        {"$id": "http://[", "$ref": "x"},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"$ref": "file:///nowhere.json"},
+        {"a": {1, 2}},
+        {"a": float("nan")},
+        json.loads('{"not":' * 80 + "{}" + "}" * 80),
+    ],
+)
+def test_an_unusable_row_schema_is_no_judgement(schema: Any, in_process: list[str]) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        ask(JsonSchemaGrader(), '{"a": 1}', schema=schema)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch, in_process: list[str]) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(GradingFailure, match="Unresolvable"):
+        ask(JsonSchemaGrader(), "1", schema={"$ref": "https://json.example/schema"})
+
+
+def test_references_inside_the_schema_and_recursion_work(in_process: list[str]) -> None:
+    tree = {
+        "$defs": {"node": {"type": "object", "additionalProperties": {"$ref": "#/$defs/node"}}},
+        "anyOf": [{"type": "integer"}, {"$ref": "#/$defs/node"}],
+    }
+    grader = JsonSchemaGrader(tree)
+    assert ask(grader, '{"a":' * 63 + "{}" + "}" * 63).score == 1.0
+    assert ask(grader, '{"a":' * 63 + "[]" + "}" * 63).score == 0.0
+    assert ask(grader, '{"a":' * 64 + "{}" + "}" * 64).score == 0.0
+
+
+def test_the_dialect_is_honoured() -> None:
+    # "items" as a list checks positions in draft 7, and is not allowed in 2020-12.
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]}
+    grader = JsonSchemaGrader(schema)
+    assert [ask(grader, "[1]").score, ask(grader, '["a", 1]').score] == [0.0, 1.0]
+    with pytest.raises(ConfigError, match="json_schema: schema cannot be used"):
+        JsonSchemaGrader({"items": [{"type": "string"}]})
+
+
+def test_a_number_beyond_arithmetic_is_a_judgement() -> None:
+    grader = JsonSchemaGrader({"multipleOf": 0.5})
+    assert ask(grader, "9" * 4000).reason == "a number beyond the range of a double"
+
+
+def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
+    grader = JsonSchemaGrader({"additionalProperties": {"type": "string"}})
+    result = ask(grader, '{"' + "\ud800" * 1000 + '": [' + "1," * 5000 + "1]}")
+    assert result.score == 0.0
+    assert len(result.reason.encode()) < 2000
+
+
+def test_schema_files(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMA), encoding="utf-8")
+    assert ask(JsonSchemaGrader(schema_file=path), '{"age": 3}').score == 1.0
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"schema_file .*schema\.json.* cannot be used"):
+        JsonSchemaGrader(schema_file=path)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        JsonSchemaGrader(schema_file=tmp_path / "absent.json")
+    with pytest.raises(ConfigError, match="not both"):
+        JsonSchemaGrader(SCHEMA, schema_file=path)
+
+
+def test_schema_graders_can_be_pickled() -> None:
+    grader = JsonSchemaGrader(SCHEMA)
+    ask(grader, "{}")
+    assert ask(pickle.loads(pickle.dumps(grader)), '{"age": 3}').score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("response", "reference", "score"),
+    [
+        ('{"a": 1, "b": [1, 2]}', '{"b": [1, 2], "a": 1.0}', 1.0),
+        ('{"a": 1}', {"a": 1}, 1.0),
+        ("[1, 2]", [2, 1], 0.0),
+        ('{"a": true}', {"a": 1}, 0.0),
+        ('{"a": null}', {}, 0.0),
+        ("{}", {"a": None}, 0.0),
+        ("[]", {}, 0.0),
+        ('{"a": 1, "b": 2}', {"a": 1}, 0.0),
+        ('"x"', '"x"', 1.0),
+        ("", {}, 0.0),
+        ("not json", {}, 0.0),
+        ("null", "null", 1.0),
+    ],
+)
+def test_exact_comparison(response: str, reference: Any, score: float) -> None:
+    assert JsonMatchGrader().evaluate(response, reference).score == score
+
+
+def test_exact_comparison_with_options() -> None:
+    free = JsonMatchGrader(strict_order=False)
+    assert free.evaluate('[1, [2, 3], {"a": [4, 5]}]', [{"a": [5, 4]}, [3, 2], 1.0]).score == 1.0
+    assert free.evaluate("[1, 1, 2]", [1, 2, 2]).score == 0.0
+    assert free.evaluate("[1, true]", [1, 1]).score == 0.0
+    swapped = '[{"a": 1, "b": 4}, {"a": 3, "b": 2}]'
+    assert free.evaluate(swapped, [{"a": 1, "b": 2}, {"a": 3, "b": 4}]).score == 0.0
+    extra = JsonMatchGrader(ignore_extra_keys=True)
+    assert extra.evaluate('{"a": {"b": 1, "c": 2}, "d": 3}', {"a": {"b": 1}}).score == 1.0
+    assert extra.evaluate('{"a": 1}', {"a": 1, "b": 2}).reason == "differs at $"
+    assert extra.evaluate('{"a": [1, 2]}', {"a": [1, 3]}).reason == "differs at $.a[1]"
+
+
+@pytest.mark.parametrize(
+    ("response", "reference", "options", "score"),
+    [
+        ("[1, 2, 4]", [1, 2, 3], {}, 2 / 4),
+        ('{"a": 1, "b": 2}', {"a": 1}, {}, 1 / 2),
+        ('{"a": 1, "b": 2}', {"a": 1}, {"ignore_extra_keys": True}, 1.0),
+        ('{"a": 1}', {"a": 1, "b": 2}, {"ignore_extra_keys": True}, 1 / 2),
+        ("[2, 1]", [1, 2], {}, 0.0),
+        ("[2, 1]", [1, 2], {"strict_order": False}, 1.0),
+        ("[2, 1, 3]", [1, 2], {"strict_order": False, "ignore_extra_keys": True}, 1.0),
+        ("[]", [], {}, 1.0),
+        ("[]", {}, {}, 0.0),
+        ("1", 1, {}, 1.0),
+        ('{"a": []}', {"a": {}}, {}, 0.0),
+    ],
+)
+def test_share_of_leaves(response: str, reference: Any, options: Any, score: float) -> None:
+    result = JsonMatchGrader(measure="share", **options).evaluate(response, reference)
+    assert result.score == pytest.approx(score)
+
+
+def test_a_choice_without_a_definition_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not both"):
+        JsonMatchGrader(strict_order=False, ignore_extra_keys=True)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["", "{'a': 1}", {1, 2}, {"a": float("nan")}, {1: 2}, json.loads("[" * 80 + "]" * 80)],
+)
+def test_a_reference_that_is_not_json_is_no_judgement(reference: Any) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        JsonMatchGrader().evaluate("{}", reference)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT

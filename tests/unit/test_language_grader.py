@@ -1,0 +1,111 @@
+"""The language grader: the wanted language, short texts, and codes."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.rules.language import LanguageGrader
+
+TEXTS = {
+    "en": "The river was calm in the morning, and nobody was on the bridge.",
+    "de": "Der Fluss war am Morgen ruhig, und niemand stand auf der Brücke.",
+    "fr": "La rivière était calme ce matin, et personne n'était sur le pont.",
+    "zh": "早上河水很平静，桥上没有人，只有几只鸟在唱歌。",
+    "ja": "朝の川は静かで、橋の上には誰もいませんでした。",
+    "ru": "Утром река была спокойной, и на мосту никого не было.",
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_ordinary_sentences(language: str) -> None:
+    grader = LanguageGrader()
+    for code, text in TEXTS.items():
+        result = grader.evaluate(text, language)
+        assert result.score == float(code == language)
+        assert result.metadata["found"] == code
+        assert result.evaluable
+
+
+def test_probability_and_candidates() -> None:
+    grader = LanguageGrader("en", candidates=["en", "de"], measure="probability")
+    assert 0.9 < grader.evaluate(TEXTS["en"]).score <= 1.0
+    assert 0.0 <= grader.evaluate(TEXTS["de"]).score < 0.1
+    assert grader.evaluate(TEXTS["fr"]).metadata["found"] in ("en", "de")
+    # Restricting one grader leaves the others whole.
+    assert LanguageGrader("fr").evaluate(TEXTS["fr"]).score == 1.0
+
+
+def test_regions_and_scripts_are_ignored() -> None:
+    assert LanguageGrader("zh-Hans").evaluate(TEXTS["zh"]).score == 1.0
+    assert LanguageGrader("EN_us").evaluate(TEXTS["en"]).score == 1.0
+
+
+def test_a_configured_language_wins_over_the_row() -> None:
+    assert LanguageGrader("en").evaluate(TEXTS["en"], "de").score == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "42", "x = 1 + 2", "😀" * 50, "\x00" * 50, "𐎠𐎡" * 10])
+def test_texts_without_language_are_nothing_to_judge(text: str) -> None:
+    result = LanguageGrader("en").evaluate(text)
+    assert (result.score, result.evaluable) == (1.0, False)
+    result = LanguageGrader("en", short_score=0.25).evaluate(text)
+    assert (result.score, result.evaluable) == (0.25, False)
+
+
+def test_views() -> None:
+    response = f"<think>{TEXTS['zh'] * 5}</think>{TEXTS['en']}"
+    assert LanguageGrader("en").evaluate(response).score == 1.0
+    assert LanguageGrader("zh", view="full").evaluate(response).score == 1.0
+    unclosed = LanguageGrader("en").evaluate(f"<think>{TEXTS['en']}")
+    assert (unclosed.score, unclosed.evaluable) == (0.0, True)
+
+
+def test_only_the_start_of_a_long_text_is_read() -> None:
+    text = TEXTS["en"] * 10 + TEXTS["zh"] * 200
+    assert LanguageGrader("en", max_chars=500).evaluate(text).score == 1.0
+    assert LanguageGrader("en").evaluate(text).score == 0.0
+
+
+@pytest.mark.parametrize("language", [None, "", "xx", "english", 3, ["en"], "zxx"])
+def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
+    with pytest.raises(GradingFailure, match="language") as caught:
+        LanguageGrader().evaluate(TEXTS["en"], language)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"language": "xx"},
+        {"candidates": ["en"]},
+        {"candidates": ["en", "xx"]},
+        {"candidates": "en"},
+        {"language": "fr", "candidates": ["en", "de"]},
+        {"min_letters": 0},
+        {"short_score": 2},
+        {"measure": "both"},
+    ],
+)
+def test_wrong_parameters_are_named(parameters: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(parameters))):
+        LanguageGrader(**parameters)
+
+
+def test_pickled_and_used_from_threads() -> None:
+    grader = pickle.loads(pickle.dumps(LanguageGrader(candidates=sorted(TEXTS))))
+    jobs = list(TEXTS.items()) * 20
+    with ThreadPoolExecutor(8) as threads:
+        scores = list(threads.map(lambda job: grader.evaluate(job[1], job[0]).score, jobs))
+    assert scores == [1.0] * len(jobs)
+    assert len(pickle.dumps(grader)) < 2000
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="py3langid: pip install"):
+        LanguageGrader("en")

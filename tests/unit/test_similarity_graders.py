@@ -1,0 +1,177 @@
+"""Similarity metrics against published definitions, and string matching."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.rules import similarity
+from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
+
+METRICS = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
+
+
+@pytest.mark.parametrize(
+    ("metric", "response", "reference", "score"),
+    [
+        # LCS "police the gunman" of 4 and 4 tokens (Lin 2004, section 3.1: S1 and S2, S1 and S3).
+        ("rouge_l", "police kill the gunman", "police killed the gunman", 0.75),
+        ("rouge_l", "the gunman kill police", "police killed the gunman", 0.5),
+        ("rouge_l", "Red, green!", "red green", 1.0),
+        ("rouge_l", "今天天气", "今天很热", 0.5),
+        ("edit", "kitten", "sitting", 1 - 3 / 7),
+        ("edit", "", "abc", 0.0),
+        ("edit", "", "", 1.0),
+        # SQuAD: articles and punctuation go, multiplicity counts.
+        ("f1", "The Eiffel Tower.", "an eiffel tower", 1.0),
+        ("f1", "blue blue sky", "blue sea", 2 * 1 / (3 + 2)),
+        ("f1", "the", "a", 1.0),
+        ("f1", "the", "sea", 0.0),
+        ("f1", "北京大学", "北京", 2 * 2 / (4 + 2)),
+        ("jaccard", "a b c", "b c d", 0.5),
+        ("jaccard", "a a a", "A", 1.0),
+        # Precisions 5/6, 3/5, 2/4 and 1/3, equal lengths.
+        ("bleu", "the cat sat on the mat", "the cat sat on a mat", (1 / 12) ** 0.25),
+        ("bleu", "x", "y", 0.0),
+    ],
+)
+def test_values(metric: Any, response: str, reference: str, score: float) -> None:
+    result = SimilarityGrader(metric).evaluate(response, reference)
+    assert result.score == pytest.approx(score)
+    assert result.score_range == (0.0, 1.0)
+
+
+def chrf2(text: str, target: str) -> float:
+    """chrF2 by its definition (Popović 2015): character 1- to 6-grams without white space."""
+
+    def ngrams(whole: str, n: int) -> Counter[str]:
+        bare = "".join(whole.split())
+        return Counter(bare[i : i + n] for i in range(len(bare) - n + 1))
+
+    precisions, recalls = [], []
+    for n in range(1, 7):
+        ours, theirs = ngrams(text, n), ngrams(target, n)
+        common = (ours & theirs).total()
+        precisions.append(common / ours.total())
+        recalls.append(common / theirs.total())
+    precision, recall = sum(precisions) / 6, sum(recalls) / 6
+    return 5 * precision * recall / (4 * precision + recall)
+
+
+def test_chrf_is_the_published_one() -> None:
+    pair = ("the cat sat on the mat", "the cat sat on a warm mat")
+    assert SimilarityGrader("chrf").evaluate(*pair).score == pytest.approx(chrf2(*pair))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("response", "reference", "score"),
+    [("", "", 1.0), ("", "word", 0.0), ("word", "", 0.0), ("<skipped>", "<skipped>", 1.0)],
+)
+def test_edges_agree_between_metrics(
+    metric: Any, response: str, reference: str, score: float
+) -> None:
+    assert SimilarityGrader(metric).evaluate(response, reference).score == score
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_best_reference_counts(metric: Any) -> None:
+    grader = SimilarityGrader(metric)
+    several = grader.evaluate("red green blue", ["yellow", "red green", "grey"])
+    assert several.score == grader.evaluate("red green blue", "red green").score > 0
+
+
+def test_views_and_an_unclosed_thought() -> None:
+    grader = SimilarityGrader("edit")
+    assert grader.evaluate("<think>hm</think>yes", "yes").score == 1.0
+    assert SimilarityGrader("edit", view="full").evaluate("<think>hm</think>yes", "yes").score < 1
+    result = grader.evaluate("<think>yes", "")
+    assert (result.score, result.reason) == (0.0, "no final text: <think> was never closed")
+
+
+def test_long_texts_are_cut_and_say_so() -> None:
+    grader = SimilarityGrader("edit", max_chars=4)
+    assert grader.evaluate("abcdX", "abcd").metadata == {"cut": True}
+    assert grader.evaluate("abcdX", "abcdYY").score == 1.0
+    assert grader.evaluate("abcd", ["abcd", "abcde"]).metadata == {"cut": True}
+    assert grader.evaluate("abcd", "abcd").metadata == {}
+
+
+def test_bleu_tokenizers() -> None:
+    plain = SimilarityGrader("bleu").evaluate("今天天气很好", "今天天气不好").score
+    chinese = SimilarityGrader("bleu", bleu_tokenizer="zh").evaluate("今天天气很好", "今天天气不好")
+    assert plain == 0.0
+    assert chinese.score > 0.3
+
+
+def test_sacrebleu_does_not_keep_every_text() -> None:
+    grader = SimilarityGrader("bleu")
+    for number in range(600):
+        grader.evaluate(f"text number {number}", "some reference")
+    tokenizer = similarity._bleu("13a").tokenizer
+    for cached in (tokenizer, tokenizer._post_tokenizer):
+        method: Any = type(cached).__call__
+        assert method.cache_info().currsize <= 258
+
+
+@pytest.mark.parametrize("reference", [None, 3, [], ["a", 3], {"a": "b"}])
+@pytest.mark.parametrize("grader", [SimilarityGrader(), StringMatchGrader()])
+def test_references_must_be_text(grader: Any, reference: Any) -> None:
+    with pytest.raises(GradingFailure, match="reference must be text") as caught:
+        grader.evaluate("text", reference)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_wrong_parameters_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"similarity: metric must be one of 'bleu'.*got 'rouge'"):
+        SimilarityGrader("rouge")  # type: ignore[arg-type]  # what a spec may hold
+    with pytest.raises(ConfigError, match="max_chars"):
+        SimilarityGrader(max_chars=0)
+    with pytest.raises(ConfigError, match="string_match: match must be one of"):
+        StringMatchGrader("regex")  # type: ignore[arg-type]  # what a spec may hold
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"sacrebleu: pip install 'adjudge\[rules\]'"):
+        SimilarityGrader("bleu")
+    assert SimilarityGrader("edit").evaluate("a", "a").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("match", "response", "reference", "score"),
+    [
+        ("exact", " Paris\n", "Paris", 1.0),
+        ("exact", "paris", "Paris", 0.0),
+        ("exact", "", "", 1.0),
+        ("exact", "", "Paris", 0.0),
+        ("prefix", "Paris, France", "Paris", 1.0),
+        ("prefix", "In Paris", "Paris", 0.0),
+        ("suffix", "In Paris", "Paris", 1.0),
+        ("suffix", "Paris, France", "Paris", 0.0),
+        ("contains", "It is Paris, I think", "Paris", 1.0),
+        ("contains", "", "Paris", 0.0),
+        ("overlap", "Green and RED", "red blue", 0.5),
+        ("overlap", "", "red blue", 0.0),
+        ("exact", "b", ["a", "b"], 1.0),
+        ("exact", "<think>a</think>b", "b", 1.0),
+        ("contains", "<think>b", "b", 0.0),
+    ],
+)
+def test_string_match(match: Any, response: str, reference: Any, score: float) -> None:
+    assert StringMatchGrader(match).evaluate(response, reference).score == score
+
+
+def test_string_match_options() -> None:
+    assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
+    assert StringMatchGrader(strip=False).evaluate(" a", "a").score == 0.0
+    assert StringMatchGrader("contains", view="full").evaluate("<think>b", "b").score == 1.0
+
+
+@pytest.mark.parametrize("match", ["prefix", "suffix", "contains", "overlap"])
+def test_an_empty_reference_would_match_anything(match: Any) -> None:
+    with pytest.raises(GradingFailure, match="empty reference"):
+        StringMatchGrader(match).evaluate("text", ["word", " "])
