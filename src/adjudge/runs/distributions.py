@@ -1,0 +1,216 @@
+"""How numbers are distributed: moments, quantiles, bins, and the spread inside groups.
+
+Pure Python, because the core has no numpy. Missing values are ``None`` and are left out
+where a function says so; nothing here turns one into a number.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "ZERO_SPREAD",
+    "Bins",
+    "GroupSpread",
+    "Histogram",
+    "bins_for",
+    "equal_count_bins",
+    "group_spread",
+    "histogram",
+    "mean",
+    "missing_by_bin",
+    "missing_by_value",
+    "quantile",
+    "std",
+]
+
+ZERO_SPREAD = 1e-8
+"""A group whose standard deviation is at most this has none (the tolerance that TRL uses)."""
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Arithmetic mean, summed exactly; ``None`` for no values."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def std(values: Sequence[float]) -> float | None:
+    """Sample standard deviation (divisor n − 1, as trainers use); ``None`` below two values."""
+    if len(values) < 2:
+        return None
+    if min(values) == max(values):
+        return 0.0
+    centre = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1))
+
+
+def quantile(values: Sequence[float], q: float) -> float | None:
+    """Quantile ``q`` in [0, 1] by linear interpolation (Hyndman & Fan type 7); ``None`` if empty.
+
+    >>> quantile([4, 1, 3, 2], 0.5)
+    2.5
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = min(int(place), len(ordered) - 1)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+class Bins(msgspec.Struct, frozen=True):
+    """Bin *i* is [edges[i], edges[i + 1]), the last one closed.
+
+    With ``half``, each bin that can be filled is that far around one distinct value, and the
+    outer edges lie that far beyond the range; without, bins are stretches of it.
+    """
+
+    edges: list[float]
+    half: float | None = None
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """How many values lie in each bin."""
+
+    bins: Bins
+    counts: list[int]
+
+
+def bins_for(
+    values: Sequence[float], low: float | None = None, high: float | None = None, count: int = 20
+) -> Bins:
+    """Bins that suit ``values``: one for each where there are few, else ``count`` equal ones.
+
+    ``low`` and ``high`` default to the smallest and largest value; values beyond them widen the
+    range, so every value has a bin. A range of no width becomes one of width 1 around it.
+
+    >>> bins_for([0, 0.5, 1], count=4)
+    Bins(edges=[-0.0125, 0.0125, 0.4875, 0.5125, 0.9875, 1.0125], half=0.0125)
+    """
+    low = min([*values, *([] if low is None else [low])], default=0.0)
+    high = max([*values, *([] if high is None else [high])], default=1.0)
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    width = high - low
+    distinct = sorted(set(values))
+    half = width / 80
+    if len(distinct) <= 21 and all(b - a > 2.4 * half for a, b in pairwise(distinct)):
+        inner = [edge for value in distinct for edge in (value - half, value + half)]
+        return Bins(sorted({low - half, *inner, high + half}), half)
+    return Bins([low + width * i / count for i in range(count)] + [high])
+
+
+def histogram(values: Iterable[float], bins: Bins) -> Histogram:
+    """Counts of ``values`` in ``bins``; raises ``ValueError`` for a value outside all of them.
+
+    >>> histogram([0, 0.2, 1], Bins([0, 0.5, 1])).counts
+    [2, 1]
+    """
+    edges = bins.edges
+    counts = [0] * (len(edges) - 1)
+    for x in values:
+        if not edges[0] <= x <= edges[-1]:
+            raise ValueError(f"{x!r} lies outside the bins [{edges[0]!r}, {edges[-1]!r}]")
+        counts[min(len(counts) - 1, bisect_right(edges, x) - 1)] += 1
+    return Histogram(bins, counts)
+
+
+class GroupSpread(msgspec.Struct, frozen=True):
+    """The spread of a number inside groups.
+
+    ``stds`` has one sample standard deviation for each group with at least two values present;
+    ``groups`` counts all groups, those without included.
+    """
+
+    groups: int
+    stds: list[float]
+
+    @property
+    def zero(self) -> int:
+        """Groups whose present values are all equal (:data:`ZERO_SPREAD`)."""
+        return sum(value <= ZERO_SPREAD for value in self.stds)
+
+    @property
+    def zero_frac(self) -> float | None:
+        """``zero`` as a share of ``stds``; ``None`` if no group has two values."""
+        return self.zero / len(self.stds) if self.stds else None
+
+    @property
+    def mean_std(self) -> float | None:
+        """Mean of ``stds``, zeros included."""
+        return mean(self.stds)
+
+
+def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> GroupSpread:
+    """Standard deviation of the present values of each group.
+
+    >>> group_spread([1, 1, 0, 2, None], ["a", "a", "b", "b", "c"]).zero_frac
+    0.5
+    """
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        present = members.setdefault(group, [])
+        if value is not None:
+            present.append(value)
+    spreads = (std(present) for present in members.values())
+    return GroupSpread(len(members), [spread for spread in spreads if spread is not None])
+
+
+def equal_count_bins(values: Sequence[float], bins: int = 10) -> list[list[int]]:
+    """Positions of ``values`` in at most ``bins`` runs of about equal count, lowest first.
+
+    Equal values always share a run, so there are fewer runs where values repeat.
+
+    >>> equal_count_bins([5, 1, 1, 9], bins=2)
+    [[1, 2], [0, 3]]
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    runs: list[list[int]] = []
+    start = 0
+    for number in range(1, bins + 1):
+        end = max(start, round(number * len(order) / bins))
+        while 0 < end < len(order) and values[order[end]] == values[order[end - 1]]:
+            end += 1
+        if end > start:
+            runs.append(order[start:end])
+        start = end
+    return runs
+
+
+def missing_by_bin(
+    values: Sequence[float], missing: Sequence[bool], bins: int = 10
+) -> list[dict[str, Any]]:
+    """How many samples are missing in each tenth of ``values``: ``{low, high, n, missing}``."""
+    return [
+        {
+            "low": values[run[0]],
+            "high": values[run[-1]],
+            "n": len(run),
+            "missing": sum(missing[i] for i in run),
+        }
+        for run in equal_count_bins(values, bins)
+    ]
+
+
+def missing_by_value(
+    values: Sequence[float | None], missing: Sequence[bool], most: int = 10
+) -> list[dict[str, Any]]:
+    """As :func:`missing_by_bin`, by single value ``{value, n, missing}`` where there are few.
+
+    Samples whose own value is ``None`` are left out.
+    """
+    pairs = [(x, gone) for x, gone in zip(values, missing, strict=True) if x is not None]
+    distinct = sorted({x for x, _ in pairs})
+    if len(distinct) > most:
+        return missing_by_bin([x for x, _ in pairs], [gone for _, gone in pairs])
+    counts = {x: [0, 0] for x in distinct}
+    for x, gone in pairs:
+        counts[x][0] += 1
+        counts[x][1] += gone
+    return [{"value": x, "n": n, "missing": gone} for x, (n, gone) in counts.items()]

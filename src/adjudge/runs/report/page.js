@@ -1,0 +1,284 @@
+"use strict";
+// The table of samples. Text of samples reaches the page by textContent only.
+(() => {
+  const data = JSON.parse(document.getElementById("rows").textContent);
+  const count = data.count;
+  const graders = data.graders;
+  const $ = (id) => document.getElementById(id);
+  const state = { query: "", show: "all", grader: -1, group: null, sort: "index", down: false, page: 0, size: 50 };
+  const open = new Set();
+  let found = [];
+
+  // --- columns: a text column is a list, or a table of distinct texts with one id a row -------
+
+  const text = (column) => ({
+    texts: column.texts,
+    ids: column.ids || null,
+    at: column.ids ? (row) => column.texts[column.ids[row]] : (row) => column.texts[row],
+    folded: null,
+  });
+  const group = text(data.group);
+  const prompt = text(data.prompt);
+  const response = text(data.response);
+  const message = text(data.missing_message);
+  const kind = text(data.missing_kind);
+  const notes = data.notes.map(text);
+  const searched = [group, prompt, response, message, kind, ...notes];
+  const indexOf = (row) => (data.index ? data.index[row] : row);
+  const unjudged = data.not_evaluable.map((rows) => {
+    const flags = new Uint8Array(count);
+    for (const row of rows) flags[row] = 1;
+    return flags;
+  });
+
+  // --- text on the page ------------------------------------------------------------------------
+
+  // Characters that hide, reorder or break text are shown by their number.
+  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}\p{Cs}]/gu;
+
+  function shown(content) {
+    const parts = document.createDocumentFragment();
+    let from = 0;
+    for (const match of content.matchAll(HIDDEN)) {
+      parts.append(content.slice(from, match.index));
+      const code = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+      parts.append(make("span", { className: "control" }, "U+" + code));
+      from = match.index + match[0].length;
+    }
+    parts.append(content.slice(from));
+    return parts;
+  }
+
+  function make(tag, properties, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties || {})) {
+      if (name in node) node[name] = value;
+      else node.setAttribute(name, value);
+    }
+    node.append(...children);
+    return node;
+  }
+
+  const whole = (x) => x.toLocaleString("en-GB").replace("-", "−");
+  // Columns of whole numbers have no decimals; large numbers lose theirs.
+  const formatter = (values) => {
+    const integral = values.every((x) => x === null || Number.isInteger(x));
+    return (x) => (x === null ? "–" : integral || Math.abs(x) >= 1000 ? whole(Math.round(x)) : x.toFixed(3).replace("-", "−"));
+  };
+
+  // --- search, filter, sort ----------------------------------------------------------------------
+
+  function fold(column) {
+    column.folded ||= column.texts.map((s) => s.toLowerCase());
+    return column.folded;
+  }
+
+  // "exact phrase" or single words, all of which must occur somewhere in the sample.
+  const termsOf = (query) => [...query.toLowerCase().matchAll(/"([^"]+)"?|(\S+)/g)].map((m) => m[1] || m[2]);
+
+  function holds(column, term) {
+    const folded = fold(column);
+    if (!column.ids) return (row) => folded[row].includes(term);
+    const flags = new Uint8Array(folded.length);
+    let any = false;
+    for (let i = 0; i < folded.length; i++) if (folded[i].includes(term)) any = flags[i] = 1;
+    return any ? (row) => flags[column.ids[row]] === 1 : null;
+  }
+
+  function keeping() {
+    const { show, grader } = state;
+    const chosen = grader < 0 ? graders.map((_, g) => g) : [grader];
+    const tests = termsOf(state.query).map((term) => {
+      const columns = searched.map((column) => holds(column, term)).filter(Boolean);
+      return (row) => columns.some((has) => has(row));
+    });
+    if (state.group !== null) tests.push((row) => group.at(row) === state.group);
+    if (show === "missing") tests.push((row) => data.reward[row] === null);
+    if (show === "failed") tests.push((row) => chosen.some((g) => data.scores[g][row] === null));
+    if (show === "not_evaluable") tests.push((row) => chosen.some((g) => unjudged[g][row]));
+    return tests;
+  }
+
+  const numeric = (key, label, values) => ({ key, label, numeric: true, value: (row) => values[row], format: formatter(values) });
+  const columns = [
+    { key: "index", label: "Sample", value: indexOf },
+    { key: "group", label: "Group", value: (row) => group.at(row), plain: true },
+    numeric("reward", "Reward", data.reward),
+    ...(data.env_reward ? [numeric("env", "Env reward", data.env_reward)] : []),
+    ...graders.map((name, g) => ({ ...numeric("g" + g, name, data.scores[g]), grader: g })),
+    numeric("length", "Length, chars", data.length),
+    numeric("calls", "Tool calls", data.tool_calls),
+  ];
+  const visible = () => columns.filter((c) => c.grader === undefined || state.grader < 0 || c.grader === state.grader);
+
+  const orders = new Map();
+  const collator = new Intl.Collator("en", { numeric: true });
+
+  function ranked(key) {
+    if (!orders.has(key)) {
+      const { value, plain } = columns.find((c) => c.key === key);
+      const values = Array.from({ length: count }, (_, row) => value(row));
+      const compare = plain ? (a, b) => collator.compare(values[a], values[b]) : (a, b) => values[a] - values[b];
+      const present = [...values.keys()].filter((row) => values[row] !== null).sort((a, b) => compare(a, b) || a - b);
+      orders.set(key, { present, absent: [...values.keys()].filter((row) => values[row] === null) });
+    }
+    return orders.get(key);
+  }
+
+  function select() {
+    const tests = keeping();
+    const { present, absent } = ranked(state.sort);
+    const keep = (row) => tests.every((test) => test(row));
+    found = present.filter(keep);
+    if (state.down) found.reverse();
+    found.push(...absent.filter(keep));
+    state.page = 0;
+    draw();
+  }
+
+  // --- drawing -----------------------------------------------------------------------------------
+
+  function head() {
+    const cells = visible().map((column) => {
+      const sorted = column.key === state.sort;
+      const arrow = sorted ? (state.down ? "\u00a0↓" : "\u00a0↑") : "";
+      const button = make("button", { type: "button", "data-sort": column.key });
+      // Long names may break after an underscore.
+      column.label.split(/(?<=_)/).forEach((part, i) => button.append(...(i ? [make("wbr"), part] : [part])));
+      button.append(arrow);
+      const cell = make("th", { scope: "col", className: column.numeric ? "n" : "" }, button);
+      if (sorted) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      return cell;
+    });
+    const last = state.grader < 0 ? "Response" : "Reason";
+    return make("tr", {}, ...cells, make("th", { scope: "col" }, last));
+  }
+
+  function cellOf(column, row) {
+    if (column.key === "index") {
+      const expanded = String(open.has(row));
+      return make("th", { scope: "row" }, make("button", { type: "button", className: "toggle", "aria-expanded": expanded, "data-row": row }, String(indexOf(row))));
+    }
+    if (column.plain) return make("td", { className: "id", title: group.at(row) }, shown(group.at(row)));
+    const value = column.value(row);
+    const cell = make("td", { className: "n" });
+    if (column.key === "reward" && value === null) cell.append(make("span", { className: "lost" }, kind.at(row) || "missing"));
+    else if (column.grader === undefined) cell.append(column.format(value));
+    else cell.append(scoreOf(column.grader, row));
+    return cell;
+  }
+
+  function scoreOf(g, row) {
+    const score = data.scores[g][row];
+    if (score === null) return make("span", { className: "lost", title: notes[g].at(row) }, "failed");
+    const figure = columns.find((c) => c.grader === g).format(score);
+    if (unjudged[g][row]) return make("span", { className: "aside", title: "not evaluable: the grader’s stated default" }, figure + " n/e");
+    return figure;
+  }
+
+  function line(row) {
+    const source = state.grader < 0 ? response : notes[state.grader];
+    const snippet = source.at(row).slice(0, 240);
+    return make("tr", {}, ...visible().map((column) => cellOf(column, row)), make("td", { className: "text" }, shown(snippet)));
+  }
+
+  function detail(row) {
+    const inner = make("div", { className: "inner" });
+    if (data.reward[row] === null) {
+      const why = [kind.at(row), message.at(row)].filter(Boolean).join(": ");
+      inner.append(make("p", { className: "wide lost" }, "Reward missing. ", shown(why)));
+    }
+    const body = graders.map((name, g) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", { className: "n" }, scoreOf(g, row)), make("td", {}, shown(notes[g].at(row)))));
+    const headings = ["Grader", "Score", "Reason"].map((label, i) => make("th", { scope: "col", className: i === 1 ? "n" : "" }, label));
+    inner.append(make("table", { className: "wide" }, make("thead", {}, make("tr", {}, ...headings)), make("tbody", {}, ...body)));
+    for (const [label, column] of [["Prompt", prompt], ["Response", response]])
+      inner.append(make("div", {}, make("h4", {}, label), make("pre", { tabIndex: 0 }, shown(column.at(row)))));
+    const only = make("button", { type: "button", "data-group": row }, "Show this group only");
+    inner.append(make("div", { className: "wide" }, only));
+    return make("tr", { className: "detail" }, make("td", { colSpan: visible().length + 1 }, inner));
+  }
+
+  function draw() {
+    const pages = Math.max(1, Math.ceil(found.length / state.size));
+    state.page = Math.min(Math.max(0, state.page), pages - 1);
+    const start = state.page * state.size;
+    const rows = found.slice(start, start + state.size);
+    const table = document.querySelector(".samples");
+    table.tHead.replaceChildren(head());
+    table.tBodies[0].replaceChildren(...rows.flatMap((row) => (open.has(row) ? [line(row), detail(row)] : [line(row)])));
+    $("page").value = state.page + 1;
+    $("page").max = pages;
+    $("pages").textContent = "of " + whole(pages);
+    $("previous").disabled = state.page === 0;
+    $("next").disabled = state.page === pages - 1;
+    const span = rows.length ? `, ${whole(start + 1)} to ${whole(start + rows.length)} shown` : "";
+    $("status").textContent = `${whole(found.length)} of ${whole(count)} samples${span}`;
+    $("group").hidden = state.group === null;
+    $("group").replaceChildren("Group ", shown(state.group || ""), " ×");
+    $("group").title = "Show all groups";
+  }
+
+  // --- events ------------------------------------------------------------------------------------
+
+  const options = (id, entries) => $(id).append(...entries.map(([value, label]) => make("option", { value }, label)));
+  options("show", [["all", "all samples"], ["missing", "reward missing"], ["failed", "a grader failed"], ["not_evaluable", "not evaluable"]]);
+  options("grader", [[-1, "all graders"], ...graders.map((name, g) => [g, name])]);
+
+  let pause = 0;
+  $("search").addEventListener("input", () => {
+    clearTimeout(pause);
+    pause = setTimeout(() => { state.query = $("search").value; select(); }, 150);
+  });
+  $("show").addEventListener("change", () => { state.show = $("show").value; select(); });
+  $("grader").addEventListener("change", () => {
+    state.grader = Number($("grader").value);
+    if (!visible().some((c) => c.key === state.sort)) state.sort = "index";
+    select();
+  });
+  $("group").addEventListener("click", () => { state.group = null; select(); $("search").focus(); });
+  $("size").addEventListener("change", () => { state.size = Number($("size").value); state.page = 0; draw(); });
+  $("page").addEventListener("change", () => { state.page = Number($("page").value) - 1; draw(); });
+  $("previous").addEventListener("click", () => { state.page -= 1; draw(); });
+  $("next").addEventListener("click", () => { state.page += 1; draw(); });
+
+  const refocus = (selector) => document.querySelector(selector)?.focus();
+  document.querySelector(".samples").addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const { sort, row, group: member } = button.dataset;
+    if (sort !== undefined) {
+      state.down = state.sort === sort ? !state.down : sort !== "index" && sort !== "group";
+      state.sort = sort;
+      select();
+      refocus(`[data-sort="${sort}"]`);
+    } else if (row !== undefined) {
+      if (!open.delete(Number(row))) open.add(Number(row));
+      draw();
+      refocus(`[data-row="${Number(row)}"]`);
+    } else if (member !== undefined) {
+      state.group = group.at(Number(member));
+      select();
+      $("group").focus();
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
+      event.preventDefault();
+      $("search").focus();
+    }
+  });
+
+  function broken() {
+    if (!data.broken.length) return;
+    const rows = data.broken.map((b) => make("tr", {}, make("td", {}, make("code", {}, shown(b.where))), make("td", {}, shown(b.message))));
+    $("broken").append(make("h3", {}, "Broken rows, the first " + data.broken.length), make("table", {}, make("tbody", {}, ...rows)));
+  }
+
+  broken();
+  $("table").hidden = false;
+  select();
+  // Fold the texts for searching while nobody waits.
+  const idle = window.requestIdleCallback || ((f) => setTimeout(f, 50));
+  const prepare = (left) => { if (left.length) idle(() => { fold(left[0]); prepare(left.slice(1)); }); };
+  prepare(searched);
+})();

@@ -1,0 +1,258 @@
+"""The command line as a user runs it: a real process, real files, real exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPEC = """
+[[graders]]
+name = "loop"
+type = "action_loop"
+weight = 0.5
+
+[[graders]]
+name = "info"
+type = "information_gain"
+weight = 0.5
+"""
+
+
+def adjudge(
+    *arguments: str | Path, folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "adjudge", *map(str, arguments)]
+    env = {**os.environ, "COLUMNS": "160", **environment}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=env, timeout=100, check=False
+    )
+
+
+def call(name: str, arguments: str, result: str) -> list[dict[str, Any]]:
+    tool_call = {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [tool_call]},
+        {"role": "tool", "tool_call_id": "1", "content": result},
+    ]
+
+
+def rollout(i: int) -> dict[str, Any]:
+    steps = call("f", '{"x": 1}', f"alpha beta gamma {i}") * (1 + i % 3)
+    messages = [{"role": "user", "content": "go"}, *steps, {"role": "assistant", "content": "ok"}]
+    return {"traj": messages, "task": f"t{i // 4}", "won": float(i % 2)}
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "reward.toml").write_text(SPEC)
+    rows = [json.dumps(rollout(i)) for i in range(16)]
+    rows.insert(5, '{"traj": [{"role": "us')
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+MAPS = ("--map", "messages=traj", "--map", "group=task", "--map", "env_reward=won")
+GRADE = ("grade", "rollouts.jsonl", "--spec", "reward.toml", *MAPS)
+
+
+def rewards(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rewards.jsonl").read_text().splitlines()]
+
+
+def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
+    done = adjudge(*GRADE, "-o", "out", folder=work)
+    assert done.returncode == 2, done.stderr  # one row is broken
+    assert "rollouts.jsonl:6" in done.stderr
+    assert "within group" in done.stdout
+    rows = rewards(work / "out")
+    assert [row["index"] for row in rows] == [*range(5), *range(6, 17)]
+    assert set(rows[0]) == {"index", "group", "reward", "missing", "reward_info", "details"}
+    assert rows[0]["reward"] == pytest.approx(0.5 * 1.0 + 0.5 * 1.0)
+    assert rows[2]["reward"] == pytest.approx(0.5 * 0.0 + 0.5 * (1 / 3))
+    assert len({tuple(row["reward_info"]) for row in rows}) == 1
+    summary = json.loads((work / "out" / "summary.json").read_text())
+    assert summary["samples"] == 16
+    assert summary["groups"] == {
+        "count": 4, "size_min": 4, "size_median": 4, "size_max": 4, "source": "column",
+    }  # fmt: skip
+    assert summary["broken_rows"]["count"] == 1
+    assert summary["graders"]["loop"]["auc"]["value"] is not None
+    page = (work / "out" / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_json_goes_to_standard_output_alone(work: Path) -> None:
+    done = adjudge(*GRADE, "-o", "out", "--json", folder=work)
+    assert json.loads(done.stdout) == json.loads((work / "out" / "summary.json").read_text())
+
+
+def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
+    done = adjudge(*GRADE, "-o", "out", "--strict", folder=work)
+    assert done.returncode == 2
+    assert "rollouts.jsonl:6: not a JSON object" in done.stderr
+    assert not (work / "out" / "rewards.jsonl").exists()
+
+
+def test_the_same_command_resumes_and_another_spec_is_refused(work: Path) -> None:
+    adjudge(*GRADE, "-o", "out", folder=work)
+    first = (work / "out" / "rewards.jsonl").read_bytes()
+    again = adjudge(*GRADE, "-o", "out", folder=work)
+    assert "32 results resumed" in again.stdout
+    assert (work / "out" / "rewards.jsonl").read_bytes() == first
+    (work / "reward.toml").write_text(SPEC.replace("0.5", "0.6", 1))
+    refused = adjudge(*GRADE, "-o", "out", folder=work)
+    assert refused.returncode == 2
+    assert "another spec" in refused.stderr
+    assert (work / "out" / "rewards.jsonl").read_bytes() == first
+    elsewhere = adjudge(*GRADE, "-o", "out2", folder=work)
+    assert elsewhere.returncode == 2  # the broken row again
+
+
+def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
+    done = adjudge("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o",
+                   folder=work)  # fmt: skip
+    assert "by equal prompts" in done.stdout
+    assert {row["group"] for row in rewards(work / "o")} == {"prompt-0"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("grade", "none.jsonl", "-s", "reward.toml"), "none.jsonl: no such file"),
+        (("grade", "rollouts.jsonl", "-s", "none.toml"), "none.toml: cannot be read"),
+        (("grade", "empty.jsonl", "-s", "reward.toml"), "empty.jsonl: no usable row (0 broken)"),
+        (("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages"), "FIELD=COLUMN"),
+        (("grade", "rollouts.jsonl", "-s", "reward.toml"), "no usable row (17 broken)"),
+        (("graders", "action_lop"), "did you mean 'action_loop'"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    work: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    (work / "empty.jsonl").write_text("\n")
+    done = adjudge(*arguments, folder=work)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
+    verdicts: list[dict[str, Any]] = [{"id": i, "score": 0.5} for i in range(4)]
+    verdicts += [{"id": i, "error": {"kind": "timeout"}} for i in range(4, 40)]
+    (work / "v.jsonl").write_text("\n".join(map(json.dumps, verdicts)))
+    rows = [json.dumps({"response": "r", "prompt": "p", "id": i}) for i in range(40)]
+    (work / "r.jsonl").write_text("\n".join(rows))
+    (work / "j.toml").write_text(
+        '[[graders]]\nname = "j"\ntype = "recorded"\npath = "v.jsonl"\n'
+        "[missing]\npatience_s = 0.2\n"
+    )
+    done = adjudge("grade", "r.jsonl", "-s", "j.toml", "-o", "out", folder=work)
+    assert done.returncode == 3
+    assert "recorded timeout" in done.stderr
+    assert "same command resumes" in done.stderr
+    assert (work / "out" / "journal.jsonl").read_bytes().count(b"\n") == 5
+
+
+def test_ctrl_c_then_the_same_command(work: Path) -> None:
+    (work / "slow_graders.py").write_text(
+        "import asyncio\nfrom adjudge import BaseGrader\n"
+        "class Slow(BaseGrader):\n"
+        "    score_range = (0.0, 1.0)\n"
+        "    async def aevaluate(self, won: float):\n"
+        "        await asyncio.sleep(0.2)\n        return won\n"
+    )
+    (work / "slow.toml").write_text(
+        'max_concurrency = 2\n[[graders]]\nname = "s"\ntype = "slow_graders:Slow"\n'
+    )
+    arguments = ["grade", "rollouts.jsonl", "-s", "slow.toml", "-m", "messages=traj", "-m",
+                 "group=task", "-o", "out"]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "adjudge", *arguments], cwd=work, stderr=subprocess.PIPE, text=True
+    )
+    journal = work / "out" / "journal.jsonl"
+    deadline = time.monotonic() + 30
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in complaint
+    assert "Traceback" not in complaint
+    known = journal.read_bytes().count(b"\n") - 1
+    done = adjudge(*arguments, folder=work)
+    assert f"{known} results resumed" in done.stdout
+    assert len(rewards(work / "out")) == 16
+
+
+def test_another_process_in_the_same_folder_is_refused(work: Path) -> None:
+    import fcntl
+
+    (work / "out").mkdir()
+    with (work / "out" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = adjudge(*GRADE, "-o", "out", folder=work)
+    assert done.returncode == 2
+    assert "another process" in done.stderr
+
+
+def test_demo(tmp_path: Path) -> None:
+    done = adjudge("demo", "-o", "demo", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "left out" in done.stdout
+    rows = rewards(tmp_path / "demo")
+    assert len(rows) == 64
+    assert sum(row["reward"] is None for row in rows) == 6
+    summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
+    assert summary["broken_rows"]["count"] == 3
+    again = adjudge("demo", "-o", "demo", "--json", folder=tmp_path)
+    assert json.loads(again.stdout)["resumed_results"] == 64 * 3 - 6
+
+
+def test_graders_lists_every_type(tmp_path: Path) -> None:
+    listed = json.loads(adjudge("graders", "--json", folder=tmp_path).stdout)
+    assert listed["action_loop"]["range"] == [0.0, 1.0]
+    assert listed["length_penalty"]["role"] == "penalty"
+    assert {p["name"] for p in listed["action_loop"]["parameters"]} >= {"similarity_threshold"}
+    assert all(one["summary"] for one in listed.values())
+    table = adjudge("graders", folder=tmp_path).stdout
+    assert all(name in table for name in listed)
+    assert "similarity_threshold" in adjudge("graders", "action_loop", folder=tmp_path).stdout
+
+
+def test_init_writes_a_spec_that_grades(work: Path) -> None:
+    made = adjudge("init", "fresh.toml", "--from", "rollouts.jsonl", folder=work)
+    assert made.returncode == 0, made.stderr
+    command = made.stdout.splitlines()[-1].split()
+    assert command[0] == "adjudge"
+    assert "messages=traj" in command
+    done = adjudge(*command[1:], "-o", "out", folder=work)
+    assert done.returncode == 2, done.stderr  # the broken row
+    assert len(rewards(work / "out")) == 16
+    assert adjudge("init", "fresh.toml", folder=work).returncode == 2
+    assert adjudge("init", "fresh.toml", "--force", folder=work).returncode == 0
+
+
+def test_doctor(tmp_path: Path) -> None:
+    found = json.loads(adjudge("doctor", "--json", folder=tmp_path).stdout)
+    features = {one["feature"]: one for one in found["features"]}
+    assert any("sandbox" in feature for feature in features)
+    assert all(one["remedy"] for one in features.values() if not one["ok"])
+
+
+@pytest.mark.parametrize("verb", ["grade", "demo", "graders", "init", "doctor"])
+def test_help_teaches(tmp_path: Path, verb: str) -> None:
+    done = adjudge(verb, "--help", folder=tmp_path)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 5
+
+
+def test_version(tmp_path: Path) -> None:
+    assert adjudge("--version", folder=tmp_path).stdout.startswith("adjudge 0.")

@@ -1,0 +1,293 @@
+"""The report in a real browser: search, sort, 50,000 rows, hostile text, both colour schemes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, expect
+
+from adjudge.runs.report import ReportRow, write_report
+
+Made = tuple[Path, list[ReportRow]]
+
+HOSTILE = (
+    "</script><script>alert('out of the data block')</script>",
+    "<img src=x onerror=alert(1)>",
+    "</textarea></style><svg onload=alert(2)>",
+    "{{7*7}} ${alert(3)} @@SCRIPT@@ \\u003cscript\\u003e",
+    "line\u2028separator\u2029and NUL\x00 and bell\x07",
+    "abc\u202egnp.exe\u202c and \u200bzero width",
+    "lone \ud800 surrogates \udfff here",
+    "javascript:alert(4) <a href='http://example.com/leak'>x</a>",
+    "<!--<script>",
+)
+
+
+class Watched:
+    """A page, and everything that it must not do."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.said: list[str] = []
+        page.on("console", lambda message: self.said.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        page.on("dialog", self.dismiss)
+        page.on("request", lambda request: self.said.append(f"request: {request.url}"))
+        page.on("popup", lambda popup: self.said.append(f"popup: {popup.url}"))
+
+    def dismiss(self, dialog: Dialog) -> None:
+        self.said.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def open(self, path: Path) -> Page:
+        self.page.goto(path.as_uri())
+        expect(self.page.locator("#status")).not_to_be_empty()
+        assert self.said == [f"request: {path.as_uri()}"]
+        self.said.clear()
+        return self.page
+
+
+@pytest.fixture
+def watched(browser: Browser) -> Iterator[Watched]:
+    """At the end of every test the page has said, asked and requested nothing."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        watched = Watched(context.new_page())
+        yield watched
+        assert watched.said == []
+
+
+def status(page: Page, text: str) -> None:
+    expect(page.locator("#status")).to_contain_text(text)
+
+
+def column(page: Page, name: str) -> list[str]:
+    """The shown cells under the heading ``name``, opened details apart."""
+    place = page.evaluate(
+        """name => [...document.querySelectorAll(".samples > thead th")]
+            .findIndex(th => th.textContent.replace(/[\\u00a0↑↓]/g, "") === name)""",
+        name,
+    )
+    cells: list[str] = page.evaluate(
+        """place => [...document.querySelectorAll(".samples > tbody > tr:not(.detail)")]
+            .map(tr => tr.children[place].textContent)""",
+        place,
+    )
+    return cells
+
+
+# --- what it must do ------------------------------------------------------------------------------
+
+
+def test_search_finds_words_in_any_text_and_phrases_in_quotes(
+    watched: Watched, small: Made
+) -> None:
+    page = watched.open(small[0])
+    rows = small[1]
+    status(page, "400 of 400 samples")
+    page.fill("#search", "Answer 123.")
+    status(page, f"{sum('answer 123.' in r.response.lower() for r in rows)} of 400")
+    page.fill("#search", "task-0007")
+    status(page, "8 of 400")
+    page.fill("#search", '"no verdict" UNPARSABLE')
+    expected = sum(
+        any("no verdict" in note for note in r.notes)
+        and any("unparsable" in text for text in [*r.notes, r.missing_kind or ""])
+        for r in rows
+    )
+    assert 0 < expected < 400
+    status(page, f"{expected} of 400")
+    page.fill("#search", "nothing says this")
+    status(page, "0 of 400")
+    page.fill("#search", "")
+    status(page, "400 of 400")
+
+
+def test_filters_show_missing_failed_and_not_evaluable(watched: Watched, small: Made) -> None:
+    page = watched.open(small[0])
+    rows = small[1]
+    page.select_option("#show", "missing")
+    status(page, f"{sum(r.reward is None for r in rows)} of 400")
+    page.select_option("#show", "not_evaluable")
+    status(page, f"{sum(not all(r.evaluable) for r in rows)} of 400")
+    page.select_option("#show", "failed")
+    status(page, f"{sum(None in r.scores for r in rows)} of 400")
+    page.select_option("#grader", label="tool_call_precision")
+    status(page, f"{sum(r.scores[2] is None for r in rows)} of 400")
+    assert set(column(page, "tool_call_precision")) == {"failed"}
+    assert all("no verdict" in reason for reason in column(page, "Reason"))
+
+
+def test_columns_sort_both_ways_with_missing_values_last(watched: Watched, small: Made) -> None:
+    page = watched.open(small[0])
+    rewards = [r.reward for r in small[1]]
+    present = [f"{x:.3f}" for x in sorted(x for x in rewards if x is not None)]
+    heading = page.get_by_role("button", name="Reward", exact=True)
+    heading.click()
+    assert column(page, "Reward") == present[::-1][:50]
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    page.locator("th[aria-sort] button").click()
+    assert column(page, "Reward") == present[:50]
+    page.select_option("#size", "200")
+    page.fill("#page", "2")
+    page.press("#page", "Enter")
+    status(page, "201 to 400")
+    assert set(column(page, "Reward")[-5:]) <= {"timeout", "unparsable", "rate_limited", "refused"}
+
+
+def test_a_row_opens_by_keyboard_and_shows_every_grader(watched: Watched, small: Made) -> None:
+    page = watched.open(small[0])
+    row = small[1][9]
+    page.keyboard.press("/")
+    page.keyboard.type('"answer 9."')
+    status(page, "1 of 400")
+    toggle = page.locator(".toggle")
+    toggle.focus()
+    page.keyboard.press("Enter")
+    expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(toggle).to_be_focused()
+    detail = page.locator(".detail")
+    for text in (row.prompt, row.response, "information_gain", *row.notes):
+        expect(detail).to_contain_text(text)
+    detail.get_by_role("button", name="Show this group only").click()
+    page.fill("#search", "")
+    status(page, "8 of 400")
+    page.locator("#group").click()
+    status(page, "400 of 400")
+    page.keyboard.press("Tab")
+    toggle.nth(9).click()
+    expect(page.locator(".detail")).to_have_count(0)
+
+
+def test_fifty_thousand_rows_filter_and_leave_the_page_small(watched: Watched, large: Made) -> None:
+    page = watched.open(large[0])
+    nodes = "document.querySelectorAll('*').length"
+    status(page, "50,000 of 50,000 samples")
+    assert page.evaluate(nodes) < 3_000
+    page.fill("#search", "answer 49999.")
+    status(page, "1 of 50,000")
+    page.fill("#search", "answer 4")
+    status(page, " of 50,000 samples, 1 to 50 shown")
+    page.get_by_role("button", name="loop", exact=True).click()
+    page.fill("#page", "100")
+    page.press("#page", "Enter")
+    status(page, "4,951 to 5,000")
+    page.select_option("#show", "missing")
+    status(page, " of 50,000 samples, 1 to 50 shown")
+    assert page.evaluate(nodes) < 3_000
+
+
+def test_hostile_text_is_inert_and_shown(
+    watched: Watched, tmp_path: Path, made_run: tuple[list[ReportRow], dict[str, Any]]
+) -> None:
+    made, summary = made_run
+    rows = [
+        msgspec.structs.replace(
+            row,
+            group=text,
+            prompt=text,
+            response=text,
+            notes=[text] * 3,
+            reward=None,
+            missing_kind="timeout",
+            missing_message=text,
+        )
+        for text, row in zip(HOSTILE, made, strict=False)
+    ]
+    write_report(tmp_path / "report.html", summary, rows)
+    page = watched.open(tmp_path / "report.html")
+    page.evaluate("for (let i = 0; i < 9; i++) document.querySelectorAll('.toggle')[i].click()")
+    page.select_option("#grader", "0")
+    page.locator(".detail button").first.click()
+    expect(page.locator("#group")).to_contain_text(HOSTILE[0])
+    page.locator("#group").click()
+    page.fill("#search", "onerror")
+    status(page, "1 of ")
+    page.fill("#search", "")
+    status(page, f"{len(rows)} of ")
+    shown = page.locator(".detail pre").all_text_contents()
+    for text in (HOSTILE[0], HOSTILE[1], HOSTILE[3], HOSTILE[7], HOSTILE[8]):
+        assert text in shown
+    everything = page.locator("#table").inner_text()
+    for mark in ("U+202E", "U+0000", "U+D800", "U+DFFF", "U+2028", "U+200B"):
+        assert mark in everything
+    assert page.locator("#table img, #table a, #table svg, #broken script").count() == 0
+    page.wait_for_timeout(100)
+
+
+def test_the_policy_stops_script_style_and_network_even_if_text_got_in(
+    watched: Watched, small: Made
+) -> None:
+    page = watched.open(small[0])
+    page.evaluate("window.ran = false")
+    refused = page.evaluate(
+        """async () => {
+            let html = false, net = false;
+            try { document.body.innerHTML += "<p>x</p>"; } catch { html = true; }
+            try { await fetch("http://127.0.0.1:9/leak"); } catch { net = true; }
+            return [html, net];
+        }"""
+    )
+    assert refused == [True, True]
+    # The browser reports what it refused; nothing was sent.
+    said, watched.said[:] = list(watched.said), []
+    assert any("Content Security Policy" in line for line in said)
+
+
+def luminance(colour: str) -> float:
+    channels = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2 contrast ratio of two ``rgb(…)`` colours."""
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+def test_both_schemes_are_readable_and_fit_the_window(
+    browser: Browser, small: Made, scheme: Any, width: int
+) -> None:
+    with browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    ) as context:
+        watched = Watched(context.new_page())
+        page = watched.open(small[0])
+        page.locator(".toggle").nth(0).click()
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (luminance(ground) > 0.5) == (scheme == "light")
+        for selector in (
+            "body",
+            "small",
+            ".facts dt",
+            ".tiles .alarm dd",
+            ".text",
+            "nav a",
+            "#status",
+        ):
+            ink = page.evaluate("s => getComputedStyle(document.querySelector(s)).color", selector)
+            assert contrast(ink, ground) >= 4.5, selector
+        for mark in ("rect.one", "rect.two", "circle.within", "circle.pooled"):
+            fills = page.evaluate(
+                "s => { const c = getComputedStyle(document.querySelector(s));"
+                " return [c.fill, c.stroke]; }",
+                mark,
+            )
+            assert max(contrast(c, ground) for c in fills if c.startswith("rgb")) >= 3, mark
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert watched.said == []
+
+
+def test_without_script_the_numbers_remain(browser: Browser, small: Made) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(small[0].as_uri())
+        expect(page.locator("svg.strip").first).to_be_visible()
+        expect(page.locator("#table")).to_be_hidden()

@@ -1,0 +1,261 @@
+"""The report's file: structure, escaping, size. How it behaves is tests/e2e's business."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.runs.report import ReportRow, write_report
+
+HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
+
+
+def made_row(index: int, **changed: Any) -> ReportRow:
+    fields: dict[str, Any] = {
+        "index": index,
+        "group": f"g{index // 4}",
+        "reward": index % 4 / 3,
+        "env_reward": float(index % 2),
+        "length": 100 + index,
+        "tool_calls": index % 3,
+        "scores": [index % 4 / 3],
+        "notes": ["a reason"],
+        "evaluable": [True],
+        "prompt": f"question {index // 4}",
+        "response": f"answer {index}",
+    }
+    return ReportRow(**(fields | changed))
+
+
+def made_summary(n: int = 8, **changed: Any) -> dict[str, Any]:
+    figure = {"value": 0.7, "low": 0.6, "high": 0.8, "pairs": 10}
+    grader = {"type": "action_loop", "role": "score", "weight": 1.0, "score_range": [0.0, 1.0]}
+    counts = {"scored": n, "missing": 0, "not_evaluable": 0, "missing_by_kind": {}}
+    return {
+        "samples": n,
+        "groups": {"count": 2, "source": "equal prompts", "size_min": 4, "size_max": 4},
+        "reward": {"present": n, "missing": 0, "mean": 0.5, "std": 0.4, "zero_spread_frac": 0.25},
+        "graders": {"loop": {**grader, **counts, "auc": figure, "concordance": figure}},
+        "env_reward": {"present": n, "binary": True},
+        **changed,
+    }
+
+
+def written(tmp_path: Path, summary: dict[str, Any], rows: list[ReportRow]) -> str:
+    path = tmp_path / "report.html"
+    write_report(path, summary, rows)
+    return path.read_bytes().decode("utf-8")
+
+
+def block(page: str, opening: str) -> str:
+    """What stands between ``opening`` and the next end of a script or style."""
+    return re.split("</(?:script|style)>", page.partition(opening)[2], maxsplit=1)[0]
+
+
+def rows_of(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(block(page, '<script type="application/json" id="rows">'))
+    return found
+
+
+class Tags(HTMLParser):
+    """Opened tags with their attributes; complains about ends that do not fit."""
+
+    VOID = frozenset({"meta", "input", "wbr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    tags.close()
+    assert [tag for tag in tags.open if tag not in {"p", "option"}] == []
+    return tags
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(tmp_path: Path) -> None:
+    page = written(tmp_path, made_summary(), [made_row(i) for i in range(8)])
+    tags = parsed(page)
+    assert "@@" not in page
+    for tag, attributes in tags.seen:
+        assert tag not in {"link", "img", "iframe", "object", "base"}
+        assert not {"src", "style", "srcdoc", "action"} & attributes.keys()
+        assert not [name for name in attributes if name.startswith("on")]
+        assert (attributes.get("href") or "#").startswith("#")
+
+
+def test_the_policy_admits_exactly_the_style_and_the_script_of_the_page(tmp_path: Path) -> None:
+    page = written(tmp_path, made_summary(), [made_row(0)])
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe" not in policy[1]
+    for directive, opening in (("style-src", "<style>"), ("script-src", "<script>")):
+        digest = hashlib.sha256(block(page, opening).encode()).digest()
+        assert f"{directive} 'sha256-{base64.b64encode(digest).decode()}'" in policy[1]
+
+
+def test_sample_text_is_data_only_and_comes_back_unchanged(tmp_path: Path) -> None:
+    row = made_row(
+        0,
+        group=HOSTILE,
+        prompt=HOSTILE,
+        response=HOSTILE,
+        notes=[HOSTILE],
+        reward=None,
+        missing_kind="timeout",
+        missing_message=HOSTILE,
+    )
+    broken = {"count": 1, "first": [{"where": HOSTILE, "message": HOSTILE}]}
+    page = written(tmp_path, made_summary(broken_rows=broken), [row])
+    data = block(page, '<script type="application/json" id="rows">')
+    assert not set("<>&\u2028\u2029\x00") & set(data)
+    assert "alert(1)" not in page.replace(data, "")
+    assert [tag for tag, _ in parsed(page).seen].count("script") == 2
+    found = json.loads(data)
+    for column in ("group", "prompt", "response", "missing_message"):
+        assert found[column]["texts"] == [HOSTILE]
+    assert found["notes"][0]["texts"] == [HOSTILE]
+    assert found["broken"] == [{"where": HOSTILE, "message": HOSTILE}]
+
+
+def test_names_from_the_users_files_are_escaped(tmp_path: Path) -> None:
+    grader = {"type": "<blink>", "missing_by_kind": {"<em>": 1}, "role": "<var>"}
+    summary = made_summary(
+        graders={"<img src=x>": grader},
+        inputs=["a<script>.jsonl", "odd\udcff.jsonl"],
+        map={"<u>": "&"},
+        metrics={"<s>": 1.0},
+        missing={"by_kind": {"<q>": 1}},
+    )
+    page = written(tmp_path, summary, [made_row(0)])
+    tags = {tag for tag, _ in parsed(page).seen}
+    assert not {"img", "blink", "em", "var", "u", "s", "q"} & tags
+    assert "&lt;img src=x&gt;" in page
+    assert "odd?.jsonl" in page
+
+
+def test_template_tokens_in_names_stay_text(tmp_path: Path) -> None:
+    page = written(tmp_path, made_summary(inputs=["@@SCRIPT@@", "\\1 \\g<0>"]), [made_row(0)])
+    assert "<span>@@SCRIPT@@</span>" in page
+    assert "<span>\\1 \\g&lt;0&gt;</span>" in page
+
+
+def test_the_summary_needs_no_script(tmp_path: Path) -> None:
+    missing = {
+        "by_kind": {"timeout": 3},
+        "by_length_decile": [{"low": 10, "high": 25, "n": 4, "missing": 3}],
+        "by_env_reward": [{"value": 0.5, "n": 4, "missing": 1}],
+    }
+    rows = [made_row(i) for i in range(8)]
+    page = written(tmp_path, made_summary(missing=missing), rows).partition("<script")[0]
+    for text in ("0.700", "[0.600, 0.800]", "timeout", "10 to 25", "75.0\u202f%", "<noscript>"):
+        assert text in page
+    assert page.count('<svg class="hist"') == 4
+
+
+def test_columns_hold_every_row_in_order(tmp_path: Path) -> None:
+    rows = [made_row(i) for i in range(8)]
+    rows[5] = made_row(5, reward=None, missing_kind="refused", scores=[None], evaluable=[False])
+    data = rows_of(written(tmp_path, made_summary(), rows))
+    assert data["count"] == 8
+    assert data["index"] is None
+    assert data["reward"][4:6] == [0.0, None]
+    assert data["scores"] == [[0.0, 0.333333, 0.666667, 1.0, 0.0, None, 0.666667, 1.0]]
+    assert data["not_evaluable"] == [[5]]
+    assert data["prompt"] == {"texts": ["question 0", "question 1"], "ids": [0] * 4 + [1] * 4}
+    assert data["response"]["texts"][7] == "answer 7"
+
+
+def test_indices_with_gaps_are_kept(tmp_path: Path) -> None:
+    data = rows_of(written(tmp_path, made_summary(2), [made_row(0), made_row(7)]))
+    assert data["index"] == [0, 7]
+
+
+def test_a_bare_summary_and_no_rows_still_make_a_page(tmp_path: Path) -> None:
+    page = written(tmp_path, {}, [])
+    parsed(page)
+    assert rows_of(page)["count"] == 0
+    assert "no environment reward" in page
+
+
+def test_continuous_env_reward_makes_one_histogram_a_grader(tmp_path: Path) -> None:
+    rows = [made_row(i, env_reward=i / 7) for i in range(8)]
+    page = written(tmp_path, made_summary(), rows)
+    assert "share of each outcome" not in page
+    assert "Distribution, samples" in page
+
+
+def test_infinite_and_nan_numbers_become_absent(tmp_path: Path) -> None:
+    rows = [made_row(0, env_reward=float("nan"), scores=[float("inf")]), made_row(1)]
+    data = rows_of(written(tmp_path, made_summary(2), rows))
+    assert data["env_reward"] == [None, 1.0]
+    assert data["scores"][0][0] is None
+
+
+def test_rows_of_other_graders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="sample 3"):
+        write_report(tmp_path / "r.html", made_summary(), [made_row(3, scores=[1.0, 2.0])])
+
+
+def test_repeated_texts_are_stored_once(tmp_path: Path) -> None:
+    prompt, reason = "p" * 1000, "r" * 200
+    few = [made_row(i, prompt=prompt, notes=[reason]) for i in range(100)]
+    many = [made_row(i, prompt=prompt, notes=[reason]) for i in range(1100)]
+    grown = len(written(tmp_path, made_summary(), many)) - len(
+        written(tmp_path, made_summary(), few)
+    )
+    assert grown / 1000 < 120  # bytes a further row, of which its own response takes about 15
+
+
+def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
+    def figure(value: float, low: float, high: float) -> dict[str, float]:
+        return {"value": value, "low": low, "high": high, "pairs": 9}
+
+    pooled_only = {"auc": figure(0.8, 0.7, 0.9), "concordance": figure(0.5, 0.4, 0.6)}
+    useful = {"auc": figure(0.8, 0.7, 0.9), "concordance": figure(0.7, 0.6, 0.8)}
+    wrong = {"auc": figure(0.2, 0.1, 0.3), "concordance": figure(0.3, 0.2, 0.4)}
+    row = made_row(0, scores=[1.0] * 3, notes=[""] * 3, evaluable=[True] * 3)
+    page = written(
+        tmp_path,
+        made_summary(graders={"pooled": pooled_only, "useful": useful, "wrong": wrong}),
+        [row],
+    )
+    found = dict(re.findall(r"<li>(.*?): <code>(\w+)</code>", page))
+    assert found["Graders that follow the environment inside groups"] == "useful"
+    assert found["Graders that point the wrong way inside groups"] == "wrong"
+    assert found["Graders not told apart from chance inside groups"] == "pooled"
+    assert "<code>pooled</code> follows the environment over all samples, but inside" in page
+    assert "25.0\u202f% of groups have the same reward" in page
+
+
+def test_the_axis_shows_the_range_and_not_the_bins(tmp_path: Path) -> None:
+    rows = [made_row(i, scores=[0.75], reward=0.75, env_reward=None) for i in range(4)]
+    page = written(tmp_path, made_summary(4, env_reward=None), rows)
+    charts = re.findall(r'<svg class="hist".*?</svg>', page)
+    assert len(charts) == 2
+    for chart in charts:
+        ticks = re.findall(r"<text[^>]*>([^<]*)</text>", chart)
+        assert ticks == ["peak 4", "0.000", "0.500", "1.000"]
+        assert "<title>0.750: 4</title>" in chart
