@@ -6,7 +6,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Environments that cannot live together with the main one are kept outside the checkout.
 ENVS   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/adjudge/envs
 
-.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray lock clean
+# Suites that run in an environment of their own, with few plug-ins.
+ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importlib
+
+.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray test-wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -47,7 +50,8 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 
 $(ENVS)/openjudge/.done:
 	$(PYTHON) -m venv $(ENVS)/openjudge
-	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install py-openjudge==0.2.4
+	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install py-openjudge==0.2.4 pytest==9.2.0 \
+	    msgspec uvloop
 	@touch $@
 
 $(ENVS)/ray/.done: requirements/core.txt
@@ -62,12 +66,18 @@ bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-open
 bench-quick: $(VENV)/.dev  ## the same in about a minute, without the peer
 	$(BIN)/python benchmarks/run.py --quick
 
-test-openjudge: $(VENV)/.dev $(ENVS)/openjudge/.done  ## a grader of the real py-openjudge, unchanged
-	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install msgspec uvloop rapidfuzz
-	PYTHONPATH=src $(ENVS)/openjudge/bin/python tests/contract/openjudge_contract.py
+test-openjudge: $(ENVS)/openjudge/.done  ## graders of the real py-openjudge, used unchanged
+	PYTHONPATH=src $(ENVS)/openjudge/bin/python -m pytest $(ALONE) tests/contract/openjudge
 
 test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
-	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest -q -p no:cacheprovider -o addopts= tests/contract/ray
+	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/ray
+
+test-wheel: $(VENV)/.dev  ## the built wheel, installed alone, runs the demonstration
+	rm -rf dist && $(BIN)/python -m hatchling build -t wheel
+	rm -rf dist/env && $(PYTHON) -m venv dist/env
+	dist/env/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/core.txt
+	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/*.whl
+	cd dist && env/bin/adjudge demo -o demo >/dev/null && test -s demo/report.html
 
 lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \

@@ -1,0 +1,242 @@
+"""What must hold for every spec, every failure and every order."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge import (
+    ErrorKind,
+    FunctionGrader,
+    GraderError,
+    GraderScore,
+    GradingFailure,
+    RewardResult,
+    RewardSample,
+    RewardSpec,
+    SpecRewardFunction,
+)
+from adjudge.rewards import Term, aggregate, group_step, soft_min
+from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.missing import drop_short_group, fallback_group
+from adjudge.types import GraderResult
+
+FINAL_KINDS = (ErrorKind.INVALID_INPUT, ErrorKind.BUDGET, ErrorKind.UNPARSABLE, ErrorKind.TIMEOUT)
+units = st.floats(0, 1, allow_subnormal=False)
+maybe = st.one_of(units, st.sampled_from(FINAL_KINDS))
+groups_of_answers = st.lists(st.lists(maybe, min_size=1, max_size=6), min_size=1, max_size=4)
+STEPS: tuple[GroupStep, ...] = ("none", "centre", "z_score", "rank", "best_bonus")
+
+
+def looked_up(answer: float | ErrorKind) -> float:
+    if isinstance(answer, ErrorKind):
+        raise GradingFailure(answer, "recorded")
+    return answer
+
+
+def function(group: str = "none", policy: str = "mask", **missing: Any) -> SpecRewardFunction:
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [
+                {"name": "judge", "type": "m:J", "weight": 0.7},
+                {"name": "rule", "type": "m:R", "weight": 0.3},
+            ],
+            "reward": {"group": group},
+            "missing": {"policy": policy, "patience_s": 0, "max_missing": 1.0, **missing},
+        }
+    )
+    rule = FunctionGrader(lambda i: (i % 5) / 4, "rule", score_range=(0, 1))
+    rule.is_rule = True
+    judge = FunctionGrader(looked_up, "judge", score_range=(0, 1))
+    return SpecRewardFunction(spec, graders={"judge": judge, "rule": rule})
+
+
+def batch(answers: Sequence[Sequence[float | ErrorKind]]) -> dict[str, list[RewardSample]]:
+    index = 0
+    made: dict[str, list[RewardSample]] = {}
+    for g, group in enumerate(answers):
+        made[f"p{g}"] = []
+        for place, answer in enumerate(group):
+            extra = {"answer": answer, "i": index}
+            made[f"p{g}"].append(RewardSample(index, place, "p", "r", None, extra))
+            index += 1
+    return made
+
+
+def by_index(results: list[RewardResult]) -> dict[int, float | None]:
+    assert len({r.original_index for r in results}) == len(results)
+    return {r.original_index: r.score for r in results}
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups_of_answers)
+def test_before_the_group_step_a_failure_leaves_all_others_bit_identical(
+    answers: list[list[float | ErrorKind]],
+) -> None:
+    healed = [[0.5 if isinstance(a, ErrorKind) else a for a in group] for group in answers]
+    with_failures = by_index(function().compute(batch(answers)))
+    without = by_index(function().compute(batch(healed)))
+    flat = [a for group in answers for a in group]
+    for index, answer in enumerate(flat):
+        if isinstance(answer, ErrorKind):
+            assert with_failures[index] is None
+        else:
+            assert with_failures[index] == without[index]
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups_of_answers, st.sampled_from(STEPS))
+def test_after_the_group_step_the_rest_equal_the_group_without_the_missing(
+    answers: list[list[float | ErrorKind]], step: str
+) -> None:
+    full = batch(answers)
+    scores = by_index(function(step).compute(full))
+    kept = {
+        key: [s for s in group if not isinstance((s.extra or {})["answer"], ErrorKind)]
+        for key, group in full.items()
+    }
+    alone = by_index(function(step).compute({k: v for k, v in kept.items() if v}))
+    for group in full.values():
+        for sample in group:
+            assert scores[sample.original_index] == alone.get(sample.original_index)
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups_of_answers, st.sampled_from(STEPS), st.randoms(use_true_random=False))
+def test_permuting_samples_permutes_rewards(
+    answers: list[list[float | ErrorKind]], step: str, rng: Any
+) -> None:
+    first = batch(answers)
+    second = {key: rng.sample(group, len(group)) for key, group in first.items()}
+    order = rng.sample(list(second), len(second))
+    assert by_index(function(step).compute(first)) == by_index(
+        function(step).compute({key: second[key] for key in order})
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups_of_answers, st.sampled_from(("mask", "drop_group")), st.sampled_from(STEPS))
+def test_no_policy_turns_a_failure_into_a_number_unasked(
+    answers: list[list[float | ErrorKind]], policy: str, step: str
+) -> None:
+    results = function(step, policy).compute(batch(answers))
+    flat = [a for group in answers for a in group]
+    keys = {tuple(r.reward_info) for r in results}
+    assert len(keys) == 1
+    for result in results:
+        answer = flat[result.original_index]
+        assert (result.score is None) == (result.missing is not None)
+        if isinstance(answer, ErrorKind):
+            assert result.score is None
+            assert result.missing is not None
+            assert result.missing.kind is answer
+            assert result.reward_info["judge_score"] is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups_of_answers)
+def test_fallback_replaces_the_whole_group_or_none_of_it(
+    answers: list[list[float | ErrorKind]],
+) -> None:
+    results = function(policy="fallback", fallback="rule").compute(batch(answers))
+    place = 0
+    for group in answers:
+        some = results[place : place + len(group)]
+        place += len(group)
+        failed = any(isinstance(a, ErrorKind) for a in group)
+        assert {(r.details or {})["source"] for r in some} == {
+            "rule_fallback" if failed else "graders"
+        }
+        for result in some:
+            assert result.score is not None
+            if failed:
+                assert result.score == (result.original_index % 5) / 4
+
+
+@given(st.lists(units, min_size=1, max_size=8))
+def test_soft_min_goes_from_minimum_to_mean(values: list[float]) -> None:
+    mean = math.fsum(values) / len(values)
+    assert soft_min(values, 1e-4) == pytest.approx(min(values), abs=1e-4 * math.log(8) + 1e-12)
+    assert soft_min(values, 1e7) == pytest.approx(mean, abs=1e-6)
+    ladder = [soft_min(values, beta) for beta in (0.01, 0.1, 1.0, 10.0)]
+    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(ladder))
+
+
+def test_soft_min_reference_values() -> None:
+    # quality.md of the field: {.9, .5, .7} at beta 1 and 0.01
+    assert soft_min([0.9, 0.5, 0.7], 1.0) == pytest.approx(0.6867, abs=1e-4)
+    assert soft_min([0.9, 0.5, 0.7], 0.01) == pytest.approx(0.511, abs=1e-3)
+
+
+weights = st.floats(0.1, 10)
+
+
+@given(st.lists(st.tuples(units, weights), min_size=1, max_size=6))
+def test_aggregates_stay_between_the_extremes(pairs: list[tuple[float, float]]) -> None:
+    results: dict[str, GraderResult] = {
+        f"g{i}": GraderScore(f"g{i}", s, score_range=(0, 1)) for i, (s, _) in enumerate(pairs)
+    }
+    terms = [Term(f"g{i}", w) for i, (_, w) in enumerate(pairs)]
+    low, high = min(s for s, _ in pairs), max(s for s, _ in pairs)
+    for method in ("weighted_mean", "min", "soft_min", "points"):
+        value = aggregate(results, terms, method=method)
+        assert isinstance(value, float)
+        assert low - 1e-9 <= value <= high + 1e-9
+
+
+@given(st.lists(maybe, min_size=1, max_size=6), st.data())
+def test_one_failure_that_counts_makes_the_aggregate_missing(
+    answers: list[float | ErrorKind], data: st.DataObject
+) -> None:
+    results: dict[str, GraderResult] = {
+        f"g{i}": GraderError(f"g{i}", a, "x")
+        if isinstance(a, ErrorKind)
+        else GraderScore(f"g{i}", a, score_range=(0, 1))
+        for i, a in enumerate(answers)
+    }
+    counts = [data.draw(st.booleans()) for _ in answers]
+    terms = [Term(f"g{i}", float(c)) for i, c in enumerate(counts)]
+    if not any(counts):
+        return
+    value = aggregate(results, terms)
+    failing = any(c and isinstance(a, ErrorKind) for c, a in zip(counts, answers, strict=True))
+    assert isinstance(value, GraderError) == failing
+
+
+@given(st.lists(st.one_of(st.none(), units), max_size=8), st.sampled_from(STEPS))
+def test_group_steps_keep_what_is_missing_missing(
+    rewards: list[float | None], step: GroupStep
+) -> None:
+    stepped = group_step(rewards, step)
+    present = [r for r in rewards if r is not None]
+    for before, after in zip(rewards, stepped, strict=True):
+        assert after is None or before is not None
+        if before is not None and not (step == "rank" and len(present) == 1):
+            assert after is not None
+    if step in ("centre", "z_score") and present:
+        assert math.fsum(s for s in stepped if s is not None) == pytest.approx(0, abs=1e-6)
+
+
+outcomes = st.lists(st.one_of(units, st.just(GraderError("j", ErrorKind.TIMEOUT, "x"))), max_size=6)
+
+
+@given(outcomes, st.integers(1, 6))
+def test_short_groups_are_dropped_whole(group: list[Any], min_valid: int) -> None:
+    valid = sum(isinstance(one, float) for one in group)
+    settled = drop_short_group(group, min_valid)
+    if valid >= min_valid:
+        assert settled == group
+    else:
+        assert all(isinstance(one, GraderError) for one in settled)
+
+
+@given(outcomes)
+def test_a_group_falls_back_only_when_it_must(group: list[Any]) -> None:
+    rule = [0.25] * len(group)
+    settled, back = fallback_group(group, rule)
+    assert back == any(isinstance(one, GraderError) for one in group)
+    assert settled == (rule if back else group)

@@ -1,0 +1,163 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.guess import guess_map
+from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.rollouts.rows import count_rows, read_rows
+from adjudge.rollouts.samples import prompt_key, read_samples, sample_from_row
+from adjudge.types import Sample
+
+CHAT = [
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": [{"type": "text", "text": "why?"}]},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+    {"role": "tool", "content": "x"},
+    {"role": "assistant", "content": "because"},
+]
+
+
+def lines(folder: Path, *rows: Any) -> Path:
+    path = folder / "rollouts.jsonl"
+    path.write_bytes(
+        b"".join(r if isinstance(r, bytes) else json.dumps(r).encode() + b"\n" for r in rows)
+    )
+    return path
+
+
+def test_rows_become_samples(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path,
+        {"messages": CHAT, "reward": 1, "task_id": 7, "lang": "en"},
+        {"prompt": "p", "response": "r", "reference": {"a": 1}},
+    )
+    mapping = {"env_reward": "reward", "group": "task_id"}
+    [first, error] = [sample for _, sample in read_samples([path], mapping)]
+    assert isinstance(first, Sample)
+    assert (first.prompt, first.response) == ("why?", "because")
+    assert (first.env_reward, first.group, first.extras) == (1.0, "7", {"lang": "en"})
+    assert isinstance(error, RolloutError)
+    assert "'reward'" in str(error)
+
+
+def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    one = lines(tmp_path, {"response": "a"}, b"{torn\n", {"response": "b"})
+    two = lines(tmp_path / "b", b"\n", {"response": "c"})
+    found = list(read_samples([one, two]))
+    assert [getattr(s, "index", None) for _, s in found] == [0, None, 2, 3]
+    assert [where.rpartition(":")[2] for where, _ in found] == ["1", "2", "3", "2"]
+    assert count_rows([one, two]) == 5
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        (b"[1, 2]\n", "not one JSON object per line"),
+        (b"{\n", "not one JSON object per line"),
+        (b'"text"\n', "not a JSON object"),
+        (b"\xff\xfe{}\n", "not a JSON object"),
+        (b'{"a": ' * 100_000 + b"\n", "nested too deeply"),
+        ({"messages": "[" * 100_000}, "text but not JSON"),
+        ({"x": 1}, "neither 'messages' nor 'response'.*columns: x"),
+        ({"messages": 7}, "'messages' must be a list"),
+        ({"messages": ["hi"]}, "'messages' must be a list"),
+        ({"messages": "{"}, "text but not JSON"),
+        ({"response": 7}, "'response' must be text, got int: 7"),
+        ({"response": "r", "prompt": 7}, "'prompt' must be text"),
+        ({"response": "r", "group": [1]}, "'group' must be"),
+        ({"response": "r", "env_reward": "high"}, "'env_reward' must be a finite number"),
+        (b'{"response": "r", "env_reward": NaN}\n', "malformed|finite"),
+    ],
+)
+def test_broken_rows_say_what_is_wrong(tmp_path: Path, row: Any, complaint: str) -> None:
+    [(where, error)] = read_samples([lines(tmp_path, row)])
+    assert isinstance(error, RolloutError)
+    with pytest.raises(RolloutError, match=complaint):
+        raise error
+    assert str(error).startswith(where)
+
+
+def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:
+    whole = json.dumps({"response": "r"}).encode()
+    path = lines(tmp_path, b"\x00" * 1000 + whole + b"\r\n", b"\xef\xbb\xbf" + whole + b"\n",
+                 b'{"response": "half \\ud83d emoji, whole \\ud83d\\ude00"}')  # fmt: skip
+    responses = [s.response for _, s in read_samples([path]) if isinstance(s, Sample)]
+    assert responses == ["r", "r", "half ? emoji, whole 😀"]
+
+
+def test_messages_and_prompts_as_trainers_store_them() -> None:
+    row = {"messages": json.dumps(CHAT), "prompt": CHAT[:2]}
+    sample = sample_from_row(row, 0, {})
+    assert sample.messages == CHAT
+    assert json.loads(sample.prompt or "") == CHAT[:2]
+    completion = sample_from_row({"response": CHAT[4:]}, 0, {})
+    assert completion.response == "because"
+
+
+def test_equal_prompts_share_a_key() -> None:
+    changed = [*CHAT[:3], {"role": "tool", "content": "other"}]
+    one, two = (sample_from_row({"messages": m}, 0, {}) for m in (CHAT, changed))
+    assert prompt_key(one) == prompt_key(two)
+    other = sample_from_row({"messages": [{"role": "user", "content": "how?"}]}, 0, {})
+    assert prompt_key(other) != prompt_key(one)
+    assert prompt_key(Sample(prompt="p")) == "p"
+
+
+def test_files_are_checked_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        list(read_rows([tmp_path / "none.jsonl"]))
+    odd = tmp_path / "rollouts.xlsx"
+    odd.write_text("x")
+    with pytest.raises(ConfigError, match=r"\.parquet"):
+        list(read_rows([odd]))
+    with pytest.raises(ConfigError, match="index cannot be mapped"):
+        list(read_samples([], {"index": "id"}))
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+
+    path = tmp_path / "rollouts.parquet"
+    table = pyarrow.table({"messages": [CHAT[4:], None], "response": [None, "r"]})
+    pyarrow.parquet.write_table(table, path)
+    assert count_rows([path]) == 2
+    first, second = (sample for _, sample in read_samples([path]))
+    assert isinstance(first, Sample)
+    assert isinstance(second, Sample)
+    assert (first.response, second.response) == ("because", "r")
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(ConfigError, match="not a Parquet file"):
+        list(read_rows([path]))
+
+
+def test_paths_reach_into_rows() -> None:
+    row = {"a": {"b": [{"c": 1}, None]}, "x.y": 2}
+    assert get_path(row, "a.b.0.c") == 1
+    assert get_path(row, "a.b.-1") is None
+    assert get_path(row, "x.y") == 2
+    for absent in ("a.c", "a.b.7", "a.b.c", "q", "a.b.0.c.d"):
+        assert get_path(row, absent) is MISSING
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            {"task_id": 1, "reward": 0.5, "traj": CHAT},
+            {"messages": "traj", "group": "task_id", "env_reward": "reward"},
+        ),
+        (
+            {"question": "q", "completion": "c", "ground_truth": "4"},
+            {"prompt": "question", "response": "completion", "reference": "ground_truth"},
+        ),
+        ({"prompt": "q", "response": "c", "answer": "4"}, {"reference": "answer"}),
+        ({"messages": CHAT, "reward": "high"}, {}),
+    ],
+)
+def test_columns_are_guessed(row: dict[str, Any], expected: dict[str, str]) -> None:
+    assert guess_map([row, row]) == expected

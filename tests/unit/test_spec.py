@@ -1,0 +1,157 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.config import load_toml, nearest
+from adjudge.errors import ConfigError
+from adjudge.graders.registry import build_grader, parameters
+
+LOOP = '[[graders]]\nname = "loop"\ntype = "action_loop"\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "reward.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults(tmp_path: Path) -> None:
+    spec = RewardSpec.load(write(tmp_path, LOOP))
+    assert spec.version == 1
+    assert spec.missing.policy == "mask"
+    assert spec.reward.combine_mode == "replace"
+    assert spec.graders[0].weight == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", r"reward\.toml: graders: is required"),
+        ("graders = []", "graders"),
+        ("version = 2\n" + LOOP, "version: .*found 2"),
+        (
+            LOOP + "[reward]\nagregate = 'min'",
+            r"reward\.agregate: unknown key; did you mean 'aggregate'",
+        ),
+        (
+            LOOP + "[reward]\naggregate = 'median'",
+            r"reward\.aggregate: .*'weighted_mean'.*found 'median'",
+        ),
+        (LOOP + "[mising]\npolicy = 'mask'", "mising: unknown key; did you mean 'missing'"),
+        (LOOP + "[missing]\npolicy = 'zero'", r"missing\.policy: .*'mask'"),
+        (
+            LOOP + "similarity_treshold = 1.0",
+            r"graders\.loop: similarity_treshold: unknown key; did you mean 'similarity_threshold'",
+        ),
+        (LOOP + "wieght = 1.0", r"wieght: unknown key; did you mean 'weight'"),
+        (
+            LOOP + "similarity_threshold = 'high'",
+            r"graders\.loop: similarity_threshold: .*found 'high'",
+        ),
+        (LOOP + "weight = -1.0", r"graders\.loop\.weight: is -1\.0"),
+        (LOOP + "weight = 0.0", "every weight is 0"),
+        (LOOP + "weight = nan", "weight"),
+        (LOOP + LOOP, "'loop' is used twice"),
+        ('[[graders]]\nname = "a b"\ntype = "action_loop"', "name"),
+        (
+            '[[graders]]\nname = "a"\ntype = "action_lop"',
+            "unknown grader type 'action_lop'; did you mean 'action_loop'",
+        ),
+        ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot import"),
+        ('[[graders]]\nname = "a"\ntype = "json:loads"', "not a class"),
+        (LOOP + "[reward]\nunjudged = 'env'", "weighted_sum"),
+        (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
+        (LOOP + "[reward]\noutcome_weight = 0.0", "nothing is rewarded"),
+        ("not toml", "is not valid TOML"),
+        (LOOP + 'note = "${NO_SUCH_VARIABLE_HERE}"', "NO_SUCH_VARIABLE_HERE"),
+    ],
+)
+def test_complaints_name_file_key_and_remedy(tmp_path: Path, text: str, complaint: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        SpecRewardFunction.from_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        RewardSpec.load(tmp_path / "none.toml")
+
+
+def test_variables_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TYPE", "action_loop")
+    path = write(tmp_path, LOOP.replace("action_loop", "${MY_TYPE}"))
+    assert load_toml(path)["graders"][0]["type"] == "action_loop"
+
+
+def test_the_hash_is_of_what_is_said(tmp_path: Path) -> None:
+    one = RewardSpec.load(write(tmp_path, LOOP + "weight = 1.0\n# a comment"))
+    same = RewardSpec.load(write(tmp_path, "version = 1\n" + LOOP))
+    other = RewardSpec.load(write(tmp_path, LOOP + "similarity_threshold = 0.9"))
+    assert one.hash == same.hash
+    assert one.hash != other.hash
+
+
+def test_own_classes_beside_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "my_own_graders.py").write_text(
+        "from adjudge import BaseGrader\n"
+        "class Long(BaseGrader):\n"
+        "    score_range = (0.0, 1.0)\n"
+        "    def __init__(self, least=10):\n"
+        "        super().__init__('long')\n"
+        "        self.least = least\n"
+        "    async def aevaluate(self, response: str):\n"
+        "        return float(len(response) >= self.least)\n"
+    )
+    text = '[[graders]]\nname = "mine"\ntype = "my_own_graders:Long"\nleast = 3\n'
+    [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
+    assert grader.name == "mine"
+    assert grader.least == 3
+    assert [p.name for p in parameters(type(grader))] == ["least"]
+
+
+def test_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "verdicts.jsonl").write_text('{"id": "a", "score": 0.5}\n')
+    text = '[[graders]]\nname = "j"\ntype = "recorded"\npath = "verdicts.jsonl"\n'
+    [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
+    assert grader.evaluate(id="a").score == 0.5
+    with pytest.raises(ConfigError, match="path: is required by type 'recorded'"):
+        build_grader("recorded", "j", {}, where="spec")
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ("{", "verdicts.jsonl:1"),
+        ('{"id": 1, "score": 1}\n{"id": "1", "score": 1}', "recorded before"),
+        ('{"id": 1, "error": {"kind": "sleepy"}}', "sleepy"),
+    ],
+)
+def test_broken_recordings_are_refused(tmp_path: Path, lines: str, complaint: str) -> None:
+    (tmp_path / "verdicts.jsonl").write_text(lines)
+    with pytest.raises(ConfigError, match=complaint):
+        build_grader("recorded", "j", {"path": "verdicts.jsonl"}, where="s", folder=tmp_path)
+
+
+def test_nearest() -> None:
+    assert nearest("wieght", ["weight", "name"]) == "; did you mean 'weight'?"
+    assert nearest("zzz", ["weight"]) == ""
+
+
+def recorded(tmp_path: Path, **fields: Any) -> Any:
+    (tmp_path / "v.jsonl").write_text(
+        '{"id": "a", "score": 0.5, "reason": "ok"}\n\n{"id": 2, "error": {"kind": "timeout"}}\n'
+    )
+    return build_grader("recorded", "j", {"path": "v.jsonl", **fields}, where="s", folder=tmp_path)
+
+
+def test_recorded_failures_fail_again(tmp_path: Path) -> None:
+    from adjudge import GradingRunner
+
+    runner = GradingRunner({"j": recorded(tmp_path)}, show_progress=False)
+    good, late, unknown = runner.run([{"id": "a"}, {"id": 2}, {"id": "b"}])["j"]
+    assert getattr(good, "reason", "") == "ok"
+    assert getattr(late, "kind", "") == "timeout"
+    assert getattr(unknown, "kind", "") == "invalid_input"
