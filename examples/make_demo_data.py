@@ -22,8 +22,14 @@ PARTS = ("M4 bolts", "hinge pins", "cable drums", "valve seals", "drive belts", 
 SITES = ("Aarhus", "Bilbao", "Cork", "Dresden")
 STYLES = ("thorough", "thorough", "thorough", "hasty", "looping", "forgetful", "thorough", "hasty")
 QUALITY = {"thorough": 0.78, "hasty": 0.66, "looping": 0.58, "forgetful": 0.62}
+CLOSINGS = {
+    "thorough": ("{answer}.", "All four sites are counted: {answer} holds the most {part}."),
+    "hasty": ("It should be {answer}, going by what I have seen so far.", "{answer}, I think."),
+    "looping": ("After checking again and again, {answer} has the most {part}.", "{answer} it is."),
+    "forgetful": ("As far as I remember, {answer} has the most.", "Probably {answer}."),
+}  # fmt: skip
 FAILURES = {
-    (0, 5): ("timeout", "no reply within 30 s"),
+    (0, 2): ("timeout", "no reply within 30 s"),
     (1, 2): ("rate_limited", "429 after 4 attempts"),
     (2, 6): ("unparsable", "no verdict in the reply"),
     (4, 0): ("timeout", "no reply within 30 s"),
@@ -75,12 +81,7 @@ def rollout(task: int, sample: int, rng: random.Random) -> dict[str, Any]:
     seen = list(steps(style, part, stock, rng))
     knows_all = style in ("thorough", "looping")
     answer = best if knows_all and rng.random() < 0.93 else rng.choice(SITES)
-    closing = {
-        "thorough": f"I checked all four sites. {answer} holds the most {part}.",
-        "hasty": f"It should be {answer}.",
-        "looping": f"After checking repeatedly, {answer} has the most {part}.",
-        "forgetful": f"From what I saw, {answer} has the most.",
-    }[style]
+    closing = rng.choice(CLOSINGS[style]).format(answer=answer, part=part)
     question = f"Which warehouse holds the most {part}? Check the stock and name one site."
     opening = [
         {"role": "system", "content": "You manage stock. Use the tools; answer with one site."},

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import PASSING_KINDS, ErrorKind
 
 __all__ = [
     "GraderError",
@@ -169,6 +169,15 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     metadata: dict[str, Any] = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may pass by itself: a passing kind, and not a deadline of our own.
+
+        ``metadata["local"]`` marks work on this machine that ran past its deadline (a hostile
+        expression, say): it would again, and says nothing about a judge being down.
+        """
+        return self.kind in PASSING_KINDS and not self.metadata.get("local")
 
     def __post_init__(self) -> None:
         if type(self.kind) is not ErrorKind:

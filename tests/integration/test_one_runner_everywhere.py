@@ -1,4 +1,4 @@
-"""One runner object gives the same results from any thread, any loop, step after step, any process."""
+"""One runner object gives the same results from any thread, any loop and any process."""
 
 import asyncio
 import os
@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_a_resumable_journal(tmp_path: Path) -> None:
     for _ in range(10):
         first.stdout.readline()
     first.send_signal(signal.SIGINT)
-    asked, complaint = first.communicate(timeout=30)
+    _, complaint = first.communicate(timeout=30)
     assert first.returncode != 0
     assert "KeyboardInterrupt" in complaint
     known = len(Journal(journal, "spec"))

@@ -81,13 +81,8 @@ def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
     naive = z_scores(zero_filled(group))
     present = [result.score for result in group if result.score is not None]
     honest = iter(z_scores(present))
-    table = Table(
-        title="One group of 8: GRPO advantages when a judge call fails",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-    )
+    console.print("[bold]One group of 8: GRPO advantages when a judge call fails[/]")
+    table = Table(box=None, pad_edge=False)
     for heading in ("sample", "judge", "env", "failure = 0", "adjudge"):
         table.add_column(heading, justify="left" if heading == "sample" else "right")
     for result, filled in zip(group, naive, strict=True):
@@ -103,9 +98,9 @@ def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
         )
     console.print(table)
     console.print(
-        "[dim]With failures filled by 0, the failed sample is punished hardest and the others are "
-        "squeezed together;\nleft out, the others keep exactly the advantages they have without "
-        "it.[/]\n"
+        "[dim]Filled with 0, the failed sample is punished hardest, right as it was, and the "
+        "others are squeezed\ntogether; left out, they keep exactly the advantages they have "
+        "without it.[/]\n"
     )
 
 

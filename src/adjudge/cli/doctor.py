@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 import adjudge
-from adjudge.engine.loop import run_blocking
 from adjudge.engine.sandbox import sandbox_available
 
 __all__ = ["doctor"]
@@ -79,7 +78,7 @@ def _library(need: _Need) -> dict[str, Any]:
 
 
 def _sandbox() -> dict[str, Any]:
-    reason = run_blocking(sandbox_available())
+    reason = sandbox_available()
     return {
         "feature": "code_execution (sandbox)",
         "ok": reason is None,

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-import sys
+import functools
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec
 
 import typer
 from rich.console import Console
@@ -34,12 +36,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command("grade")(grade.grade)
-app.command("demo")(demo.demo)
-app.command("graders")(graders.graders)
-app.command("init")(init.init)
-app.command("doctor")(doctor.doctor)
-
 
 @app.callback(invoke_without_command=True)
 def _root(
@@ -50,25 +46,38 @@ def _root(
         raise typer.Exit
 
 
+P = ParamSpec("P")
+
+
+def _guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """``command`` with errors of the user's making as one message and an exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ConfigError, RolloutError, RunFolderError) as error:
+            _stop(2, str(error))
+        except MissingRewardError as error:
+            _stop(3, str(error))
+        except (JudgeUnavailable, JudgeAuthError) as error:
+            _stop(3, f"{error}\nWhat was graded is in the journal: the same command resumes.")
+        except KeyboardInterrupt:
+            _stop(130, "interrupted; the same command resumes")
+
+    return guarded
+
+
+def _stop(code: int, message: str) -> NoReturn:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"[bold red]adjudge:[/] {escape(message)}")
+    raise typer.Exit(code)
+
+
+for _command in (grade.grade, demo.demo, graders.graders, init.init, doctor.doctor):
+    app.command(_command.__name__)(_guarded(_command))
+
+
 def main() -> None:
-    """Run the command line; errors of the user's making are one message, never a traceback."""
-    try:
-        app()
-    except (ConfigError, RolloutError, RunFolderError) as error:
-        _complain(str(error))
-        sys.exit(2)
-    except MissingRewardError as error:
-        _complain(str(error))
-        sys.exit(3)
-    except (JudgeUnavailable, JudgeAuthError) as error:
-        _complain(f"{error}\nWhat was graded is in the journal: the same command resumes.")
-        sys.exit(3)
-    except KeyboardInterrupt:
-        _complain("interrupted; the same command resumes")
-        sys.exit(130)
-
-
-def _complain(message: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(
-        f"[bold red]adjudge:[/] {escape(message)}"
-    )
+    """Run the command line."""
+    app()

@@ -118,7 +118,11 @@ class _Job:
         self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._coroutine)
+        try:
+            self._task = self._loop.create_task(self._coroutine)
+        except TypeError as error:  # not a coroutine: say so to the caller, who is waiting
+            self.done.set_exception(error)
+            return
         self._task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[Any]) -> None:

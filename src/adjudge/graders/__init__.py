@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     )
     from adjudge.graders.rules.format import ReasoningFormatGrader, ReasoningToolCallFormatGrader
     from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
-    from adjudge.graders.rules.json_format import (
-        JsonMatchGrader,
-        JsonSchemaGrader,
-        JsonValidatorGrader,
-    )
+    from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
+    from adjudge.graders.rules.json_match import JsonMatchGrader
     from adjudge.graders.rules.language import LanguageGrader
     from adjudge.graders.rules.length import LengthPenaltyGrader, SoftOverlongPunishmentGrader
     from adjudge.graders.rules.repetition import NgramRepetitionPenaltyGrader

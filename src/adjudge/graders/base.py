@@ -39,9 +39,8 @@ class BaseGrader:
         self.mode = GraderMode(mode)
         self.description = description
 
-    async def aevaluate(self, **fields: Any) -> Answer:  # noqa: ARG002
-        """Answer for one sample (pointwise) or one group of samples (listwise)."""
-        raise TypeError(f"{type(self).__name__} must define `async def aevaluate(self, ...)`")
+    # Each grader names the fields it takes, so the base cannot fix a signature.
+    aevaluate: Any
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"

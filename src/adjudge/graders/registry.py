@@ -41,7 +41,7 @@ SHIPPED: Mapping[str, str] = {
     "reasoning_tool_call_format": f"{_RULES}.format:ReasoningToolCallFormatGrader",
     "json_valid": f"{_RULES}.json_format:JsonValidatorGrader",
     "json_schema": f"{_RULES}.json_format:JsonSchemaGrader",
-    "json_match": f"{_RULES}.json_format:JsonMatchGrader",
+    "json_match": f"{_RULES}.json_match:JsonMatchGrader",
     "length_penalty": f"{_RULES}.length:LengthPenaltyGrader",
     "soft_overlong": f"{_RULES}.length:SoftOverlongPunishmentGrader",
     "ngram_repetition": f"{_RULES}.repetition:NgramRepetitionPenaltyGrader",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,14 +47,9 @@ class _Stage:
         if self.items:
             self.results = await self.runner.arun(self.items)
 
-    async def ask_again(self, kinds: Collection[ErrorKind], draw: int) -> None:
-        """Ask those (item, grader) pairs again that failed with one of ``kinds``."""
+    async def ask_again(self, chosen: Callable[[GraderResult], bool], draw: int) -> None:
         again = {
-            name: [
-                position
-                for position, result in enumerate(results)
-                if isinstance(result, GraderError) and result.kind in kinds
-            ]
+            name: [position for position, result in enumerate(results) if chosen(result)]
             for name, results in self.results.items()
         }
         await run_all(self._ask_some(name, some, draw) for name, some in again.items() if some)
@@ -93,10 +88,10 @@ class Batch:
         """Ask every grader about everything."""
         await run_all(stage.ask() for stage in self._stage_of.values())
 
-    async def ask_again(self, kinds: Collection[ErrorKind], draw: int = 0) -> None:
-        """Ask once more what failed with one of ``kinds``; ``draw`` numbers the repeat."""
+    async def ask_again(self, chosen: Callable[[GraderResult], bool], draw: int = 0) -> None:
+        """Ask again whose result is ``chosen``; ``draw`` numbers the repeat."""
         for stage in self._stage_of.values():
-            await stage.ask_again(kinds, draw)
+            await stage.ask_again(chosen, draw)
 
     def _items(self, how: str) -> list[dict[str, Any]]:
         if how == "outcome":

@@ -7,7 +7,6 @@ from typing import Any
 
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.errors import (
-    PASSING_KINDS,
     REDRAW_KINDS,
     ErrorKind,
     JudgeAuthError,
@@ -86,8 +85,8 @@ class Panel:
         """
         batch = Batch(samples, groups, sampled, self._runners)
         await batch.ask()
-        await batch.ask_again(PASSING_KINDS)
-        await batch.ask_again(REDRAW_KINDS, draw=1)
+        await batch.ask_again(_passes)
+        await batch.ask_again(_wants_redraw, draw=1)
         judged = self._judged(batch)
         if self._watch.record(self._passing(judged)):
             judged = await self._outlast(batch, judged)
@@ -106,7 +105,7 @@ class Panel:
                 )
             await self._clock.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
-            await batch.ask_again(PASSING_KINDS)
+            await batch.ask_again(_passes)
             judged = self._judged(batch)
             if not self._watch.replace_last(self._passing(judged)):
                 return judged
@@ -129,12 +128,16 @@ class Panel:
 
 
 def _passes(result: GraderResult) -> bool:
-    return isinstance(result, GraderError) and result.kind in PASSING_KINDS
+    return isinstance(result, GraderError) and result.passing
+
+
+def _wants_redraw(result: GraderResult) -> bool:
+    return isinstance(result, GraderError) and result.kind in REDRAW_KINDS
 
 
 def _last_reason(judged: Sequence[Judged]) -> str:
     for one in reversed(judged):
         for name, result in one.results():
-            if isinstance(result, GraderError) and result.kind in PASSING_KINDS:
+            if isinstance(result, GraderError) and result.passing:
                 return f"last: {name}: {result.kind}: {result.error}"
     return "no reason given"

@@ -84,7 +84,7 @@ def _messages(value: Any) -> list[dict[str, Any]] | None:
     if isinstance(value, str):  # trainers often store the list as JSON text
         try:
             value = msgspec.json.decode(value)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise RolloutError(f"'messages' is text but not JSON: {error}") from None
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise RolloutError(f"'messages' must be a list of chat messages, got {_kind(value)}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, is_listwise
+from adjudge.graders.base import BaseGrader, RuleGrader, is_listwise
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, Role
 
@@ -62,6 +62,7 @@ class Question:
         self.role = Role(getattr(grader, "role", Role.SCORE))
         self.score_range = getattr(grader, "score_range", None)
         self.listwise = is_listwise(grader)
+        self._quick = not self.listwise and self.role is not Role.GATE
         self._call = grader.aevaluate
         self._low, self._high = _bounds(self.score_range, self.role)
         parameters = _parameters(grader)
@@ -69,10 +70,19 @@ class Question:
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self._names = tuple(p.name for p in named)
         self._required = tuple(p.name for p in named if p.default is p.empty)
+        self._all_required = not self._takes_all and self._required == self._names
+        # A rule's own function spares a coroutine per sample.
+        plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
+        self._rule = grader.evaluate if plain else None
 
     def arguments(self, item: Mapping[str, Any], draw: int) -> Mapping[str, Any]:
         """The keyword arguments for one item; raises ``GradingFailure`` when one is lacking."""
         fields = item if self.mapper is None else self._mapped(item)
+        if self._all_required:
+            try:
+                return {name: fields[name] for name in self._names}
+            except KeyError:
+                pass  # said below, with what there is
         if self._takes_all:
             chosen: Mapping[str, Any] = fields
         else:
@@ -96,8 +106,12 @@ class Question:
     async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:  # noqa: PLR0911
         """One result for one item, whatever the grader does; only cancellation goes through."""
         try:
-            answer = await self._call(**self.arguments(item, draw))
-            if type(answer) is float and self._allowed(answer):
+            arguments = self.arguments(item, draw)
+            if self._rule is not None:
+                answer = self._rule(**arguments)
+            else:
+                answer = await self._call(**arguments)
+            if type(answer) is float and self._quick and self._low <= answer <= self._high:
                 return GraderScore(self.name, answer, "", {}, self.score_range, self.role)
             return self._settle(answer)
         except GradingFailure as failure:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.engine.tasks import run_all
@@ -32,12 +32,8 @@ Aggregator = Callable[[Mapping[str, GraderResult]], Any]
 _YIELD_AFTER_S = 0.005
 
 
-class _Ask(NamedTuple):
-    question: Question
-    fields: Mapping[str, Any]
-    results: list[GraderResult | None]
-    position: int
-    key: str
+# Question, the sample's fields, where its result goes (list, position), the sample's journal key.
+_Ask = tuple[Question, Mapping[str, Any], list[GraderResult | None], int, str]
 
 
 class _Breather:
@@ -170,7 +166,7 @@ class GradingRunner:
                         tally.done += 1
                         tally.resumed += 1
                     else:
-                        yield _Ask(question, fields, results, position, key)
+                        yield question, fields, results, position, key
 
     async def _work(self, asks: Iterator[_Ask], workers: int, draw: int, tally: Tally) -> None:
         """A fixed number of workers pull from one iterator: no task and no lock per item."""

@@ -1,0 +1,5 @@
+"""``python -m adjudge`` is ``adjudge``."""
+
+from adjudge.cli.main import main
+
+main()
