@@ -21,6 +21,7 @@ from adjudge import (
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.rewards import check_results, combine, judge_part, reduce_events
 from adjudge.rewards.missing import OutageWatch
+from adjudge.runner.progress import Tally
 from adjudge.types import GraderError
 
 
@@ -208,6 +209,15 @@ def test_what_fails_twice_is_missing_with_its_reason() -> None:
     assert result.missing is not None
     assert result.missing.kind is ErrorKind.TIMEOUT
     assert "not yet" in result.missing.error
+
+
+def test_a_repeated_ask_is_counted_once() -> None:
+    spec = RewardSpec.from_dict({"graders": [{"name": "j", "type": "m:C"}]})
+    tally = Tally(3)
+    made = SpecRewardFunction(spec, graders={"j": scored()}, tally=tally)
+    made.compute(samples({"s": 1.0}, {"s": "timeout"}, {"s": "unparsable"}))
+    assert tally.done == 3
+    assert +tally.failures == {"timeout": 1, "unparsable": 1}
 
 
 def test_an_outage_is_outlasted() -> None:

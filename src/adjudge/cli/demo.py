@@ -52,7 +52,7 @@ def demo(
     )
     results = grade_rollouts(job)
     if not as_json:
-        _print_advantages(Console(), results[:_SHOWN_GROUP])
+        _print_advantages(Console(highlight=False), results[:_SHOWN_GROUP])
     report_job(job, as_json=as_json)
     if not as_json:
         maps = " ".join(f"--map {field}={column}" for field, column in _MAP.items())
@@ -99,7 +99,8 @@ def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
     console.print(table)
     console.print(
         "[dim]Filled with 0, the failed sample is punished hardest, right as it was, and the "
-        "others are squeezed\ntogether; left out, they keep exactly the advantages they have "
+        "others are squeezed "
+        "together; left out, they keep exactly the advantages they have "
         "without it.[/]\n"
     )
 

@@ -94,6 +94,6 @@ def report_job(job: GradingJob, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
         return
-    console = Console()
+    console = Console(highlight=False)
     print_summary(console, job.summary)
     console.print(f"\n[bold]{job.folder}/[/]  rewards.jsonl  summary.json  report.html")

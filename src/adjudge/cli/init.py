@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from adjudge.errors import ConfigError, RolloutError
@@ -24,6 +25,7 @@ def init(
         typer.Option("--from", help="A file of rollouts: guess its columns and fitting graders."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a commented reward spec, fitted to a file of rollouts with --from.
 
@@ -43,7 +45,11 @@ def init(
     command = f"adjudge grade {source or 'rollouts.jsonl'} --spec {output}{maps}"
     agentic = not rows or _has_tool_calls(rows, mapping.get("messages", "messages"))
     output.write_text(_spec(command, agentic=agentic), encoding="utf-8")
-    typer.echo(f"wrote {output}; now:\n  {command}")
+    if as_json:
+        made = {"spec": str(output), "map": mapping, "command": command}
+        typer.echo(msgspec.json.encode(made).decode())
+    else:
+        typer.echo(f"wrote {output}; now:\n  {command}")
 
 
 def _has_tool_calls(rows: list[dict[str, Any]], column: str) -> bool:

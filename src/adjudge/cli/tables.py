@@ -30,7 +30,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(_agreement(summary))
         console.print(
             "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
-            "prompt, which is all that a\ngroup-relative trainer (GRPO) sees. 0.5 is chance; "
+            "prompt, which is all that a "
+            "group-relative trainer (GRPO) sees. 0.5 is chance; "
             "95 % intervals, clustered by group.[/]"
         )
 

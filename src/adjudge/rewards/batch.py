@@ -56,6 +56,10 @@ class _Stage:
 
     async def _ask_some(self, name: str, positions: list[int], draw: int) -> None:
         items = [self.items[position] for position in positions]
+        for position in positions:
+            failed = self.results[name][position]
+            if self.runner.tally is not None and isinstance(failed, GraderError):
+                self.runner.tally.withdraw(failed)
         answers = await self.runner.arun(items, graders=[name], draw=draw)
         for position, answer in zip(positions, answers[name], strict=True):
             self.results[name][position] = answer

@@ -7,6 +7,8 @@ import threading
 from collections import Counter
 from types import TracebackType
 
+from adjudge.types import GraderError
+
 __all__ = ["Progress", "Tally"]
 
 
@@ -18,6 +20,11 @@ class Tally:
         self.done = 0
         self.resumed = 0
         self.failures: Counter[str] = Counter()
+
+    def withdraw(self, failed: GraderError) -> None:
+        """Take back a failure that is about to be asked again."""
+        self.done -= 1
+        self.failures[failed.kind] -= 1
 
 
 class Progress:
@@ -83,4 +90,4 @@ class Progress:
 
 def _failures(tally: Tally) -> str:
     counts = dict(tally.failures)  # a copy: the engine goes on counting
-    return " ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+    return " ".join(f"{kind} {count}" for kind, count in sorted(counts.items()) if count)

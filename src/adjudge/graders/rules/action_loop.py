@@ -129,12 +129,7 @@ def _text_of_value(name: str, arguments: Any) -> str:
 
 
 def _text_of_object(name: str, arguments: dict[str, Any]) -> str:
-    text = f"{name}: "
-    if not arguments:
-        return text
-    for key in sorted(arguments):
-        text += f"{key}: {arguments[key]}, "
-    return text[:-2]
+    return f"{name}: " + ", ".join([f"{key}: {arguments[key]}" for key in sorted(arguments)])
 
 
 def _most_repeated(
