@@ -1,6 +1,6 @@
 """Draws the first screen of `adjudge demo` as docs/assets/demo.svg, from a real run.
 
-    python examples/draw_demo.py docs/assets/demo.svg
+python examples/draw_demo.py docs/assets/demo.svg
 """
 
 from __future__ import annotations

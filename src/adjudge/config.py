@@ -10,12 +10,11 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from adjudge.errors import ConfigError
 
@@ -75,7 +74,7 @@ def validate(model: type[M], data: dict[str, Any], where: str) -> M:
         raise ConfigError("\n".join(lines)) from None
 
 
-def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
+def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":

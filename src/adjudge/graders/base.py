@@ -47,9 +47,10 @@ class BaseGrader:
 
 
 class RuleGrader(BaseGrader):
-    """A grader computed by a pure synchronous function: derive and write :meth:`evaluate`.
+    """A grader that needs no judge: derive and write a pure synchronous ``evaluate``.
 
-    The shipped ones are registered under ``type_name`` (the ``type`` of a reward spec).
+    One that must wait (for a killable process, a sandbox) writes ``aevaluate`` instead. The shipped
+    ones are registered under ``type_name`` (the ``type`` of a reward spec).
     """
 
     type_name: ClassVar[str] = ""
@@ -63,10 +64,12 @@ class RuleGrader(BaseGrader):
     # Each grader names the fields it takes, so the base cannot fix a signature.
     evaluate: Any
 
-    async def aevaluate(self, **fields: Any) -> Answer:
+    async def _awaited(self, **fields: Any) -> Answer:
         """:meth:`evaluate`, for callers that await."""
         answer: Answer = self.evaluate(**fields)
         return answer
+
+    aevaluate: Any = _awaited
 
     def _score(self, score: float, reason: str = "", **metadata: Any) -> GraderScore:
         return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)

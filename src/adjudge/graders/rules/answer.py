@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader
+from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.answer_compare import (
     COMPARE,
     Finding,
@@ -31,7 +31,7 @@ from adjudge.graders.rules.params import chosen, needs, number
 from adjudge.graders.rules.regex_check import FLAGS, compiled
 from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
 from adjudge.graders.view import View
-from adjudge.types import GraderScore, ScoreRange
+from adjudge.types import GraderScore
 
 __all__ = ["AnswerGrader", "AnswerType"]
 
@@ -63,7 +63,7 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A
 _EXPRESSION_CHARS = 200
 
 
-class AnswerGrader(BaseGrader):
+class AnswerGrader(RuleGrader):
     r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
 
     Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
@@ -97,13 +97,12 @@ class AnswerGrader(BaseGrader):
     Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
     or not of the type and for a response that is not text, ``unsupported`` for an unknown
     ``answer_type`` in a row, ``timeout`` when a check runs past the deadline. Metadata: ``answer``
-    and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``. Answer types after
-    the rule rewards of seed projects for judge services; their substring readings are corrected.
+    and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``. Source of
+    the types: the rule rewards of vision-RL judge services, their substring readings corrected.
     """
 
-    type_name: ClassVar[str] = "answer"
-    score_range: ScoreRange | None = (0.0, 1.0)
-    is_rule = True
+    type_name = "answer"
+    score_range = (0.0, 1.0)
 
     def __init__(
         self,
@@ -117,7 +116,7 @@ class AnswerGrader(BaseGrader):
         *,
         name: str = "",
     ) -> None:
-        super().__init__(name or self.type_name, description="Is the final answer the reference.")
+        super().__init__(name)
         chosen(self.type_name, "answer_type", answer_type, AnswerType)
         chosen(self.type_name, "view", view, View)
         number(self.type_name, "rel_tol", rel_tol, 0.0, 1.0)
@@ -144,13 +143,13 @@ class AnswerGrader(BaseGrader):
         facts = {"reference": shown(reference), "answer_type": kind}
         text = seen_text(response, self.view)
         if text is None:
-            return self._score(Finding(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True)
+            return self._found(Finding(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True)
         marked = last_marked(text[-SEARCHED_CHARS:])
         if marked is None and kind in _SOUGHT:
             text = text[-CANDIDATE_CHARS:]
         sought = text if marked is None else marked
         finding = await self._compare(kind, sought, marked is not None, reference)
-        return self._score(finding, marked is not None, facts)
+        return self._found(finding, marked is not None, facts)
 
     def _kind(self, row_type: Any) -> str:
         if self.answer_type != "auto":
@@ -209,15 +208,13 @@ class AnswerGrader(BaseGrader):
     async def _in_process(self, function: str, **payload: Any) -> Any:
         return await get_pool().call(function, _unicode(payload), deadline_s=self.deadline_s)
 
-    def _score(
+    def _found(
         self, finding: Finding, marked: bool, facts: dict[str, Any], **more: Any
     ) -> GraderScore:
         answer = None if finding.answer is None else shown(finding.answer)
         extracted = marked and finding.answer is not None
         metadata = {"answer": answer, "extracted": extracted, **facts, **more}
-        return GraderScore(
-            self.name, finding.score, finding.reason, metadata, self.score_range, self.role
-        )
+        return self._score(finding.score, finding.reason, **metadata)
 
 
 def _last_expression(text: str) -> str | None:

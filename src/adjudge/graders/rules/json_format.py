@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, RuleGrader
+from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.json_check import (
     NotJson,
     SchemaFault,
@@ -21,7 +21,7 @@ from adjudge.graders.rules.json_check import (
 from adjudge.graders.rules.params import chosen, flag, needs, number
 from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
 from adjudge.graders.view import View
-from adjudge.types import GraderScore, ScoreRange
+from adjudge.types import GraderScore
 
 __all__ = ["JsonSchemaGrader", "JsonValidatorGrader", "response_value"]
 
@@ -77,7 +77,7 @@ class JsonValidatorGrader(RuleGrader):
         return self._score(1.0, "valid JSON")
 
 
-class JsonSchemaGrader(BaseGrader):
+class JsonSchemaGrader(RuleGrader):
     """1 when the response is JSON that satisfies a JSON Schema, else 0.
 
     Range [0, 1]. Fields: ``response`` (text) and, where no schema is configured, ``schema`` (an
@@ -98,8 +98,8 @@ class JsonSchemaGrader(BaseGrader):
     not text; ``GradingFailure(timeout)`` beyond the deadline. Needs ``adjudge[rules]``.
     """
 
-    type_name: ClassVar[str] = "json_schema"
-    score_range: ScoreRange | None = (0.0, 1.0)
+    type_name = "json_schema"
+    score_range = (0.0, 1.0)
 
     _INLINE_CHARS = 20_000
     _EXPLOSIVE = frozenset({"pattern", "patternProperties", "uniqueItems"})
@@ -115,7 +115,7 @@ class JsonSchemaGrader(BaseGrader):
         *,
         name: str = "",
     ) -> None:
-        super().__init__(name or self.type_name, description="Does the JSON fit a schema.")
+        super().__init__(name)
         needs(self.type_name, "jsonschema")
         check_reading(self.type_name, view, allow_fence, strict)
         number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
@@ -152,7 +152,7 @@ class JsonSchemaGrader(BaseGrader):
     def _judged(self, fault: str) -> GraderScore:
         reason = fault or "satisfies the schema"
         score = 0.0 if fault else 1.0
-        return GraderScore(self.name, score, reason, {}, self.score_range, self.role)
+        return self._score(score, reason)
 
     def _configured(self, schema: Any, schema_file: Path | None) -> str:
         """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""

@@ -1,0 +1,263 @@
+"""Running code that nobody has read: a bubblewrap sandbox with limits, or a refusal.
+
+A program sees the interpreter's own files (read-only), an empty ``/proc`` and ``/dev`` of its own,
+and one small writable folder that vanishes with it. It has no network, no environment, no
+capabilities, no other processes to look at and no way to start one; its CPU seconds, memory, disk,
+open files, output and wall-clock time are bounded. Where bubblewrap cannot give that, nothing
+runs: :meth:`Sandbox.run` raises ``GradingFailure(unsupported)`` with the reason.
+
+The program is process 1 of its own namespace, so signals that it sends itself do nothing unless
+it handles them; a fault or ``abort`` still ends it.
+
+What is not bounded: the host's kernel itself is shared (this is a namespace sandbox, not a virtual
+machine); and the kernel memory of very many tiny files or threads is bounded by the deadline and
+by the caller's own cgroup only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from adjudge.engine.bubblewrap import SANDBOX_DIR, Limits, confined, descriptor, interpreter
+from adjudge.engine.program import Finished, run_program
+from adjudge.engine.seccomp import seccomp_filter
+from adjudge.errors import ErrorKind, GradingFailure
+
+__all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "sandbox_available"]
+
+_SOURCE = "main.py"
+_REMEDY = "install bubblewrap (apt install bubblewrap) and allow it to create user namespaces"
+_SETUP_S = 2.0
+"""How long bubblewrap may take to its first process; a few milliseconds do."""
+
+_PROBE = """
+import os
+try:
+    os.fork()
+except PermissionError:
+    print("contained")
+"""
+
+
+@dataclass(frozen=True)
+class SandboxResult:
+    """What a sandboxed program did.
+
+    ``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed,
+    for instance at the deadline). ``timed_out``: killed at the deadline. ``truncated``: killed
+    because stdout or stderr passed the output limit; the output up to it is kept.
+    ``duration_s``: wall-clock seconds including the sandbox's start, waiting for a slot excluded.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+    duration_s: float
+
+
+class Sandbox:
+    """Runs programs in bubblewrap, at most ``max_parallel`` at a time on one event loop.
+
+    ``max_parallel`` defaults to the number of usable CPUs; waiting programs queue, and their
+    deadline starts when they do. Pickling carries the setting only.
+    """
+
+    def __init__(self, *, max_parallel: int | None = None) -> None:
+        if max_parallel is not None and max_parallel < 1:
+            raise ValueError(f"max_parallel must be at least 1, got {max_parallel!r}")
+        self.max_parallel = max_parallel
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._slots = weakref.WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return functools.partial(Sandbox, max_parallel=self.max_parallel), ()
+
+    async def run(
+        self,
+        program: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        deadline_s: float = 10.0,
+        memory_mb: int = 512,
+        output_limit_bytes: int = 1 << 20,
+        disk_mb: int = 16,
+        files: Mapping[str, str | bytes] | None = None,
+    ) -> SandboxResult:
+        """Run ``program`` to its end and return what it did, however badly that went.
+
+        ``program`` is Python source, run as ``main.py`` by this interpreter with ``-I -S``, or an
+        argument list; without ``site`` there are no ``exit`` and ``quit``. ``files`` (relative
+        name: content) lie in the working directory. ``deadline_s`` is wall-clock seconds;
+        ``memory_mb`` bounds the address space, ``disk_mb`` the working directory and each file,
+        ``output_limit_bytes`` each of stdout and stderr.
+        Raises ``GradingFailure(unsupported)`` where there is no sandbox, ``ValueError`` for wrong
+        arguments. Cancelling kills the program.
+        """
+        contents = dict(_checked(files or {}))
+        argv = list(program) if not isinstance(program, str) else [*interpreter(), _SOURCE]
+        if isinstance(program, str):
+            if _SOURCE in contents:
+                raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
+            contents[_SOURCE] = _encoded(program)
+        if not argv or sum(map(len, contents.values())) > disk_mb << 20:
+            raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
+        limits = Limits(int(deadline_s) + 1, memory_mb, disk_mb)
+        async with self._slot():
+            await _require_sandbox()
+            return await _run(argv, contents, stdin, limits, deadline_s, output_limit_bytes)
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        slots = self._slots.get(loop)
+        if slots is None:
+            slots = self._slots[loop] = asyncio.Semaphore(self.max_parallel or _usable_cpus())
+        return slots
+
+
+def sandbox_available() -> str | None:
+    """``None`` when programs can be sandboxed here, else the reason and the remedy in words.
+
+    Runs a trivial program once per process (and per ``bwrap`` found on ``PATH``), a few dozen
+    milliseconds; later calls only look the answer up.
+    """
+    if sys.platform != "linux":
+        return f"code can be sandboxed on Linux only, this is {sys.platform}"
+    if seccomp_filter() is None:
+        return "code can be sandboxed on 64-bit x86-64 and AArch64 only"
+    if (bwrap := shutil.which("bwrap")) is None:
+        return f"bubblewrap is not installed; {_REMEDY}"
+    try:
+        return _probe(bwrap)
+    except subprocess.TimeoutExpired:
+        return "the sandbox did not start within 30 s; is the machine overloaded?"
+
+
+async def _require_sandbox() -> None:
+    known = _probe.cache_info().currsize > 0
+    reason = sandbox_available() if known else await asyncio.to_thread(sandbox_available)
+    if reason is not None:
+        raise GradingFailure(ErrorKind.UNSUPPORTED, reason)
+
+
+@functools.lru_cache(maxsize=8)
+def _probe(bwrap: str) -> str | None:
+    with contextlib.ExitStack() as stack:
+        status = stack.enter_context(descriptor(b""))
+        fds, options = confined(stack, {_SOURCE: _PROBE.encode()}, Limits(30, 512, 1), status)
+        done = subprocess.run(  # noqa: S603  (the path that PATH names, our own arguments)
+            [bwrap, *options, *interpreter(), _SOURCE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=fds,
+            env={},
+            timeout=30,
+            check=False,
+        )
+    if done.stdout == b"contained\n":
+        return None
+    said = _tail(done.stderr) or f"exit code {done.returncode}, output {done.stdout[:100]!r}"
+    return f"bubblewrap cannot sandbox a program here ({said}); {_REMEDY}"
+
+
+async def _run(
+    argv: list[str],
+    files: Mapping[str, bytes],
+    stdin: bytes,
+    limits: Limits,
+    deadline_s: float,
+    output_limit_bytes: int,
+) -> SandboxResult:
+    with contextlib.ExitStack() as stack:
+        status = stack.enter_context(descriptor(b""))
+        fds, options = confined(stack, files, limits, status)
+        try:
+            done = await run_program(
+                [shutil.which("bwrap") or "bwrap", *options, *argv],
+                stdin=stack.enter_context(descriptor(stdin)) if stdin else subprocess.DEVNULL,
+                pass_fds=fds,
+                deadline_s=deadline_s,
+                output_limit_bytes=output_limit_bytes,
+                kill=functools.partial(_kill, status),
+            )
+        except OSError as error:
+            raise GradingFailure(ErrorKind.UNSUPPORTED, f"no sandbox: {error}") from error
+        return _result(done, status)
+
+
+def _result(done: Finished, status: int) -> SandboxResult:
+    """The program's end; a sandbox that ended before its program began is not one."""
+    exit_code = _reported(status, "exit-code")
+    if exit_code is None and not (done.timed_out or done.truncated):
+        raise GradingFailure(
+            ErrorKind.UNSUPPORTED, f"the sandbox could not be set up: {_tail(done.stderr)}"
+        )
+    return SandboxResult(
+        128 + signal.SIGKILL if exit_code is None else exit_code,
+        done.stdout,
+        done.stderr,
+        done.timed_out,
+        done.truncated,
+        done.duration_s,
+    )
+
+
+def _kill(status: int, process: subprocess.Popen[bytes]) -> None:
+    """End the program; bubblewrap then collects it and ends itself.
+
+    Killing bubblewrap instead would leave its child to whatever the host's process 1 is, which in
+    a container often reaps nobody; and in the first milliseconds the child would live on, since
+    bubblewrap has cloned it but it has not yet asked to die with its parent. So a program that is
+    cancelled that early is waited for until bubblewrap has named the child.
+    """
+    patience = time.monotonic() + _SETUP_S
+    while (inside := _reported(status, "child-pid")) is None and process.poll() is None:
+        if time.monotonic() > patience:
+            process.kill()
+            return
+        time.sleep(0.0005)
+    if inside is not None and process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inside, signal.SIGKILL)
+
+
+def _reported(status: int, key: str) -> int | None:
+    """What bubblewrap has written to its status file so far: ``child-pid``, later ``exit-code``."""
+    found = re.search(rf'"{key}": (\d+)'.encode(), os.pread(status, 4096, 0))
+    return int(found[1]) if found else None
+
+
+def _usable_cpus() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _checked(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+            raise ValueError(f"a file's name must be relative and inside, got {name!r}")
+        yield str(path), _encoded(content) if isinstance(content, str) else content
+
+
+def _encoded(text: str) -> bytes:
+    # Lone surrogates become bytes that the program fails on, not an exception out here.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _tail(text: bytes, limit: int = 300) -> str:
+    return text[-limit:].decode("utf-8", "replace").strip()

@@ -1,0 +1,177 @@
+"""Is the code in a response Python, and does it do what its tests ask."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import RuleGrader
+from adjudge.graders.rules.code_blocks import Blocks, python_sources, syntax_fault
+from adjudge.graders.rules.code_cases import Mode, parse_cases
+from adjudge.graders.rules.code_run import Budget, Outcome, run_cases
+from adjudge.graders.rules.params import chosen, integer, number
+from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
+from adjudge.graders.view import View
+from adjudge.types import GraderScore
+
+__all__ = ["CodeExecutionGrader", "SyntaxCheckGrader"]
+
+_MAX_OUTCOMES = 50
+_MAX_STDERR = 500
+
+
+class SyntaxCheckGrader(RuleGrader):
+    r"""1 when all Python code in the response parses, else 0.
+
+    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as
+    Python; without such, in blocks without a language; without any block, the whole text if it
+    parses and does more than name things. Nothing is executed. The grammar is that of the running
+    interpreter; nesting that it refuses to parse counts as not parsing. Where there is no code,
+    or ``<think>`` was never closed, the score is 0 with ``evaluable = false``.
+
+    ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
+    after the thinking, ``full`` the whole response.
+
+    Raises ``GradingFailure(invalid_input)`` for a response that is not text.
+
+    >>> import asyncio
+    >>> response = "```python\nprint('a'\n```"
+    >>> asyncio.run(SyntaxCheckGrader().aevaluate(response)).score
+    0.0
+    """
+
+    type_name = "code_syntax"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self, language: Literal["python"] = "python", view: View = "final", *, name: str = ""
+    ) -> None:
+        super().__init__(name)
+        chosen(self.type_name, "language", language, Literal["python"])
+        chosen(self.type_name, "view", view, View)
+        self.language = language
+        self.view: View = view
+
+    async def aevaluate(self, response: str) -> GraderScore:
+        """Judge one response."""
+        text = seen_text(response, self.view)
+        sources = await python_sources(text, "all") if text is not None else []
+        if not sources:
+            reason = NO_FINAL_TEXT if text is None else "no Python code in the response"
+            return self._not_evaluable(0.0, reason, blocks=0)
+        faults = [fault for source in sources if (fault := await syntax_fault(source))]
+        reason = faults[0] if faults else "all code parses"
+        return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))
+
+
+class CodeExecutionGrader(RuleGrader):
+    """The share of test cases that the code in the response passes, run in a sandbox.
+
+    Range [0, 1]. Fields: ``response`` (text); ``test_cases``, or ``reference`` where the row has
+    no ``test_cases``: a list, or ``{"tests": [...], "function": name}``, or either as JSON text;
+    ``function`` (optional): the name to call. A case is one of
+
+    - ``stdio``: ``{"input": text, "output": text}``. The code runs as a program; its output must
+      be ``output`` up to white space at line ends and around the whole, its exit code 0.
+    - ``function``: ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``.
+      The function, or the method of a class ``Solution``, is called; the returned value must
+      equal ``expected`` as JSON, floats within ``tolerance``.
+    - ``solution``: ``{"input": value, "output": value}`` inside ``{"tests": [...]}``.
+      ``solution(input)`` is called; the text of what it returns must be the text of ``output``.
+    - ``assert``: ``{"test": statements}`` or just the statements. They must not raise.
+
+    A test that fails, crashes, prints without end or runs out of time or memory is not passed;
+    code that does not parse passes none. No code, or a ``<think>`` that was never closed, is 0
+    with ``evaluable = false``. ``metadata``: ``passed``, ``total``, ``outcomes`` (the first 50)
+    and the end of ``stderr``.
+
+    The code sees no expected value: comparison happens outside the sandbox, so exiting early,
+    printing markers or patching what runs it gains nothing. This holds for ``stdio``,
+    ``function``, ``solution`` and for ``assert EXPRESSION == LITERAL``. Other assertions have to
+    be judged beside the code: ``sys.exit(0)`` and printed markers do not pass there, but an
+    object that equals everything does, and so could code that searches the interpreter for the
+    test's secret. Under any mode code can contain the answers, where it knows them.
+
+    ``mode``: ``auto`` (default) goes by the keys of each case. ``score``: ``fraction`` (default)
+    or ``all``, which is 1 or 0 and stops at the first failure. ``blocks``: the ``last`` (default)
+    fenced Python block, or ``all`` joined. ``function``: the name where row and case give none.
+    ``deadline_s`` (30): wall-clock seconds for all tests of a sample together, each of which gets
+    at most ``test_deadline_s`` (5); waiting for a free processor counts towards neither.
+    ``memory_mb`` (512): address space. ``tolerance`` (1e-9), relative and absolute. ``view``:
+    ``final`` (default) reads what stands after the thinking, ``full`` the whole response.
+
+    The interpreter is the running one, with the standard library and nothing else; the code can
+    start no other process. Raises ``GradingFailure``: ``unsupported`` where there is no sandbox
+    (see :func:`adjudge.engine.sandbox.sandbox_available`), ``invalid_input`` without test cases,
+    with a broken one, or for a response that is not text.
+    """
+
+    type_name = "code_execution"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        mode: Mode = "auto",
+        score: Literal["fraction", "all"] = "fraction",
+        blocks: Blocks = "last",
+        function: str = "",
+        deadline_s: float = 30.0,
+        test_deadline_s: float = 5.0,
+        memory_mb: int = 512,
+        tolerance: float = 1e-9,
+        view: View = "final",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        chosen(self.type_name, "mode", mode, Mode)
+        chosen(self.type_name, "score", score, Literal["fraction", "all"])
+        chosen(self.type_name, "blocks", blocks, Blocks)
+        chosen(self.type_name, "view", view, View)
+        number(self.type_name, "deadline_s", deadline_s, 0.1, 3600)
+        number(self.type_name, "test_deadline_s", test_deadline_s, 0.1, 3600)
+        integer(self.type_name, "memory_mb", memory_mb, 64, 1 << 20)
+        number(self.type_name, "tolerance", tolerance, 0, 1)
+        self.mode_of_cases: Mode = mode
+        self.score = score
+        self.blocks: Blocks = blocks
+        self.function = function
+        self.budget = Budget(deadline_s, test_deadline_s, memory_mb, tolerance)
+        self.view: View = view
+
+    async def aevaluate(
+        self, response: str, test_cases: Any = None, reference: Any = None, function: Any = None
+    ) -> GraderScore:
+        """Judge one response against its row's test cases."""
+        given = reference if test_cases is None else test_cases
+        if given is None:
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases")
+        cases = parse_cases(given, self.mode_of_cases, function or self.function)
+        text = seen_text(response, self.view)
+        sources = await python_sources(text, self.blocks) if text is not None else []
+        if not sources:
+            reason = NO_FINAL_TEXT if text is None else "no Python code in the response"
+            return self._judged([Outcome(False, reason)] * len(cases), reason, evaluable=False)
+        source = "\n".join(sources)
+        if fault := await syntax_fault(source):
+            return self._judged([Outcome(False, fault)] * len(cases), fault)
+        stop_early = self.score == "all"
+        outcomes = await run_cases(source, cases, self.budget, stop_early=stop_early)
+        return self._judged(outcomes)
+
+    def _judged(self, outcomes: list[Outcome], reason: str = "", **metadata: Any) -> GraderScore:
+        total, passed = len(outcomes), sum(outcome.passed for outcome in outcomes)
+        score = passed / total if self.score == "fraction" else float(passed == total)
+        first = next((o for o in outcomes if not o.passed), None)
+        reason = reason or f"{passed} of {total} tests passed" + (
+            f"; {first.text}" if first else ""
+        )
+        metadata |= {
+            "passed": passed,
+            "total": total,
+            "outcomes": [shown(outcome.text, 120) for outcome in outcomes[:_MAX_OUTCOMES]],
+        }
+        stderr = next((outcome.stderr for outcome in outcomes if outcome.stderr), "")
+        if stderr:
+            metadata["stderr"] = shown(stderr[-_MAX_STDERR:], _MAX_STDERR)
+        return self._score(score, reason, **metadata)

@@ -1,0 +1,121 @@
+"""Code graders on any text: total, and true to what was written."""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.code import SyntaxCheckGrader
+from adjudge.graders.rules.code_blocks import fenced, looks_like_code, parse_fault
+from adjudge.graders.rules.code_cases import Mode, parse_cases, same_text, same_value
+from adjudge.graders.rules.code_driver import encode
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+markdown = st.lists(
+    st.sampled_from(
+        ["```", "~~~", "````", "`", "\n", "\r", " ", "\t", "python", "py", "x = 1", "é"]
+    )
+).map("".join)
+code = st.text(alphabet="()[]{}:=+-*,.'\"\\\n\t ab1#@f", max_size=60)
+
+
+@given(st.text() | markdown)
+def test_blocks_are_pieces_of_the_text(text: str) -> None:
+    bare = "".join(text.split())
+    for language, source in fenced(text):
+        assert language == "" or language in text.lower()
+        assert "".join(source.split()) in bare
+
+
+@given(st.lists(st.text(alphabet="ab =1(:) ").map(str.rstrip), max_size=8), st.integers(0, 3))
+def test_fenced_source_comes_back(lines: list[str], indent: int) -> None:
+    pad = " " * indent
+    source = "".join(f"{line}\n" for line in lines)
+    text = f"so:\n{pad}```python\n" + "".join(f"{pad}{line}\n" for line in lines) + f"{pad}```\n"
+    assert fenced(text) == [("python", source)]
+
+
+@given(st.text() | code)
+def test_parsing_is_total_and_agrees_with_the_compiler(source: str) -> None:
+    fault = parse_fault(source)
+    assert looks_like_code(source) <= (fault == "")
+    if fault == "":
+        assert parse_fault(f"{source}\n") == ""
+
+
+@given(st.text() | markdown | code.map("```python\n{}\n```".format))
+def test_syntax_score_is_zero_or_one(response: str) -> None:
+    score = asyncio.run(SyntaxCheckGrader().aevaluate(response))
+    assert score.score in (0.0, 1.0)
+    assert score.evaluable or score.score == 0.0
+
+
+@given(json_values, st.sampled_from(["auto", "stdio", "function", "solution", "assert"]))
+def test_reading_test_cases_fails_in_one_way_only(value: Any, mode: Mode) -> None:
+    kind = None
+    try:
+        assert parse_cases(value, mode, "f")
+    except GradingFailure as failure:
+        kind = failure.kind
+    assert kind in (None, ErrorKind.INVALID_INPUT)
+
+
+@given(json_values)
+def test_values_equal_themselves_after_the_journey(value: Any) -> None:
+    tree = encode(value, as_json=True)
+    arrived = json.loads(json.dumps(tree))
+    assert same_value(arrived, tree, as_json=True, tolerance=0.0)
+
+
+@given(json_values, json_values)
+def test_values_are_equal_only_where_their_json_is(one: Any, other: Any) -> None:
+    trees = encode(one, as_json=True), encode(other, as_json=True)
+    if same_value(*trees, as_json=True, tolerance=0.0):
+        assert _canonical(one) == _canonical(other)
+
+
+def _canonical(value: Any) -> Any:
+    """Comparable with ``==``: numbers by value, booleans apart from them, NaN equal to NaN."""
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    return value
+
+
+@given(st.dictionaries(st.text(), scalars, min_size=1))
+def test_order_of_keys_does_not_matter(value: dict[str, Any]) -> None:
+    backwards = dict(reversed(value.items()))
+    assert same_value(
+        encode(value, as_json=True), encode(backwards, as_json=True), as_json=True, tolerance=0.0
+    )
+
+
+@given(st.floats(-1e300, 1e300), st.floats(0, 1e-6))
+def test_tolerance_is_relative_or_absolute(value: float, tolerance: float) -> None:
+    near = value + tolerance * max(1.0, abs(value)) / 2
+    assert same_value(near, value, as_json=True, tolerance=tolerance)
+
+
+@given(json_values)
+def test_comparing_hostile_reports_never_raises(value: Any) -> None:
+    expected = encode([1, {"a": 2.0}], as_json=True)
+    assert same_value(value, expected, as_json=False, tolerance=1e-9) in (True, False)
+
+
+@given(st.text(), st.text(alphabet=" \t\n"))
+def test_white_space_around_output_does_not_matter(text: str, space: str) -> None:
+    assert same_text(f"{space}{text}{space}", text)

@@ -1,0 +1,296 @@
+"""Code run against its tests: honest code, failing code, and no sandbox to run it in."""
+
+import asyncio
+import importlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.sandbox import sandbox_available
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.code import CodeExecutionGrader
+from adjudge.types import GraderScore
+
+
+@pytest.fixture
+def sandboxed() -> None:
+    reason = sandbox_available()
+    if reason is not None and os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+needs_sandbox = pytest.mark.usefixtures("sandboxed")
+
+
+def block(code: str, language: str = "python") -> str:
+    return f"Here it is:\n```{language}\n{code}\n```\nDone."
+
+
+def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any) -> GraderScore:
+    grader = CodeExecutionGrader(**parameters)
+    return asyncio.run(grader.aevaluate(block(code), test_cases, function=function))
+
+
+def outcomes(score: GraderScore) -> list[str]:
+    return list(score.metadata["outcomes"])
+
+
+# Honest code
+
+ADDER = "a, b = map(int, input().split())\nprint(a + b)"
+ADD_CASES = [{"input": f"{n} 2\n", "output": f"{n + 2}"} for n in range(3)]
+
+
+@needs_sandbox
+def test_programs_on_standard_input() -> None:
+    score = execute(ADDER, ADD_CASES)
+    assert score.score == 1.0
+    assert score.metadata["passed"] == score.metadata["total"] == 3
+    wrong = execute(ADDER, [*ADD_CASES, {"input": "1 1", "output": "3"}])
+    assert wrong.score == 0.75
+    assert outcomes(wrong) == ["passed"] * 3 + ["wrong answer"]
+
+
+@needs_sandbox
+def test_programs_may_use_exit_main_and_dataclasses() -> None:
+    code = """
+from __future__ import annotations
+import dataclasses
+@dataclasses.dataclass
+class A:
+    x: int
+if __name__ == "__main__":
+    print(A(int(input())).x)
+    exit()
+"""
+    assert execute(code, [{"input": "5", "output": "5"}]).score == 1.0
+
+
+@needs_sandbox
+def test_programs_do_not_get_names_for_free() -> None:
+    code = "print([name for name in globals() if not name.startswith('__')])"
+    assert execute(code, [{"input": "", "output": "[]"}]).score == 1.0
+
+
+@needs_sandbox
+def test_correct_output_before_a_crash_is_not_passed() -> None:
+    score = execute("print(1)\nraise ValueError('late')", [{"input": "", "output": "1"}])
+    assert score.score == 0.0
+    assert "ValueError: late" in score.reason
+    assert "Traceback" in score.metadata["stderr"]
+
+
+@needs_sandbox
+def test_functions_are_called_with_json_values() -> None:
+    code = """
+def f(a, *, b=0):
+    print("noise", end="", flush=True)
+    return {"sum": a + b, "pair": (a, b), 3: None}
+"""
+    expected = {"sum": 3, "pair": [1, 2], "3": None}
+    cases = [{"args": [1], "kwargs": {"b": 2}, "expected": expected}]
+    assert execute(code, cases, function="f").score == 1.0
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("returned", "expected", "passes"),
+    [
+        ("0.1 + 0.2", 0.3, True),
+        ("2", 2.0, True),
+        ("True", 1, False),
+        ("'1'", 1, False),
+        ("None", None, True),
+        ("[1, [2]]", [1, [2]], True),
+        ("[1, 2]", [2, 1], False),
+        ("float('nan')", float("nan"), True),
+        ("10 ** 400", 1.0, False),
+        ("{1, 2}", [1, 2], False),
+        ("object()", None, False),
+        ("10 ** 9999", 1, False),
+        ("'\\ud800'", "x", False),
+    ],
+)
+def test_returned_values_are_compared_as_json(returned: str, expected: Any, passes: bool) -> None:
+    cases = [{"args": [], "expected": expected}]
+    assert execute(f"def f(): return {returned}", cases, function="f").score == float(passes)
+
+
+@needs_sandbox
+def test_method_of_solution_is_found() -> None:
+    code = "class Solution:\n    def f(self, x): return x"
+    assert execute(code, [{"args": [1], "expected": 1, "function": "f"}]).score == 1.0
+
+
+@needs_sandbox
+def test_dataclasses_and_enums_work_in_functions() -> None:
+    code = """
+from __future__ import annotations
+import dataclasses, enum, typing
+@dataclasses.dataclass
+class Point:
+    x: int
+    count: typing.ClassVar[int] = 7
+class Sign(enum.IntEnum):
+    PLUS = 1
+def f(x): return [Point(x).x, Sign.PLUS, typing.get_type_hints(Point)["x"] is int]
+"""
+    cases = [{"args": [3], "expected": [3, 1, True]}]
+    assert execute(code, cases, function="f").score == 1.0
+
+
+@needs_sandbox
+def test_every_call_starts_afresh() -> None:
+    code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
+    cases = [{"args": [1], "expected": 1}] * 3
+    assert execute(code, cases, function="f").score == 1.0
+
+
+@needs_sandbox
+def test_general_code_of_the_judge_service() -> None:
+    hostile = 'it\'s "quoted" \'\'\' and \\ back """'
+    tests = {"tests": [{"input": hostile, "output": hostile[::-1]}, {"input": 2, "output": 2}]}
+    code = "def solution(x):\n    return x[::-1] if isinstance(x, str) else x"
+    grader = CodeExecutionGrader(score="all")
+    for reference in (tests, json.dumps(tests)):
+        score = asyncio.run(grader.aevaluate(block(code), reference=reference))
+        assert score.score == 1.0
+    half = {"tests": [*tests["tests"], {"input": 1, "output": 2}]}
+    assert asyncio.run(grader.aevaluate(block(code), reference=half)).score == 0.0
+
+
+@needs_sandbox
+def test_assertions() -> None:
+    code = "def f(x): return [x, x]\ndef t(x): return (x, x)"
+    cases = [
+        "assert f(1) == [1, 1]",
+        {"test": "for i in range(3):\n    assert f(i)[0] == i"},
+        "def check(candidate):\n    assert candidate(1) == [1, 1]\ncheck(f)",
+        "assert t(1) == (1, 1)",
+        "assert t(1) == [1, 1]",
+        "assert f(2) == [1, 1]",
+        "assert all(v == 3 for v in f(2))",
+    ]
+    expected = ["passed"] * 4 + ["wrong answer", "wrong answer", "AssertionError: "]
+    assert outcomes(execute(code, cases)) == expected
+
+
+@needs_sandbox
+def test_all_stops_at_the_first_failure() -> None:
+    cases = [{"input": "1 1", "output": "2"}, {"input": "1 1", "output": "3"}, *ADD_CASES]
+    score = execute(ADDER, cases, score="all")
+    assert score.score == 0.0
+    assert outcomes(score)[2:] == ["not run: an earlier test failed"] * 3
+
+
+@needs_sandbox
+def test_blocks_last_or_all() -> None:
+    response = block("def g(x): return x + 1") + "\n" + block("def f(x): return g(x)")
+    cases = [{"args": [1], "expected": 2, "function": "f"}]
+    assert asyncio.run(CodeExecutionGrader().aevaluate(response, cases)).score == 0.0
+    assert asyncio.run(CodeExecutionGrader(blocks="all").aevaluate(response, cases)).score == 1.0
+
+
+# Code that fails
+
+
+@needs_sandbox
+def test_one_bad_call_leaves_the_others_their_verdicts() -> None:
+    code = """
+import ctypes, os, sys
+def f(x):
+    if x == 1: raise SystemExit(0)
+    if x == 2:
+        while True: pass
+    if x == 3: os._exit(0)
+    if x == 4: ctypes.string_at(0)
+    if x == 5: return "x" * 10 ** 10
+    if x == 6: sys.stdout.write("y" * 10 ** 8)
+    return x
+"""
+    cases = [{"args": [n], "expected": n} for n in range(8)]
+    score = execute(code, cases, function="f", test_deadline_s=1.0)
+    assert score.metadata["passed"] == 2
+    assert [text.split(":")[0] for text in outcomes(score)] == [
+        "passed",
+        "SystemExit",
+        "timed out after 1 s",
+        "ended with exit code 0",
+        "ended with exit code 139",
+        "MemoryError",
+        "printed more than the output limit",
+        "passed",
+    ]
+
+
+@needs_sandbox
+def test_deadline_of_the_sample_bounds_all_its_tests() -> None:
+    cases = [{"input": "", "output": ""}] * 5
+    score = execute("while True: pass", cases, deadline_s=0.6, test_deadline_s=0.5)
+    assert score.score == 0.0
+    assert outcomes(score)[0] == "timed out after 0.5 s"
+    assert outcomes(score)[-1] == "not run: the sample's 0.6 s were used up"
+
+
+def test_code_that_does_not_parse_passes_nothing_and_needs_no_sandbox() -> None:
+    score = execute("def f(:", [{"args": [], "expected": 1}] * 2, function="f")
+    assert (score.score, score.metadata["total"], score.evaluable) == (0.0, 2, True)
+    assert "SyntaxError" in score.reason
+
+
+@pytest.mark.parametrize("response", ["I cannot.", "", "<think>```python\nprint(1)\n```"])
+def test_no_code_is_zero_and_not_evaluable(response: str) -> None:
+    score = asyncio.run(CodeExecutionGrader().aevaluate(response, ADD_CASES))
+    assert (score.score, score.evaluable, score.metadata["total"]) == (0.0, False, 3)
+
+
+@needs_sandbox
+def test_metadata_is_bounded() -> None:
+    code = "import sys\nsys.stderr.write('e' * 100_000)\nraise ValueError('v' * 100_000)"
+    score = execute(code, ["assert f()"] * 60)
+    assert score.metadata["total"] == 60
+    assert len(outcomes(score)) == 50
+    assert max(map(len, outcomes(score))) <= 121
+    assert len(score.metadata["stderr"]) <= 501
+    assert len(score.reason) < 400
+
+
+# Refusal
+
+
+def test_without_a_sandbox_there_is_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GradingFailure, match="apt install bubblewrap") as caught:
+        execute(ADDER, ADD_CASES)
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
+
+
+@needs_sandbox
+def test_one_grader_serves_many_samples_at_once_and_one_loop_after_another() -> None:
+    grader = CodeExecutionGrader()
+    cases = [{"args": [0], "expected": 0}]
+
+    async def scenario() -> list[float]:
+        tasks = [
+            asyncio.create_task(
+                grader.aevaluate(block(f"def f(x): return x + {n}"), cases, function="f")
+            )
+            for n in range(4)
+        ]
+        return [(await task).score for task in tasks]
+
+    assert asyncio.run(scenario()) == asyncio.run(scenario()) == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_importing_the_driver_runs_nothing() -> None:
+    importlib.reload(importlib.import_module("adjudge.graders.rules.code_driver"))

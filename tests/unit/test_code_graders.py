@@ -1,0 +1,224 @@
+"""Code graders: which code they find, whether it parses, which test cases are usable."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
+from adjudge.graders.rules.code_blocks import fenced
+from adjudge.graders.rules.code_cases import parse_cases, same_text
+from adjudge.types import GraderScore
+
+
+def block(code: str, language: str = "python") -> str:
+    return f"Here it is:\n```{language}\n{code}\n```\nDone."
+
+
+def syntax(response: Any, **parameters: Any) -> GraderScore:
+    return asyncio.run(SyntaxCheckGrader(**parameters).aevaluate(response))
+
+
+def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any) -> GraderScore:
+    grader = CodeExecutionGrader(**parameters)
+    return asyncio.run(grader.aevaluate(block(code), test_cases, function=function))
+
+
+# Finding the code
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("```python\na\n```", [("python", "a\n")]),
+        ("```Python title=x\na\n```", [("python", "a\n")]),
+        ("~~~py\n```\n~~~", [("py", "```\n")]),
+        ("````\n```\na\n```\n````", [("", "```\na\n```\n")]),
+        ("1. so:\n   ```py\n   if a:\n       b\n   ```", [("py", "if a:\n    b\n")]),
+        ("```py\nnever closed", [("py", "never closed")]),
+        ("``` not `a` fence\na", []),
+        ("```\na\n```\n```js\nb\n```", [("", "a\n"), ("js", "b\n")]),
+        ("no code at all", []),
+    ],
+)
+def test_fenced_blocks(text: str, blocks: list[tuple[str, str]]) -> None:
+    assert fenced(text) == blocks
+
+
+# Syntax
+
+
+def test_all_blocks_must_parse() -> None:
+    good, bad = block("x = 1"), block("x = = 1")
+    assert syntax(good).score == 1.0
+    assert syntax(bad).score == 0.0
+    assert syntax(good + "\n" + good).metadata == {"blocks": 2, "faulty": 0}
+    assert syntax(good + "\n" + bad).score == 0.0
+    assert "line 1" in syntax(bad).reason
+
+
+def test_blocks_of_other_languages_are_not_looked_at() -> None:
+    assert syntax(block("x = 1") + "\n" + block("not python!", "text")).score == 1.0
+    assert syntax(block("x = 1") + "\n" + block("Output: 1 2", "")).score == 1.0
+    assert not syntax(block("ls -l", "bash")).evaluable
+
+
+def test_unfenced_text_counts_when_it_is_code() -> None:
+    assert syntax("def f(x):\n    return x\n").score == 1.0
+    for prose in ("Paris", "42", "I think that the answer is x.", "a + b", ""):
+        score = syntax(prose)
+        assert (score.score, score.evaluable) == (0.0, False), prose
+
+
+def test_view_of_thinking() -> None:
+    response = f"<think>{block('broken(')}</think>{block('x = 1')}"
+    assert syntax(response).score == 1.0
+    assert syntax(response, view="full").score == 0.0
+    unclosed = syntax(f"<think>{block('x = 1')}")
+    assert (unclosed.score, unclosed.evaluable) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(" * 19_000,
+        "-" * 19_000 + "1",
+        "x = " + "not " * 4_000 + "1",
+        "x" + ".a" * 9_000,
+        "x" + "()" * 9_000,
+        "x" + "[0]" * 6_000,
+        "1" + "+1" * 9_000,
+        "f'{" * 5_000,
+        "".join(" " * i + "if 1:\n" for i in range(150)),
+        "x = " + "1" * 10_000,
+        "x = '\ud800'",
+        "x = 'a\0b'",
+        '"""' * 3_333,
+        "def f():\n\t if x:\n        pass",
+    ],
+)
+def test_hostile_source_does_not_parse_and_harms_nobody(source: str) -> None:
+    assert syntax(block(source)).score == 0.0
+
+
+@pytest.mark.parametrize("source", ["lambda:" * 2_500 + "1", "\\\n" * 9_000, "1" + "<1" * 9_000])
+def test_odd_source_gets_an_answer_either_way(source: str) -> None:
+    assert syntax(block(source)).score in (0.0, 1.0)
+
+
+def test_long_source_is_parsed_in_a_worker_process() -> None:
+    assert syntax(block("x = 1\n" * 10_000)).score == 1.0
+    assert syntax(block("x = 1\n" * 10_000 + "x = = 1")).score == 0.0
+    assert syntax(block("-" * 1_000_000 + "1")).score == 0.0
+
+
+def test_odd_escapes_are_no_fault_even_where_warnings_are_errors() -> None:
+    assert syntax(block(r"x = '\d'")).score == 1.0
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    assert syntax(block(f"open({str(witness)!r}, 'w')")).score == 1.0
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("grader", [SyntaxCheckGrader(), CodeExecutionGrader()])
+@pytest.mark.parametrize("response", [None, 3, ["a"], {"content": "a"}])
+def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any) -> None:
+    fields = {"test_cases": ["assert f()"]} if isinstance(grader, CodeExecutionGrader) else {}
+    with pytest.raises(GradingFailure) as caught:
+        asyncio.run(grader.aevaluate(response, **fields))
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+@pytest.mark.parametrize(
+    ("make", "parameter"),
+    [
+        (lambda: SyntaxCheckGrader(language="cobol"), "language"),  # type: ignore[arg-type]
+        (lambda: SyntaxCheckGrader(view="half"), "view"),  # type: ignore[arg-type]
+        (lambda: CodeExecutionGrader(mode="all"), "mode"),  # type: ignore[arg-type]
+        (lambda: CodeExecutionGrader(score="some"), "score"),  # type: ignore[arg-type]
+        (lambda: CodeExecutionGrader(deadline_s=0), "deadline_s"),
+        (lambda: CodeExecutionGrader(test_deadline_s=float("nan")), "test_deadline_s"),
+        (lambda: CodeExecutionGrader(memory_mb=1), "memory_mb"),
+        (lambda: CodeExecutionGrader(tolerance=-1), "tolerance"),
+        (lambda: CodeExecutionGrader(blocks="first"), "blocks"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_parameters_are_named(make: Any, parameter: str) -> None:
+    with pytest.raises(ConfigError, match=parameter):
+        make()
+
+
+# Test cases
+
+BROKEN: list[Any] = [
+    None,
+    [],
+    {},
+    {"tests": []},
+    "not json",
+    "[" * 100_000,
+    7,
+    [7],
+    [{}],
+    [{"input": "1"}],
+    [{"output": "1"}],
+    [{"input": ["1"], "output": "1"}],
+    [{"input": "1", "output": {"a": 1}}],
+    [{"args": [1]}],
+    [{"args": 1, "expected": 1}],
+    [{"args": [1], "kwargs": [1], "expected": 1}],
+    [{"args": [{1}], "expected": 1}],
+    [{"args": [1], "expected": {1}}],
+    [{"args": [1], "expected": 1, "function": "f()"}],
+    [{"args": [1], "expected": 1, "function": 3}],
+    [{"test": ""}],
+    [{"test": "assert f( == 1"}],
+    [{"test": 3}],
+    [""],
+]
+
+
+@pytest.mark.parametrize("test_cases", BROKEN, ids=lambda value: repr(value)[:40])
+def test_broken_test_cases_are_no_verdict_on_the_code(test_cases: Any) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        execute("def f(x): return x", test_cases, function="f")
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    assert len(str(caught.value)) < 500
+
+
+def test_function_mode_needs_a_name() -> None:
+    with pytest.raises(GradingFailure, match="name of the function"):
+        execute("def f(x): return x", [{"args": [1], "expected": 1}])
+
+
+def test_broken_case_is_named_by_number_and_lack() -> None:
+    with pytest.raises(GradingFailure, match=r"test case 2 \(stdio\) lacks 'output'; it has input"):
+        execute("print(1)", [{"input": "1", "output": "1"}, {"input": "1"}])
+
+
+def test_equations_keep_what_they_expect_outside() -> None:
+    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g()"], "auto", "")
+    assert case.request == {"lefts": ["f(1)", "g()"]}
+    (case,) = parse_cases(["assert f(1) == g(1)"], "auto", "")
+    assert case.kind == "opaque"
+
+
+@pytest.mark.parametrize(
+    ("produced", "expected", "same"),
+    [
+        ("1\n", "1", True),
+        ("1  \n2\n\n", "1\n2", True),
+        ("1\r\n2", "1\n2", True),
+        ("1 2", "1  2", False),
+        ("", "0", False),
+        ("1\n\n2", "1\n2", False),
+    ],
+)
+def test_output_is_compared_up_to_white_space_at_the_ends(
+    produced: str, expected: str, same: bool
+) -> None:
+    assert same_text(produced, expected) is same

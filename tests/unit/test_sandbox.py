@@ -1,0 +1,304 @@
+"""Programs in the sandbox as their caller sees them: results, deadlines, cancelling, refusal."""
+
+import asyncio
+import os
+import pickle
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.bubblewrap import interpreter
+from adjudge.engine.sandbox import Sandbox, SandboxResult, sandbox_available
+from adjudge.errors import ErrorKind, GradingFailure
+
+
+@pytest.fixture
+def sandbox() -> Sandbox:
+    reason = sandbox_available()
+    if reason is not None and os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
+    if reason is not None:
+        pytest.skip(reason)
+    return Sandbox()
+
+
+def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:
+    return asyncio.run(sandbox.run(program, **settings))
+
+
+def printed(sandbox: Sandbox, program: str, **settings: Any) -> str:
+    """What ``program`` prints; it must end well."""
+    result = run(sandbox, program, **settings)
+    assert result.exit_code == 0, result.stderr.decode()
+    return result.stdout.decode()
+
+
+# Ordinary programs
+
+
+def test_program_reads_stdin_and_writes_both_streams(sandbox: Sandbox) -> None:
+    program = "import sys; print(sys.stdin.read()[::-1]); print('e', file=sys.stderr); sys.exit(7)"
+    result = run(sandbox, program, stdin=b"abc")
+    assert (result.exit_code, result.stdout, result.stderr) == (7, b"cba\n", b"e\n")
+    assert not result.timed_out
+    assert not result.truncated
+    assert result.duration_s > 0
+
+
+def test_unread_stdin_of_many_megabytes_does_no_harm(sandbox: Sandbox) -> None:
+    assert printed(sandbox, "print(1)", stdin=b"x" * (8 << 20)) == "1\n"
+
+
+def test_files_lie_in_the_working_directory_and_it_is_writable(sandbox: Sandbox) -> None:
+    program = (
+        "print(open('a.txt').read(), open('d/b.bin', 'rb').read());"
+        "open('new', 'w').write('n'); print(open('new').read())"
+    )
+    files = {"a.txt": "text ü", "d/b.bin": b"\xff"}
+    assert printed(sandbox, program, files=files) == "text ü b'\\xff'\nn\n"
+
+
+def test_argument_list_runs_as_given(sandbox: Sandbox) -> None:
+    result = run(sandbox, ["/usr/bin/cat", "a"], files={"a": "as it is"})
+    assert result.stdout == b"as it is"
+
+
+def test_threads_and_standard_library_work(sandbox: Sandbox) -> None:
+    program = """
+import asyncio, dataclasses, decimal, json, math, random, re, threading
+t = threading.Thread(target=lambda: print("thread")); t.start(); t.join()
+asyncio.run(asyncio.sleep(0)); print(json.dumps({"pi": math.pi}))
+"""
+    assert printed(sandbox, program) == 'thread\n{"pi": 3.141592653589793}\n'
+
+
+def test_death_by_signal_is_128_and_the_signal(sandbox: Sandbox) -> None:
+    assert run(sandbox, "import ctypes; ctypes.string_at(0)").exit_code == 139
+    assert run(sandbox, "import os; os.abort()").exit_code > 128
+
+
+def test_missing_executable_is_the_programs_failure(sandbox: Sandbox) -> None:
+    assert run(sandbox, ["/usr/bin/no-such-program"]).exit_code == 127
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\0b", "main.py"])
+def test_file_names_that_leave_the_folder_are_refused(sandbox: Sandbox, name: str) -> None:
+    with pytest.raises(ValueError, match="file"):
+        run(sandbox, "print(1)", files={name: ""})
+
+
+def test_files_larger_than_the_disk_are_refused(sandbox: Sandbox) -> None:
+    with pytest.raises(ValueError, match="fit"):
+        run(sandbox, "print(1)", files={"a": b"x" * (2 << 20)}, disk_mb=1)
+
+
+# The caller's side
+
+
+def processes_with(marker: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def children() -> set[str]:
+    texts = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return {pid for text in texts for pid in text.split()}
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def sleeper(marker: str) -> list[str]:
+    return [*interpreter(), "-c", "import time; time.sleep(600)", marker]
+
+
+async def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
+    end = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        await asyncio.sleep(0.01)
+
+
+def test_deadline_leaves_no_process_and_no_zombie(sandbox: Sandbox) -> None:
+    marker, before = uuid.uuid4().hex, children()
+    assert run(sandbox, sleeper(marker), deadline_s=0.3).timed_out
+    assert processes_with(marker) == []
+    assert children() <= before
+
+
+def test_no_zombie_reaches_the_next_reaper(sandbox: Sandbox) -> None:
+    # In a container the caller itself may be process 1, to which orphans go.
+    script = """
+import asyncio, ctypes, os
+from adjudge.engine.sandbox import Sandbox
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+async def scenario():
+    for program in ("pass", "pass", "import os; os._exit(3)", "while True: pass"):
+        await Sandbox().run(program, deadline_s=0.3)
+asyncio.run(scenario())
+try: print(os.waitpid(-1, os.WNOHANG))
+except ChildProcessError: print("no children")
+"""
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout == "no children\n", done.stderr
+
+
+def test_program_dies_with_a_killed_caller(sandbox: Sandbox) -> None:
+    marker = uuid.uuid4().hex
+    script = """
+import asyncio, sys
+from adjudge.engine.sandbox import Sandbox
+asyncio.run(Sandbox().run(sys.argv[1:], deadline_s=600))
+"""
+    with subprocess.Popen([sys.executable, "-c", script, *sleeper(marker)]) as caller:
+        # The caller, bubblewrap, the program.
+        asyncio.run(until(lambda: len(processes_with(marker)) >= 3))
+        time.sleep(0.1)  # bubblewrap's child becomes the program
+        caller.kill()
+    asyncio.run(until(lambda: processes_with(marker) == []))
+
+
+def test_cancelling_kills_the_program(sandbox: Sandbox) -> None:
+    marker, before = uuid.uuid4().hex, children()
+
+    async def scenario() -> None:
+        task = asyncio.create_task(sandbox.run(sleeper(marker), deadline_s=600))
+        await until(lambda: len(processes_with(marker)) >= 2)  # bubblewrap and the program
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    assert processes_with(marker) == []
+    assert children() <= before
+
+
+def test_cancelling_at_any_moment_leaves_nothing(sandbox: Sandbox) -> None:
+    marker, before = uuid.uuid4().hex, children()
+
+    async def scenario() -> None:
+        await sandbox.run("pass")
+        for step in range(40):
+            task = asyncio.create_task(sandbox.run(sleeper(marker), deadline_s=600))
+            await asyncio.sleep(step * 0.0005)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await until(lambda: processes_with(marker) == [])
+
+    asyncio.run(scenario())
+    assert children() <= before
+
+
+def test_descriptors_are_all_closed(sandbox: Sandbox) -> None:
+    async def scenario() -> tuple[int, int]:
+        await sandbox.run("print(1)")
+        before = open_descriptors()
+        for program in ("print(1)", "while True: print('x' * 10000)", "import time; time.sleep(9)"):
+            await sandbox.run(program, stdin=b"x", deadline_s=0.5, output_limit_bytes=1000)
+        return before, open_descriptors()
+
+    before, after = asyncio.run(scenario())
+    assert after == before
+
+
+def test_waiting_for_a_slot_does_not_count_and_slots_bound_what_runs(sandbox: Sandbox) -> None:
+    program = "import time; a = time.monotonic(); time.sleep(0.4); print(a, time.monotonic())"
+    one_at_a_time = Sandbox(max_parallel=1)
+
+    async def scenario() -> list[SandboxResult]:
+        tasks = [asyncio.create_task(one_at_a_time.run(program, deadline_s=1.1)) for _ in range(3)]
+        return [await task for task in tasks]
+
+    results = asyncio.run(scenario())
+    assert not any(result.timed_out for result in results)
+    spans = sorted(tuple(map(float, result.stdout.split())) for result in results)
+    assert all(one[1] <= two[0] for one, two in pairwise(spans))
+
+
+def test_one_sandbox_serves_one_loop_after_another_uvloop_too(sandbox: Sandbox) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    for factory in (None, uvloop.new_event_loop, None):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            assert runner.run(sandbox.run("print(1)")).stdout == b"1\n"
+            assert runner.run(sandbox.run("while True: pass", deadline_s=0.3)).timed_out
+
+
+def test_sandbox_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(Sandbox(max_parallel=3))).max_parallel == 3
+
+
+def test_max_parallel_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_parallel"):
+        Sandbox(max_parallel=0)
+
+
+# Refusal
+
+
+@pytest.fixture
+def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def refused(program: str = "print(1)") -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        asyncio.run(Sandbox().run(program))
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
+    return caught.value
+
+
+def test_without_bubblewrap_nothing_runs(empty_path: Path) -> None:
+    assert "apt install bubblewrap" in (sandbox_available() or "")
+    assert "apt install bubblewrap" in str(refused())
+
+
+def fake_bwrap(folder: Path, script: str) -> None:
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bwrap").chmod(0o755)
+
+
+def test_bubblewrap_that_cannot_make_namespaces_is_refused_in_its_own_words(
+    empty_path: Path,
+) -> None:
+    fake_bwrap(empty_path, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
+    assert "No permissions to create new namespace" in str(refused())
+
+
+def test_bubblewrap_that_contains_nothing_is_refused(empty_path: Path) -> None:
+    # It runs the program outside any sandbox, where the probe's fork succeeds.
+    fake_bwrap(empty_path, f'cd "{empty_path}"; exec {sys.executable} -c "print(\'hello\')"')
+    assert "cannot sandbox" in str(refused())
+
+
+def test_sandbox_that_breaks_later_is_no_verdict_on_the_program(
+    empty_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_bwrap(empty_path, "echo 'bwrap: out of namespaces' >&2; exit 1")
+    monkeypatch.setattr("adjudge.engine.sandbox.sandbox_available", lambda: None)
+    assert "out of namespaces" in str(refused())
+
+
+def test_unknown_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    assert "x86-64" in (sandbox_available() or "")
