@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -79,18 +79,21 @@ def parse_trajectory(messages: Any) -> Trajectory:
     open_calls = _OpenCalls()
     steps = []
     orphans = 0
-    for position, message in enumerate(_unwrapped(messages)):
+    for position, message in enumerate(_listed(messages)):
+        message = _unwrapped(message)  # noqa: PLW2901
         role = message.get("role")
         if role == "assistant":
-            for raw in _raw_calls(message, position):
-                call = parse_call(raw, position)
-                open_calls.add(call, _usable_id(raw.get("tool_call", raw).get("id")))
-        elif role in ("tool", "function"):
+            if "tool_calls" in message or "function_call" in message:
+                for raw in _raw_calls(message, position):
+                    open_calls.add(parse_call(raw, position), _call_id(raw))
+        elif role == "tool" or role == "function":  # noqa: PLR1714 (twice as fast as a tuple)
             answered = open_calls.take(_usable_id(message.get("tool_call_id")))
             if answered is None:
                 orphans += 1
             else:
-                steps.append(Step(answered, _observation(message, position)))
+                content = message.get("content")
+                text = content if type(content) is str else _observation(content, position)
+                steps.append(Step(answered, text))
     return Trajectory(steps, open_calls.count, orphans)
 
 
@@ -100,7 +103,8 @@ def calls_by_turn(messages: Any) -> list[list[ToolCall]]:
     Raises as :func:`parse_trajectory`.
     """
     turns = []
-    for position, message in enumerate(_unwrapped(messages)):
+    for position, outer in enumerate(_listed(messages)):
+        message = _unwrapped(outer)
         if message.get("role") == "assistant":
             calls = [parse_call(raw, position) for raw in _raw_calls(message, position)]
             if calls:
@@ -115,6 +119,10 @@ def parse_call(raw: Any, where: int | str) -> ToolCall:
     ``GradingFailure(invalid_input)`` for anything else, saying ``where``: a message's position or
     a field.
     """
+    if type(raw) is dict and "tool_call" not in raw:  # as nearly everybody writes it
+        function = raw.get("function")
+        if type(function) is dict and type(name := function.get("name")) is str:
+            return ToolCall(name, function.get("arguments"))
     if isinstance(raw, dict):
         inner = raw.get("tool_call", raw)
         function = inner.get("function", inner) if isinstance(inner, dict) else inner
@@ -179,11 +187,16 @@ class _OpenCalls:
         if call_id is None:
             return self._take_oldest()
         number = self._latest.get(call_id, -1)
-        call = None
-        while number >= 0 and call is None:
-            call = self._take(number)
-            number = self._latest[call_id] = self._before[number]
-        return call
+        while number >= 0:
+            call = self._calls[number]
+            before = self._before[number]
+            self._latest[call_id] = before
+            if call is not None:
+                self._calls[number] = None
+                self.count -= 1
+                return call
+            number = before
+        return None
 
     def _take_oldest(self) -> ToolCall | None:
         if self._without_id:
@@ -203,14 +216,23 @@ class _OpenCalls:
         return call
 
 
-def _unwrapped(messages: Any) -> Iterator[dict[str, Any]]:
+def _listed(messages: Any) -> Sequence[Any]:
     if not isinstance(messages, list | tuple):
         raise invalid(f"messages is {_kind(messages)}, not a list")
-    for message in messages:
-        if not isinstance(message, dict):
-            raise invalid(f"messages has {_kind(message)} where an object is due")
-        inner = message.get("message")
-        yield inner if isinstance(inner, dict) else message
+    return messages
+
+
+def _unwrapped(message: Any) -> dict[str, Any]:
+    if type(message) is dict and "message" not in message:
+        return message
+    if not isinstance(message, dict):
+        raise invalid(f"messages has {_kind(message)} where an object is due")
+    inner = message.get("message")
+    return inner if isinstance(inner, dict) else message
+
+
+def _call_id(raw: dict[str, Any]) -> _CallId:
+    return _usable_id(raw.get("tool_call", raw).get("id"))
 
 
 def _raw_calls(message: dict[str, Any], position: int) -> Sequence[Any]:
@@ -229,10 +251,7 @@ def _usable_id(value: Any) -> _CallId:
     return value if type(value) is int else None
 
 
-def _observation(message: dict[str, Any], position: int) -> str:
-    content = message.get("content")
-    if type(content) is str:
-        return content
+def _observation(content: Any, position: int) -> str:
     try:
         return content_text(content)
     except (RecursionError, ValueError):
