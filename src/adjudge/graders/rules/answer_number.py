@@ -22,19 +22,20 @@ _MAX_CHARS = 300
 _EXACT = Context(prec=400, Emax=5000, Emin=-5000, traps=[])
 
 _RUN = r"(?:\d|\.(?=\d)|(?:,|\{,\}|\\[,!]|[\u00a0\u202f])(?=\d))"
+# Groups that capture are never possessive: Python before 3.11.5 then loses what they captured.
 _TOKEN = re.compile(
     rf"""
-    (?P<sign>[-+−])?+ (?P<currency>\\?[$€£¥₹])?+ (?P<inner_sign>[-+−])?+
+    (?P<sign>[-+−])? (?P<currency>\\?[$€£¥₹])? (?P<inner_sign>[-+−])?
     (?:
-        (?P<whole>\d++)?+ \\[dt]?frac\s*+
+        (?P<whole>\d++)? \\[dt]?frac\s*+
         \{{\s*+(?P<above>{_RUN}++)\s*+\}}\s*+\{{\s*+(?P<below>{_RUN}++)\s*+\}}
-      | (?:(?P<units>\d{{1,3}})\s(?=\d{{1,3}}/\d))?+ (?P<run>{_RUN}++)
+      | (?:(?P<units>\d{{1,3}})\s(?=\d{{1,3}}/\d))? (?P<run>{_RUN}++)
         (?: [eE](?P<exponent>[-+−]?\d++)
           | \s*+(?:\\times|\\cdot|[×*·])\s*+10\s*+(?:\^|\*\*)\s*+\{{?(?P<power>[-+−]?\d++)\}}?+
           | \s?+/\s?+(?P<under>{_RUN}++)
-        )?+
+        )?
     )
-    (?P<percent>\s*+(?:\\?%|per\s?+cent\b))?+
+    (?P<percent>\s*+(?:\\?%|per\s?+cent\b))?
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
