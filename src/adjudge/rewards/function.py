@@ -61,7 +61,7 @@ class SpecRewardFunction(RewardFunction):
             show_progress=show_progress,
             tally=tally,
         )
-        self._calls = 0
+        self._steps = 0
 
     @classmethod
     def from_file(cls, path: Path | str, *, show_progress: bool = False) -> SpecRewardFunction:
@@ -92,20 +92,27 @@ class SpecRewardFunction(RewardFunction):
         """:meth:`compute_batch_scores` from ordinary code."""
         return run_blocking(self.compute_batch_scores(prompt_to_samples))
 
-    async def grade(self, samples: Sequence[RewardSample], groups: Sequence[str]) -> list[Judged]:
-        """Ask the graders about ``samples``; ``groups[i]`` names sample *i*'s group."""
-        call, self._calls = self._calls, self._calls + 1
-        drawn = {group: self._is_drawn(group, call) for group in dict.fromkeys(groups)}
+    async def grade(
+        self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
+    ) -> list[Judged]:
+        """Ask the graders about ``samples``; ``groups[i]`` names sample *i*'s group.
+
+        Under ``sample_rate`` every ``step`` draws other groups (by default each call is a step of
+        its own); a group whose samples come in several calls needs the same step in all.
+        """
+        if step is None:
+            step, self._steps = self._steps, self._steps + 1
+        drawn = {group: self._is_drawn(group, step) for group in dict.fromkeys(groups)}
         return await run_on_engine(
             self._panel.ask(samples, groups, [drawn[group] for group in groups])
         )
 
-    def _is_drawn(self, group: str, call: int) -> bool:
-        """Whether a group is judged under ``sample_rate``; another draw in every call."""
+    def _is_drawn(self, group: str, step: int) -> bool:
+        """Whether a group is judged under ``sample_rate``."""
         rate = self.spec.reward.sample_rate
         if rate >= 1:
             return True
-        text = f"{self.spec.reward.seed}\x00{call}\x00{group}"
+        text = f"{self.spec.reward.seed}\x00{step}\x00{group}"
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest) < rate * 2**64
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -67,7 +68,7 @@ class Journal:
     def __init__(self, path: Path | str, spec_hash: str) -> None:
         self.path = Path(path)
         self.spec_hash = spec_hash
-        self._known: dict[tuple[str, str, int], list[bytes]] = {}
+        self._known: dict[tuple[str, str, int], deque[bytes]] = {}
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._flushed_at = 0.0
@@ -109,7 +110,8 @@ class Journal:
                 entry = _line.decode(line)
             except msgspec.MsgspecError:
                 continue  # a write that a crash cut in the middle: that result is asked again
-            self._known.setdefault((entry.s, entry.g, entry.d), []).append(bytes(entry.r))
+            key = (entry.s, entry.g, entry.d)
+            self._known.setdefault(key, deque()).append(bytes(entry.r))
 
     def _rewrite(self, lines: list[bytes]) -> None:
         """Write a fresh head, or cut a torn tail off so that appending starts on a line."""
@@ -122,7 +124,7 @@ class Journal:
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """A result found on opening, given out once, or ``None``."""
         stored = self._known.get((sample, grader, draw))
-        return _result.decode(stored.pop(0)) if stored else None
+        return _result.decode(stored.popleft()) if stored else None
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
         """Remember ``result`` unless it is a failure; written within about half a second."""

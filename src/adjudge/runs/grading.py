@@ -112,7 +112,7 @@ def _judge(
             seen = [_facts(sample, groups.name(sample)) for sample in samples]
             facts += seen
             rewards = [_reward_sample(sample, i) for i, sample in enumerate(samples)]
-            judged += run_blocking(function.grade(rewards, [one.group for one in seen]))
+            judged += run_blocking(function.grade(rewards, [one.group for one in seen], step=0))
     job.resumed = tally.resumed
     if not facts:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
