@@ -348,6 +348,13 @@ def test_combining_with_the_environment(
         assert reward == expected
 
 
+def test_a_reward_is_finite_or_missing() -> None:
+    for mode in ("replace", "weighted_sum", "multiply"):
+        reward = combine(1e308, 1e308, mode=mode, judge_scale=1e308)
+        assert isinstance(reward, GraderError)
+        assert reward.kind is ErrorKind.OUT_OF_RANGE
+
+
 def test_a_negative_environment_can_be_allowed() -> None:
     assert combine(0.5, -1.0, mode="multiply", negative_env="allow") == -0.5
 

@@ -63,7 +63,7 @@ def combine(
     if isinstance(judge, GraderError):
         return judge
     if mode == "replace":
-        return judge_scale * judge
+        return _finite(judge_scale * judge)
     if env_reward is None or not math.isfinite(env_reward):
         return GraderError(
             "env_reward",
@@ -71,7 +71,7 @@ def combine(
             f"combine_mode = {mode!r} needs a finite env_reward, the sample has {env_reward}",
         )
     if mode == "weighted_sum":
-        return env_reward + judge_scale * judge
+        return _finite(env_reward + judge_scale * judge)
     if env_reward < 0 and negative_env == "missing":
         return GraderError(
             "env_reward",
@@ -79,4 +79,10 @@ def combine(
             f"env_reward {env_reward} is negative under multiply: a better judgement would make "
             'it worse; set negative_env = "allow" to multiply all the same',
         )
-    return env_reward * judge_scale * judge
+    return _finite(env_reward * judge_scale * judge)
+
+
+def _finite(reward: float) -> Part:
+    if math.isfinite(reward):
+        return reward
+    return GraderError("reward", ErrorKind.OUT_OF_RANGE, f"the reward overflows to {reward}")
