@@ -12,15 +12,16 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adjudge.errors import ConfigError
 
 __all__ = ["load_toml", "nearest", "validate"]
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:  # pydantic takes time to import, and most that import this need `nearest`
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -67,6 +68,8 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
 def validate(model: type[M], data: dict[str, Any], where: str) -> M:
     """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -102,6 +105,8 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
+    from pydantic import BaseModel  # noqa: PLC0415
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):

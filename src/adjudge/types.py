@@ -42,6 +42,7 @@ __all__ = [
     "Usage",
     "decode_result",
     "encode_result",
+    "finite_range",
 ]
 
 Message = Mapping[str, Any]
@@ -112,7 +113,7 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
     def __post_init__(self) -> None:
         score = self.score
         if type(score) is not float:
-            if isinstance(score, bool) or not hasattr(score, "__float__") or isinstance(score, str):
+            if isinstance(score, bool | str) or not hasattr(score, "__float__"):
                 raise TypeError(f"score of {self.name!r} must be a number, got {score!r}")
             score = float(score)
             msgspec.structs.force_setattr(self, "score", score)
@@ -122,12 +123,8 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
     @property
     def normalized(self) -> float | None:
         """``(score − lo) / (hi − lo)`` in [0, 1]; ``None`` without a finite range."""
-        if self.score_range is None:
-            return None
-        low, high = self.score_range
-        if low is None or high is None or high <= low:
-            return None
-        return (self.score - low) / (high - low)
+        bounds = finite_range(self.score_range)
+        return None if bounds is None else (self.score - bounds[0]) / (bounds[1] - bounds[0])
 
     @property
     def evaluable(self) -> bool:
@@ -185,6 +182,17 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
 
 
 GraderResult = GraderScore | GraderRank | GraderError
+
+
+def finite_range(score_range: ScoreRange | None) -> tuple[float, float] | None:
+    """Both ends of a range that scores can be normalised by, or ``None``.
+
+    An infinite end is an open one, as ``None`` is.
+    """
+    low, high = score_range or (None, None)
+    if low is None or high is None or not low < high or math.isinf(high - low):
+        return None
+    return low, high
 
 
 def mid_ranks(values: Sequence[float]) -> list[float]:

@@ -119,7 +119,7 @@ def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
     done = adjudge("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o",
                    folder=work)  # fmt: skip
     assert "by equal prompts" in done.stdout
-    assert {row["group"] for row in rewards(work / "o")} == {"prompt-0"}
+    assert {row["group"] for row in rewards(work / "o")} == {"(prompt 0)"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
     done = adjudge("grade", "r.jsonl", "-s", "j.toml", "-o", "out", folder=work)
     assert done.returncode == 3
     assert "recorded timeout" in done.stderr
-    assert "same command resumes" in done.stderr
+    assert "same command with -o out" in done.stderr
     assert (work / "out" / "journal.jsonl").read_bytes().count(b"\n") == 5
 
 
@@ -201,6 +201,87 @@ def test_another_process_in_the_same_folder_is_refused(work: Path) -> None:
         done = adjudge(*GRADE, "-o", "out", folder=work)
     assert done.returncode == 2
     assert "another process" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a [/bold] b", "ü ber", "[red]x"])
+def test_odd_folder_names(work: Path, name: str) -> None:
+    done = adjudge(*GRADE, "-o", name, folder=work)
+    assert done.returncode == 2, done.stderr
+    assert name in done.stdout
+    assert (work / name / "report.html").exists()
+
+
+def test_a_mistake_burns_no_folder(work: Path) -> None:
+    (work / "reward.toml").write_text(SPEC + "typo = 1\n")
+    assert adjudge(*GRADE, "-o", "out", folder=work).returncode == 2
+    (work / "reward.toml").write_text(SPEC)
+    assert "nowhere" in adjudge(*GRADE, "-m", "answer=nowhere", "-o", "out", folder=work).stderr
+    assert adjudge(*GRADE, "-o", "out", folder=work).returncode == 2  # the broken row only
+    assert len(rewards(work / "out")) == 16
+
+
+def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
+    module = work / "fickle.py"
+    text = (
+        "from adjudge import BaseGrader\n"
+        "class G(BaseGrader):\n"
+        "    score_range = (0.0, 1.0)\n"
+        "    async def aevaluate(self, won: float):\n"
+        "        print('noise')\n"
+        "        return 0.25\n"
+    )
+    module.write_text(text)
+    (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "fickle:G"\n')
+    own = ("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "own")
+    done = adjudge(*own, "--json", folder=work)
+    assert json.loads(done.stdout)["graders"]["g"]["mean"] == 0.25
+    module.write_text(text.replace("0.25", "0.75"))
+    assert "another spec" in adjudge(*own, folder=work).stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "def broken(:\n",
+        "raise SystemExit(7)\n",
+        "class G:\n    def __init__(self):\n        raise ValueError('no')\n    aevaluate = 1\n",
+    ],
+)
+def test_own_modules_that_do_not_work_are_bad_input(work: Path, module: str) -> None:
+    (work / "unwell.py").write_text(module)
+    (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "unwell:G"\n')
+    done = adjudge("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", folder=work)
+    assert done.returncode == 2
+    assert "unwell:G" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_text_of_rows_cannot_speak_to_the_terminal(work: Path) -> None:
+    row = json.dumps({"\x1b[31m[bold]:100:\n": 1})
+    (work / "rollouts.jsonl").write_text("\n" * 99 + row)
+    done = adjudge("grade", "rollouts.jsonl", "-s", "reward.toml", folder=work)
+    assert done.returncode == 2
+    assert "rollouts.jsonl:100:" in done.stderr
+    assert "\x1b[31m" not in done.stderr
+    assert "\\x1b[31m[bold]:100:" in done.stderr
+
+
+def test_metadata_that_json_cannot_hold_costs_nothing(work: Path) -> None:
+    (work / "odd.py").write_text(
+        "from adjudge import BaseGrader, GraderScore\n"
+        "class G(BaseGrader):\n"
+        "    score_range = (0.0, 1.0)\n"
+        "    async def aevaluate(self, won: float):\n"
+        "        own = {'thing': object(), (1, 2): float('nan')}\n"
+        "        own['self'] = own\n"
+        "        return GraderScore('g', won, 'half \\ud83d', own)\n"
+    )
+    (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "odd:G"\n')
+    done = adjudge(
+        "grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "o", folder=work
+    )
+    assert done.returncode == 2, done.stderr  # the broken row
+    assert [row["reward"] for row in rewards(work / "o")] == [float(i % 2) for i in range(16)]
 
 
 def test_demo(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from adjudge import (
     GraderMode,
     GraderRank,
     GradingFailure,
+    Journal,
     RewardResult,
     RewardSample,
     RewardSpec,
@@ -179,6 +181,12 @@ def test_parse_failures_are_asked_once_more_with_a_new_draw(kind: str) -> None:
     assert grader.asks == [(0, 0), (0, 1)]
 
 
+def test_a_new_draw_is_made_once() -> None:
+    grader = Flaky("unparsable", 9)
+    assert values(build({"flaky": grader}).compute(samples({"n": 0}))) == [None]
+    assert grader.asks == [(0, 0), (0, 1)]
+
+
 @pytest.mark.parametrize("kind", ["out_of_range", "budget", "bug", "invalid_input", "unsupported"])
 def test_final_kinds_are_not_asked_again(kind: str) -> None:
     grader = Flaky(kind, 1)
@@ -266,11 +274,88 @@ def test_an_outage_is_seen_across_small_calls() -> None:
 
 def test_the_watch_looks_at_the_last_call_or_the_last_32() -> None:
     watch = OutageWatch(0.5)
-    assert not watch.record([True] * 16)
-    assert watch.record([True])
-    assert not watch.record([False] * 40)
-    assert watch.record([True] * 60 + [False] * 40)
-    assert not watch.replace_last([False] * 100)
+    assert not watch.is_outage(watch.begin([True] * 16))
+    assert watch.is_outage(watch.begin([True]))
+    assert not watch.is_outage(watch.begin([True] + [False] * 39))
+    call = watch.begin([True] * 60 + [False] * 40)
+    assert watch.is_outage(call)
+    call[:] = [False] * 100
+    assert not watch.is_outage(call)
+
+
+def test_a_call_of_which_nothing_is_missing_is_no_outage() -> None:
+    clock = FakeClock()
+    made = build({"j": scored()}, clock=clock)
+    made.compute(samples(*({"s": 0.5 if i < 34 else "rate_limited"} for i in range(64))))
+    assert values(made.compute(samples(*({"s": 0.5} for _ in range(4))))) == [0.5] * 4
+    assert clock.now == 0
+
+
+def test_calls_that_overlap_outlast_an_outage_each_for_itself() -> None:
+    clock = FakeClock()
+
+    def judge(n: int) -> float:
+        if clock.now < 40:
+            raise GradingFailure("server_error", "503")
+        return 1.0
+
+    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
+
+    async def one(n: int) -> RewardResult:
+        [result] = await made.compute_batch_scores(
+            {"g": [RewardSample(n, 0, "p", "r", None, {"n": n})]}
+        )
+        return result
+
+    async def all_at_once() -> list[RewardResult]:
+        return [await task for task in [asyncio.create_task(one(n)) for n in range(40)]]
+
+    results = asyncio.run(all_at_once())
+    scores = [result.score for result in results]
+    assert scores.count(1.0) >= 23  # those that met the outage waited for its end
+    assert all(score in (1.0, None) for score in scores)
+    assert clock.now < 600
+
+
+def test_what_was_resumed_does_not_hide_an_outage(tmp_path: Path) -> None:
+    rows = samples(*({"n": n} for n in range(100)))
+    up = {"share": 60}
+
+    def judge(n: int) -> float:
+        if n >= up["share"]:
+            raise GradingFailure("timeout", "down")
+        return 1.0
+
+    spec = RewardSpec.from_dict(
+        {"graders": [{"name": "j", "type": "m:C"}], "missing": {"patience_s": 5}}
+    )
+    graders = {"j": FunctionGrader(judge, score_range=(0, 1))}
+    for expected in (60, None):
+        journal = Journal(tmp_path / "journal.jsonl", "spec")
+        made = SpecRewardFunction(spec, graders=graders, clock=FakeClock(), journal=journal)
+        if expected is None:
+            with pytest.raises(JudgeUnavailable):
+                made.compute(rows)
+        else:
+            assert values(made.compute(rows)).count(1.0) == expected
+
+
+def test_never_more_in_flight_than_allowed_even_when_asking_again() -> None:
+    now = most = 0
+
+    async def judge(n: int) -> float:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+        raise GradingFailure("timeout", "late")
+
+    graders = {name: FunctionGrader(judge, name, score_range=(0, 1)) for name in "abcd"}
+    listed = [{"name": name, "type": "m:C"} for name in graders]
+    spec = RewardSpec.from_dict({"graders": listed, "max_concurrency": 2})
+    SpecRewardFunction(spec, graders=graders).compute(samples(*({"n": n} for n in range(6))))
+    assert most == 2
 
 
 def test_a_refused_key_stops_the_run() -> None:
@@ -308,6 +393,116 @@ class Shortest(BaseGrader):
 
     async def aevaluate(self, n: list[int]) -> GraderRank:
         return GraderRank(self.name, [sorted(n).index(one) + 1 for one in n])
+
+
+def test_a_sample_without_a_reward_shapes_no_group() -> None:
+    """Whatever makes it missing: its events, the environment's reward, a negative one."""
+    graders = {"j": scored(), "e": scored()}
+    entries = {"e": {"scope": "event"}}
+    good = [{"s": s, "env_reward": 1.0, "events": [{"s": 0.5}]} for s in (0.2, 0.4, 0.9)]
+    broken = [
+        {"s": 0.9, "env_reward": 1.0, "events": [{"s": "budget"}]},
+        {"s": 0.9, "events": [{"s": 0.5}]},
+        {"s": 0.9, "env_reward": -1.0, "events": [{"s": 0.5}]},
+    ]
+    for step in ("centre", "z_score", "rank", "best_bonus"):
+        reward = {"group": step, "event_weight": 0.5, "combine_mode": "multiply"}
+        made = build(graders, entries=entries, reward=reward)
+        alone = values(made.compute(samples(*good)))
+        for bad in broken:
+            assert values(made.compute(samples(*good, bad))) == [*alone, None]
+    made = build(
+        graders,
+        entries=entries,
+        reward={"event_weight": 0.5, "combine_mode": "multiply"},
+        missing={"policy": "drop_group", "min_valid": 2},
+    )
+    assert values(made.compute(samples(good[0], broken[0], broken[1]))) == [None] * 3
+
+
+def test_a_fallback_answers_for_events_too() -> None:
+    rule = FunctionGrader(lambda n: n / 10, "rule", score_range=(0, 1))
+    rule.is_rule = True
+    made = build(
+        {"j": scored(), "rule": rule},
+        entries={"j": {"scope": "event"}, "rule": {"weight": 0.0}},
+        reward={"event_weight": 1.0, "outcome_weight": 0.0},
+        missing={"policy": "fallback", "fallback": "rule"},
+    )
+    rows = samples({"n": 3, "events": [{"s": 0.9}]}, {"n": 5, "events": [{"s": "budget"}]})
+    assert values(made.compute(rows)) == [0.3, 0.5]
+
+
+@pytest.mark.parametrize("env", [float("nan"), float("inf"), "high", None])
+def test_an_unjudged_sample_gets_a_real_env_reward_or_none(env: Any) -> None:
+    options = {"sample_rate": 1e-9, "combine_mode": "weighted_sum", "unjudged": "env"}
+    [result] = build({"j": scored()}, reward=options).compute(
+        samples({"s": 1.0, "env_reward": env})
+    )
+    assert result.score is None
+    assert (result.details or {})["source"] == "none"
+
+
+class Scalar:
+    """A number of another library."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    def judge(s: float) -> Scalar:
+        return Scalar(s)
+
+    grader = FunctionGrader(judge, "j", score_range=(0, 1))
+    made = build({"j": grader}, reward={"combine_mode": "weighted_sum"})
+    assert values(made.compute(samples({"s": 0.5, "env_reward": Scalar(2.0)}))) == [2.5]
+
+
+def test_open_ends_may_be_written_as_infinities() -> None:
+    for open_end in ((0.0, math.inf), (-math.inf, 0.0), (-math.inf, math.inf)):
+        with pytest.raises(ConfigError, match="score_range"):
+            build({"j": scored(score_range=open_end)})
+
+
+@pytest.mark.parametrize("step", ["centre", "z_score", "rank", "best_bonus"])
+def test_huge_numbers_give_numbers_or_nothing(step: str) -> None:
+    made = build({"j": scored(score_range=None)}, reward={"normalise": False, "group": step})
+    for scores in ([1.7e308, 1.7e308, 1.0], [1e200, -1e200, 3.0], [1.7e308, -1.7e308]):
+        for value in values(made.compute(samples(*({"s": s} for s in scores)))):
+            assert value is None or math.isfinite(value)
+
+
+def test_weights_that_cannot_work_are_refused() -> None:
+    gate = FunctionGrader(lambda g: g, role=Role.GATE)
+    penalty = FunctionGrader(lambda p: p, role=Role.PENALTY)
+    points = {"aggregate": "points"}
+    with pytest.raises(ConfigError, match="positive weight among the outcome scores"):
+        build({"j": scored(), "g": gate}, entries={"j": {"weight": -1.0}}, reward=points)
+    with pytest.raises(ConfigError, match="a penalty takes a weight"):
+        build({"j": scored(), "p": penalty}, entries={"p": {"weight": -1.0}}, reward=points)
+
+
+def test_two_samples_with_one_index_are_refused() -> None:
+    twice = {"g": [RewardSample(0, 0, "p", "r", None, {"s": 1.0})] * 2}
+    with pytest.raises(ValueError, match="original_index 0"):
+        build({"j": scored()}).compute(twice)
+
+
+def test_a_grader_that_exits_is_that_samples_bug() -> None:
+    def leaves(n: int) -> float:
+        if n == 1:
+            raise SystemExit(3)
+        return 1.0
+
+    made = build({"j": FunctionGrader(leaves, score_range=(0, 1))})
+    results = made.compute(samples({"n": 0}, {"n": 1}))
+    assert results[0].score == 1.0
+    assert results[1].missing is not None
+    assert results[1].missing.kind is ErrorKind.BUG
 
 
 def test_listwise_graders_see_each_group_once() -> None:

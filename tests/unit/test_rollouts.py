@@ -1,4 +1,5 @@
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.rollouts.guess import guess_map
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.rollouts.rows import count_rows, read_rows
-from adjudge.rollouts.samples import prompt_key, read_samples, sample_from_row
+from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples, sample_from_row
 from adjudge.types import Sample
 
 CHAT = [
@@ -35,12 +36,14 @@ def test_rows_become_samples(tmp_path: Path) -> None:
         {"prompt": "p", "response": "r", "reference": {"a": 1}},
     )
     mapping = {"env_reward": "reward", "group": "task_id"}
-    [first, error] = [sample for _, sample in read_samples([path], mapping)]
+    [first, second] = [sample for _, sample in read_samples([path], mapping)]
     assert isinstance(first, Sample)
     assert (first.prompt, first.response) == ("why?", "because")
-    assert (first.env_reward, first.group, first.extras) == (1.0, "7", {"lang": "en"})
-    assert isinstance(error, RolloutError)
-    assert "'reward'" in str(error)
+    assert (first.env_reward, first.group) == (1.0, "7")
+    assert first.extras == {"lang": "en", "reward": 1, "task_id": 7}
+    assert isinstance(second, Sample)
+    assert (second.env_reward, second.group) == (None, None)
+    assert second.reference == {"a": 1}
 
 
 def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
@@ -115,7 +118,24 @@ def test_files_are_checked_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.parquet"):
         list(read_rows([odd]))
     with pytest.raises(ConfigError, match="index cannot be mapped"):
-        list(read_samples([], {"index": "id"}))
+        check_mapping([], {"index": "id"})
+
+
+def test_a_column_that_no_row_has_is_a_typing_error(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"response": "r", "reward": 1}, {"response": "r"})
+    check_mapping([path], {"env_reward": "reward", "response": "response"})
+    with pytest.raises(ConfigError, match="none of the first rows has 'rewrd'; did you mean"):
+        check_mapping([path], {"env_reward": "rewrd"})
+
+
+def test_odd_values_that_mean_nothing_or_break_the_row() -> None:
+    row: dict[str, Any] = {"response": "r", "group": float("nan"), "env_reward": float("nan")}
+    sample = sample_from_row(row, 0, {})
+    assert (sample.group, sample.env_reward) == (None, None)
+    assert sample_from_row({"response": "r", "env_reward": Decimal("0.5")}, 0, {}).env_reward == 0.5
+    with pytest.raises(RolloutError, match="finite"):
+        sample_from_row({"response": "r", "env_reward": 10**5000}, 0, {})
+    assert prompt_key(sample) is None
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -131,7 +151,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert isinstance(second, Sample)
     assert (first.response, second.response) == ("because", "r")
     path.write_bytes(b"not parquet at all")
-    with pytest.raises(ConfigError, match="not a Parquet file"):
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
         list(read_rows([path]))
 
 

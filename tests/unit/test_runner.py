@@ -21,6 +21,7 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import ConfigError
+from adjudge.runner.runner import Ask
 from adjudge.types import GraderResult
 
 
@@ -226,5 +227,7 @@ def test_a_blocking_function_runs_in_a_thread() -> None:
 def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
     grader = FunctionGrader(lambda draw=0: float(draw))
     runner = GradingRunner({"g": grader}, show_progress=False)
-    assert runner.run([{}], draw=3)["g"] == [GraderScore("g", 3.0)]
+    results, asked = asyncio.run(runner.aask([Ask("g", {}, 3), Ask("g", {})]))
+    assert results == [GraderScore("g", 3.0), GraderScore("g", 0.0)]
+    assert asked == [True, True]
     assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]

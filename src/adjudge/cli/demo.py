@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
-from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.grade import report_job
+from adjudge.cli.consoles import output as console_for_output
+from adjudge.cli.grade import new_folder, report_job, run_job
 from adjudge.rewards.groups import z_scores
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import GradingJob
 
 __all__ = ["demo"]
 
@@ -37,7 +38,7 @@ def demo(
     Shows what one failed judge call does to a GRPO group when it is filled with 0, and when it is
     left out; then the whole run as `adjudge grade` prints it. No key, no network, no clone.
     """
-    folder = output or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    folder = output or new_folder("demo")
     inputs = folder / "inputs"
     inputs.mkdir(parents=True, exist_ok=True)
     shipped = resources.files("adjudge.cli") / "demo_data"
@@ -50,16 +51,16 @@ def demo(
         folder=folder,
         mapping=_MAP,
     )
-    results = grade_rollouts(job)
+    results = run_job(job)
     if not as_json:
-        _print_advantages(Console(highlight=False), results[:_SHOWN_GROUP])
+        _print_advantages(console_for_output(), results[:_SHOWN_GROUP])
     report_job(job, as_json=as_json)
     if not as_json:
-        maps = " ".join(f"--map {field}={column}" for field, column in _MAP.items())
-        typer.echo(
-            f"\nYour own rollouts: adjudge init --from FILE, or edit {inputs / 'reward.toml'} and\n"
-            f"  adjudge grade {inputs / 'rollouts.jsonl'} --spec {inputs / 'reward.toml'} {maps}"
-        )
+        maps = [part for field, column in _MAP.items() for part in ("--map", f"{field}={column}")]
+        spec = str(inputs / "reward.toml")
+        command = ["adjudge", "grade", str(inputs / "rollouts.jsonl"), "--spec", spec, *maps]
+        typer.echo(f"\nYour own rollouts: adjudge init --from FILE, or edit {spec} and")
+        typer.echo(f"  {shlex.join(command)}")
 
 
 def zero_filled(results: Sequence[RewardResult]) -> list[float]:

@@ -11,10 +11,10 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
 import adjudge
+from adjudge.cli.consoles import output
 from adjudge.engine.sandbox import sandbox_available
 
 __all__ = ["doctor"]
@@ -55,7 +55,7 @@ def doctor(
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode({**facts, "features": found})).decode())
         return
-    console = Console(highlight=False)
+    console = output()
     console.print(f"adjudge {facts['adjudge']} on Python {facts['python']}, {facts['platform']}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("feature", "has", "remedy"):

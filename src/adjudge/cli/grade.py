@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
 
+from adjudge.cli.consoles import clean, errors, output
 from adjudge.cli.tables import print_summary
-from adjudge.errors import ConfigError
+from adjudge.config import nearest
+from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.samples import FIELDS
 from adjudge.runs.grading import GradingJob, grade_rollouts
 
-__all__ = ["grade", "parse_map", "report_job"]
+__all__ = ["grade", "new_folder", "parse_map", "report_job", "run_job"]
 
 _SHOWN_BROKEN = 5
 
@@ -36,7 +41,7 @@ def grade(
             "env_reward=reward, or any field a grader asks for; dots reach into columns.",
         ),
     ] = None,
-    output: Annotated[
+    folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/grade-TIME]."),
     ] = None,
@@ -60,15 +65,35 @@ def grade(
     job = GradingJob(
         paths=rollouts,
         spec=RewardSpec.load(spec),
-        folder=output or Path("runs") / f"grade-{datetime.now().astimezone():%Y%m%d-%H%M%S}",
+        folder=folder or new_folder("grade"),
         mapping=parse_map(mapping or []),
         strict=strict,
         show_progress=not quiet,
     )
-    grade_rollouts(job)
+    run_job(job)
     report_job(job, as_json=as_json)
     if job.broken:
         raise typer.Exit(2)
+
+
+def new_folder(verb: str) -> Path:
+    """A run folder that does not exist yet: ``runs/VERB-TIME``, with a number if need be."""
+    first = Path("runs") / f"{verb}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    later = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], later) if not path.exists())
+
+
+def run_job(job: GradingJob) -> list[RewardResult]:
+    """Do the job; when it is stopped, say how to go on.
+
+    What a user's grader prints goes to standard error: standard output is the command's.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            return grade_rollouts(job)
+    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
+        errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
+        raise
 
 
 def parse_map(entries: list[str]) -> dict[str, str]:
@@ -80,20 +105,21 @@ def parse_map(entries: list[str]) -> dict[str, str]:
             raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
         if field in mapping:
             raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
+        if field not in FIELDS and (hint := nearest(field, FIELDS)):
+            errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
         mapping[field] = column
     return mapping
 
 
 def report_job(job: GradingJob, *, as_json: bool) -> None:
     """Print a finished job: tables or JSON on standard output, broken rows on standard error."""
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for row in job.broken[:_SHOWN_BROKEN]:
-        errors.print(f"[yellow]broken row[/] {escape(row.where)}: {escape(row.message)}")
+        errors().print(f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}")
     if len(job.broken) > _SHOWN_BROKEN:
-        errors.print(f"[yellow]… and {len(job.broken) - _SHOWN_BROKEN} more[/] (summary.json)")
+        errors().print(f"[yellow]… and {len(job.broken) - _SHOWN_BROKEN} more[/] (summary.json)")
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
         return
-    console = Console(highlight=False)
+    console = output()
     print_summary(console, job.summary)
-    console.print(f"\n[bold]{job.folder}/[/]  rewards.jsonl  summary.json  report.html")
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  rewards.jsonl  summary.json  report.html")

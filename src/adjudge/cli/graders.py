@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adjudge.cli.consoles import output
 from adjudge.graders.registry import SHIPPED, Parameter, grader_class, parameters, summary_of
 from adjudge.types import Role
 
@@ -82,12 +82,13 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
     for name, one in described.items():
         named = ", ".join(parameter["name"] for parameter in one["parameters"])
         table.add_row(name, one["role"], _range_text(one), escape(one["summary"]), named)
-    Console().print(table)
-    Console().print("\n[dim]adjudge graders TYPE shows one in full.[/]")
+    console = output()
+    console.print(table)
+    console.print("\n[dim]adjudge graders TYPE shows one in full.[/]")
 
 
 def _print_one(name: str, one: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = output()
     console.print(f"[bold cyan]{escape(name)}[/]  role {one['role']}, range {_range_text(one)}")
     console.print(escape(one["doc"]))
     if not one["parameters"]:

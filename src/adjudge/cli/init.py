@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,9 +10,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from adjudge.cli.consoles import clean, errors
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.guess import guess_map
+from adjudge.rollouts.guess import conversation, guess_map
 from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.samples import FIELDS
 
 __all__ = ["init"]
 
@@ -33,32 +36,57 @@ def init(
     """
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists; --force overwrites it")
-    mapping: dict[str, str] = {}
-    rows: list[dict[str, Any]] = []
-    if source is not None:
-        found = (row for _, row in read_rows([source]))
-        rows = [row for row in islice(found, _LOOKED_AT) if not isinstance(row, RolloutError)]
-        if not rows:
-            raise ConfigError(f"{source}: no usable row in the first {_LOOKED_AT}")
-        mapping = guess_map(rows)
-    maps = "".join(f" --map {field}={column}" for field, column in mapping.items())
-    command = f"adjudge grade {source or 'rollouts.jsonl'} --spec {output}{maps}"
-    agentic = not rows or _has_tool_calls(rows, mapping.get("messages", "messages"))
-    output.write_text(_spec(command, agentic=agentic), encoding="utf-8")
+    rows = _first_rows(source) if source is not None else []
+    mapping = guess_map(rows)
+    maps = [part for field, column in mapping.items() for part in ("--map", f"{field}={column}")]
+    rollouts = str(source or "rollouts.jsonl")
+    command = shlex.join(["adjudge", "grade", rollouts, "--spec", str(output), *maps])
+    lacking = _lacking(rows, mapping)
+    output.write_text(_spec(command, _kind(rows, mapping)), encoding="utf-8")
     if as_json:
-        made = {"spec": str(output), "map": mapping, "command": command}
+        made = {"spec": str(output), "map": mapping, "command": command, "lacking": lacking}
         typer.echo(msgspec.json.encode(made).decode())
-    else:
-        typer.echo(f"wrote {output}; now:\n  {command}")
+        return
+    for what in lacking:
+        errors().print(f"[yellow]note:[/] {clean(what)}")
+    typer.echo(f"wrote {output}; now:\n  {command}")
 
 
-def _has_tool_calls(rows: list[dict[str, Any]], column: str) -> bool:
-    messages = [message for row in rows for message in row.get(column) or [] if message]
-    return any(isinstance(message, dict) and message.get("tool_calls") for message in messages)
+def _first_rows(source: Path) -> list[dict[str, Any]]:
+    found = [row for _, row in islice(read_rows([source]), _LOOKED_AT)]
+    rows = [row for row in found if not isinstance(row, RolloutError)]
+    if not rows:
+        reason = f": {found[0]}" if found else ""
+        raise ConfigError(f"{source}: no usable row in the first {_LOOKED_AT}{reason}")
+    return rows
 
 
-def _spec(command: str, *, agentic: bool) -> str:
-    return _HEAD.format(command=command) + (_AGENT if agentic else _ANSWER) + _TAIL
+def _lacking(rows: list[dict[str, Any]], mapping: dict[str, str]) -> list[str]:
+    """What the rows do not seem to have, in words."""
+    if not rows:
+        return []
+    has = {field for field in FIELDS if any(mapping.get(field, field) in row for row in rows)}
+    notes = []
+    if not has & {"messages", "response"}:
+        notes.append(
+            "no column looks like messages or a response; name one with --map response=COLUMN "
+            f"(columns: {', '.join(rows[0])[:200]})"
+        )
+    if "reference" not in has and _kind(rows, mapping) == "answer":
+        notes.append("no column looks like a reference, which the answer grader compares with")
+    return notes
+
+
+def _kind(rows: list[dict[str, Any]], mapping: dict[str, str]) -> str:
+    """``agent`` where tool calls were made (or nothing is known), else ``answer``."""
+    column = mapping.get("messages", "messages")
+    conversations = [conversation(row.get(column)) or [] for row in rows]
+    calls = any(message.get("tool_calls") for messages in conversations for message in messages)
+    return "agent" if calls or not rows else "answer"
+
+
+def _spec(command: str, kind: str) -> str:
+    return _HEAD.format(command=command) + (_AGENT if kind == "agent" else _ANSWER) + _TAIL
 
 
 _HEAD = """\

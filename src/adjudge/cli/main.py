@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import NoReturn, ParamSpec
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import adjudge
 from adjudge.cli import demo, doctor, grade, graders, init
+from adjudge.cli.consoles import clean, errors
 from adjudge.errors import (
     ConfigError,
     JudgeAuthError,
@@ -32,7 +31,7 @@ app = typer.Typer(
     help="Rollouts in, rewards out: rules, rubrics and LLM judges, with honest failures.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # help texts have brackets: [graders], [default: …]
     pretty_exceptions_enable=False,
 )
 
@@ -61,16 +60,18 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
         except MissingRewardError as error:
             _stop(3, str(error))
         except (JudgeUnavailable, JudgeAuthError) as error:
-            _stop(3, f"{error}\nWhat was graded is in the journal: the same command resumes.")
+            _stop(3, str(error))
+        except OSError as error:
+            _stop(2, f"{error.filename or 'a file'}: {error.strerror or error}")
         except KeyboardInterrupt:
-            _stop(130, "interrupted; the same command resumes")
+            _stop(130, "interrupted")
 
     return guarded
 
 
 def _stop(code: int, message: str) -> NoReturn:
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"[bold red]adjudge:[/] {escape(message)}")
+    for line in message.splitlines():
+        errors().print(f"[bold red]adjudge:[/] {clean(line)}")
     raise typer.Exit(code)
 
 

@@ -38,6 +38,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
 
 def _noted(summary: Mapping[str, Any]) -> str:
     notes = []
+    if left_out := summary["reward"]["not_sampled"]:
+        notes.append(f"{left_out:,} not sampled")
     if broken := summary["broken_rows"]["count"]:
         notes.append(f"[red]{broken} broken rows[/]")
     if resumed := summary["resumed_results"]:
@@ -47,17 +49,10 @@ def _noted(summary: Mapping[str, Any]) -> str:
 
 def _scores(summary: Mapping[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("grader")
-    table.add_column("weight", justify="right")
-    for heading in (
-        "mean",
-        "std",
-        "std in group",
-        "zero-spread groups",
-        "missing",
-        "not evaluable",
-    ):
-        table.add_column(heading, justify="right")
+    table.add_column("grader", overflow="fold")
+    table.add_column("weight", justify="right", no_wrap=True)
+    for heading in ("mean", "std", "std in group", "zero spread", "missing", "not evaluable"):
+        table.add_column(heading, justify="right", min_width=5)
     for name, grader in summary["graders"].items():
         weight = grader["weight"]
         table.add_row(
@@ -87,14 +82,15 @@ def _agreement(summary: Mapping[str, Any]) -> Table:
     env = summary["env_reward"]
     kind = "AUC" if env["binary"] else "concordance"
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.add_column("against the environment's reward")
+    table.add_column("against the environment's reward", overflow="fold")
     table.add_column(f"{kind}, pooled", justify="right")
     table.add_column("95 %", justify="right", style="dim")
     table.add_column("within group", justify="right")
     table.add_column("95 %", justify="right", style="dim")
     table.add_column("pairs", justify="right", style="dim")
     rows = [(escape(name), grader) for name, grader in summary["graders"].items()]
-    rows.append(("[bold]reward[/]", summary["reward"]))
+    if summary["reward"]["auc"]:
+        rows.append(("[bold]reward[/]", summary["reward"]))
     rows += [
         (f"[dim]baseline: {name.replace('_', ' ')}[/]", figures)
         for name, figures in summary["baselines"].items()

@@ -56,7 +56,7 @@ class _Engine:
         """Cancel what still runs, let it finish for a moment, and close the loop."""
         with contextlib.suppress(RuntimeError):
             asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop)
-        self.thread.join(timeout=FLUSH_S)
+        self.thread.join(timeout=1.0)  # a grader that blocks the loop cannot be waited for
         if not self.thread.is_alive():
             self.loop.close()
 
@@ -87,7 +87,7 @@ _inherited: list[_State] = []
 
 def _engine() -> _Engine:
     with _state.lock:
-        if _state.engine is None:
+        if _state.engine is None or not _state.engine.thread.is_alive():
             _state.engine = _Engine()
         return _state.engine
 
@@ -114,10 +114,18 @@ class _Job:
         self.done: concurrent.futures.Future[Any] = concurrent.futures.Future()
         self._coroutine = coroutine
         self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
         self._loop = _engine().loop
+
+    def submit(self) -> None:
+        """Start the work on the engine."""
         self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
+        if self._cancelled:
+            self._coroutine.close()
+            self.done.cancel()
+            return
         try:
             self._task = self._loop.create_task(self._coroutine)
         except TypeError as error:  # not a coroutine: say so to the caller, who is waiting
@@ -135,6 +143,7 @@ class _Job:
 
     def cancel(self) -> None:
         """Ask the work to stop; ``done`` follows when it has flushed."""
+        self._cancelled = True
         self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
 
 
@@ -159,6 +168,7 @@ async def run_on_engine(coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
     job = _Job(coroutine)
     waiter = asyncio.wrap_future(job.done)
+    job.submit()
     try:
         result: T = await asyncio.shield(waiter)
     except asyncio.CancelledError:
@@ -184,6 +194,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         )
     job = _Job(coroutine)
     try:
+        job.submit()
         result: T = job.done.result()
     except KeyboardInterrupt:
         job.cancel()

@@ -31,6 +31,8 @@ class BaseGrader:
     role: Role = Role.SCORE
     is_rule: bool = False
     """Computed without a judge, so it may stand in for one (``[missing] fallback``)."""
+    fingerprint: str = ""
+    """A digest of what answers depend on beside the parameters: files that were read."""
 
     def __init__(
         self, name: str = "", mode: GraderMode = GraderMode.POINTWISE, description: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ class _Failure(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
-    id: str | int
+    id: str | int | float
     score: float | None = None
     reason: str = ""
     error: _Failure | None = None
@@ -45,13 +47,17 @@ class RecordedGrader(RuleGrader):
         super().__init__(name)
         self.path = Path(path)
         self.key = key
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ConfigError(f"low and high must be finite, low below high; found {low}, {high}")
         self.score_range = (low, high)
-        self._rows = _read(self.path)
+        data = _bytes(self.path)
+        self.fingerprint = sha256(data).hexdigest()
+        self._rows = _read(self.path, data)
 
     def evaluate(self, **fields: Any) -> GraderScore:
         """The recorded result of the sample whose ``key`` column matches."""
         wanted = fields.get(self.key)
-        row = self._rows.get(str(wanted))
+        row = self._rows.get(_key(wanted))
         if row is None:
             raise GradingFailure(
                 ErrorKind.INVALID_INPUT, f"no recorded result for {self.key} = {wanted!r}"
@@ -62,21 +68,29 @@ class RecordedGrader(RuleGrader):
         return self._score(row.score, row.reason)
 
 
-def _read(path: Path) -> dict[str, _Row]:
-    decoder = msgspec.json.Decoder(_Row)
-    rows: dict[str, _Row] = {}
+def _key(value: Any) -> str:
+    """1, 1.0 and "1" are one id: columns change type between tools."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        lines = path.read_bytes().splitlines()
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
-    for number, line in enumerate(lines, start=1):
+
+
+def _read(path: Path, data: bytes) -> dict[str, _Row]:
+    decoder = msgspec.json.Decoder(_Row)
+    rows: dict[str, _Row] = {}
+    for number, line in enumerate(data.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             row = decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"path: {path}:{number}: {error}") from error
-        if str(row.id) in rows:
+        if _key(row.id) in rows:
             raise ConfigError(f"path: {path}:{number}: id {row.id!r} was recorded before")
-        rows[str(row.id)] = row
+        rows[_key(row.id)] = row
     return rows

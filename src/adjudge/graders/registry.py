@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import sys
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError
@@ -91,10 +94,10 @@ def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
         _make_importable(folder)
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except ImportError as error:
-        raise ConfigError(f"grader type {type_name!r}: cannot import: {error}") from error
-    except AttributeError as error:
-        raise ConfigError(f"grader type {type_name!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
+        raise ConfigError(
+            f"grader type {type_name!r}: cannot import: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(found, type) or not hasattr(found, "aevaluate"):
         raise ConfigError(f"grader type {type_name!r} is not a class with an aevaluate method")
     return found
@@ -109,7 +112,10 @@ def _make_importable(folder: Path | None) -> None:
 
 def parameters(cls: type[Any]) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
-    hints = typing.get_type_hints(cls.__init__)
+    try:
+        hints = typing.get_type_hints(cls.__init__)
+    except (NameError, TypeError):  # names that only a type checker knows
+        hints = {}
     signature = inspect.signature(cls.__init__).parameters.values()
     return [
         Parameter(p.name, hints.get(p.name, Any), p.default, p.default is p.empty)
@@ -146,6 +152,10 @@ def build_grader(
         grader = cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the user's constructor does
+        raise ConfigError(
+            f"{where}: {type_name!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
     grader.name = name
     return grader
 
@@ -155,8 +165,13 @@ def _checked(parameter: Parameter, value: Any, where: str, folder: Path | None) 
         return (folder or Path()) / value
     try:
         adapter = TypeAdapter(parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticSchemaGenerationError:
+        return value
+    try:
         return adapter.validate_python(value, strict=True)
     except ValidationError as error:
+        with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
+            return adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
         found = repr(value)[:80]
         raise ConfigError(
             f"{where}: {parameter.name}: {error.errors()[0]['msg']} "

@@ -55,12 +55,18 @@ def aggregate(
     if isinstance(values, GraderError):
         return values
     scores, gates = values[Role.SCORE], [value for _, value in values[Role.GATE]]
-    penalty = math.fsum(term.weight * value for term, value in values[Role.PENALTY])
     if gate == "veto" and 0.0 in gates:
         return 0.0
-    # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-    combined = _METHODS[method](scores, beta) if scores else float(bool(gates))
-    return combined * math.prod(gates) + penalty
+    try:
+        penalty = math.fsum(term.weight * value for term, value in values[Role.PENALTY])
+        # Gates alone: open is 1, closed is 0; penalties alone start from 0.
+        combined = _METHODS[method](scores, beta) if scores else float(bool(gates))
+        total = combined * math.prod(gates) + penalty
+    except ArithmeticError as error:
+        return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
+    if not math.isfinite(total):
+        return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"overflows to {total}")
+    return total
 
 
 _Values = list[tuple[Term, float]]
@@ -108,16 +114,16 @@ def _joined(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message)
 
 
-def _weighted_mean(values: _Values, beta: float) -> float:  # noqa: ARG001  (one signature for all)
+def _weighted_mean(values: _Values, _beta: float) -> float:
     return math.fsum(t.weight * v for t, v in values) / math.fsum(t.weight for t, _ in values)
 
 
-def _points(values: _Values, beta: float) -> float:  # noqa: ARG001
+def _points(values: _Values, _beta: float) -> float:
     possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
     return math.fsum(t.weight * v for t, v in values) / possible
 
 
-def _minimum(values: _Values, beta: float) -> float:  # noqa: ARG001
+def _minimum(values: _Values, _beta: float) -> float:
     essential = [v for t, v in values if t.essential]
     return min(essential or [v for _, v in values])
 
@@ -133,14 +139,17 @@ def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | No
     (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
     """
     weights = [1.0] * len(values) if weights is None else weights
-    total = math.fsum(weights)
-    low = min(value for value, weight in zip(values, weights, strict=True) if weight > 0)
+    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
+    total = math.fsum(weight for _, weight in pairs)
+    low = min(value for value, _ in pairs)
     # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
-    excess = math.fsum(
-        weight * math.expm1((low - value) / beta)
-        for value, weight in zip(values, weights, strict=True)
-    )
-    return low - beta * math.log1p(excess / total)
+    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
+    if excess > -0.5:
+        return low - beta * math.log1p(excess)
+    # Little weight near the minimum: the sum itself, scaled by its largest term.
+    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
+    top = max(logs)
+    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))
 
 
 _METHODS: Mapping[AggregateMethod, Callable[[_Values, float], float]] = {

@@ -1,23 +1,36 @@
-"""One batch laid out for the runners, and their results collected per sample again."""
+"""The samples of one call as single questions, and their results collected per sample again."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjudge.engine.tasks import run_all
 from adjudge.errors import ErrorKind
 from adjudge.rewards.samples import RewardSample
-from adjudge.runner.runner import GradingRunner
+from adjudge.runner.runner import Ask, GradingRunner
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, Role
 
-__all__ = ["Batch", "Judged"]
+__all__ = ["Batch", "Judged", "Roster"]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Names of a spec's graders by what they are asked about; ``roles`` of all."""
+
+    outcome: Sequence[str]
+    event: Sequence[str]
+    group: Sequence[str]
+    roles: Mapping[str, Role]
 
 
 @dataclass(slots=True)
 class Judged:
-    """What the graders said about one sample; the rollout itself is not kept."""
+    """What the graders said about one sample; the rollout itself is not kept.
+
+    ``sampled``: its group was drawn. ``asked``: something was really asked, not just resumed.
+    """
 
     original_index: int
     group_index: int
@@ -26,6 +39,7 @@ class Judged:
     outcome: dict[str, GraderResult]
     events: list[dict[str, GraderResult]] | GraderError
     sampled: bool = True
+    asked: bool = True
 
     def results(self) -> Iterator[tuple[str, GraderResult]]:
         """Every result with its grader's name, those of events included."""
@@ -35,156 +49,150 @@ class Judged:
                 yield from event.items()
 
 
-class _Stage:
-    """One runner over one list of items."""
-
-    def __init__(self, runner: GradingRunner, items: list[dict[str, Any]]) -> None:
-        self.runner = runner
-        self.items = items
-        self.results: dict[str, list[GraderResult]] = {}
-
-    async def ask(self) -> None:
-        if self.items:
-            self.results = await self.runner.arun(self.items)
-
-    async def ask_again(self, chosen: Callable[[GraderResult], bool], draw: int) -> None:
-        again = {
-            name: [position for position, result in enumerate(results) if chosen(result)]
-            for name, results in self.results.items()
-        }
-        await run_all(self._ask_some(name, some, draw) for name, some in again.items() if some)
-
-    async def _ask_some(self, name: str, positions: list[int], draw: int) -> None:
-        items = [self.items[position] for position in positions]
-        for position in positions:
-            failed = self.results[name][position]
-            if self.runner.tally is not None and isinstance(failed, GraderError):
-                self.runner.tally.withdraw(failed)
-        answers = await self.runner.arun(items, graders=[name], draw=draw)
-        for position, answer in zip(positions, answers[name], strict=True):
-            self.results[name][position] = answer
-
-    def row(self, position: int) -> dict[str, GraderResult]:
-        return {name: results[position] for name, results in self.results.items()}
-
-
 class Batch:
-    """Samples of one call: which items each runner gets, and which results each sample got."""
+    """Samples of one call laid out as asks; every sample remembers the places of its answers.
+
+    All asks of a call go through the runner as one stream, so its concurrency is the call's.
+    """
 
     def __init__(
         self,
         samples: Sequence[RewardSample],
         groups: Sequence[str],
         sampled: Sequence[bool],
-        runners: Mapping[str, GradingRunner],
+        roster: Roster,
+        runner: GradingRunner,
     ) -> None:
         self._samples, self._groups, self._sampled = samples, groups, sampled
-        self._runners = runners
-        self._asked = [position for position, chosen in enumerate(sampled) if chosen]
-        self._fields = {position: samples[position].fields() for position in self._asked}
-        self._stage_of: dict[str, _Stage] = {}
-        self._event_places: dict[int, list[int]] = {}
-        self._group_places: dict[str, list[int]] = {}
-        for how, runner in runners.items():
-            self._stage_of[how] = _Stage(runner, self._items(how))
+        self._roster, self._runner = roster, runner
+        self._asks: list[Ask] = []
+        self._results: list[GraderResult] = []
+        self._asked: list[bool] = []
+        self._outcome: dict[int, dict[str, int]] = {}
+        self._events: dict[int, list[dict[str, int]] | None] = {}
+        self._members: dict[str, list[int]] = {}
+        self._ranked: dict[str, dict[str, int]] = {}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        fields = {p: self._samples[p].fields() for p, drawn in enumerate(self._sampled) if drawn}
+        for place, own in fields.items():
+            self._outcome[place] = self._add(self._roster.outcome, own)
+            self._members.setdefault(self._groups[place], []).append(place)
+            if self._roster.event:
+                self._events[place] = self._add_events(own)
+        if self._roster.group:
+            for group, places in self._members.items():
+                item = _as_lists([fields[place] for place in places])
+                self._ranked[group] = self._add(self._roster.group, item)
+
+    def _add(self, names: Sequence[str], fields: Mapping[str, Any]) -> dict[str, int]:
+        places = {}
+        for name in names:
+            places[name] = len(self._asks)
+            self._asks.append(Ask(name, fields))
+        return places
+
+    def _add_events(self, fields: Mapping[str, Any]) -> list[dict[str, int]] | None:
+        """Each event's own fields laid over its sample's; ``None`` without a list of events."""
+        events = fields.get("events")
+        if not isinstance(events, list):
+            return None
+        items = (event if isinstance(event, dict) else {"event": event} for event in events)
+        return [self._add(self._roster.event, {**fields, **item}) for item in items]
 
     async def ask(self) -> None:
         """Ask every grader about everything."""
-        await run_all(stage.ask() for stage in self._stage_of.values())
+        self._results, self._asked = await self._runner.aask(self._asks)
 
-    async def ask_again(self, chosen: Callable[[GraderResult], bool], draw: int = 0) -> None:
-        """Ask again whose result is ``chosen``; ``draw`` numbers the repeat."""
-        for stage in self._stage_of.values():
-            await stage.ask_again(chosen, draw)
-
-    def _items(self, how: str) -> list[dict[str, Any]]:
-        if how == "outcome":
-            return [self._fields[position] for position in self._asked]
-        return self._event_items() if how == "event" else self._group_items()
-
-    def _event_items(self) -> list[dict[str, Any]]:
-        """Each event's own fields laid over its sample's."""
-        items: list[dict[str, Any]] = []
-        for position in self._asked:
-            fields = self._fields[position]
-            events = fields.get("events")
-            if not isinstance(events, list):
-                continue
-            self._event_places[position] = list(range(len(items), len(items) + len(events)))
-            items.extend(
-                {**fields, **(event if isinstance(event, dict) else {"event": event})}
-                for event in events
-            )
-        return items
-
-    def _group_items(self) -> list[dict[str, Any]]:
-        """One item per group: the fields that all its samples have, as lists."""
-        for position in self._asked:
-            self._group_places.setdefault(self._groups[position], []).append(position)
-        items = []
-        for positions in self._group_places.values():
-            members = [self._fields[position] for position in positions]
-            shared = set(members[0]).intersection(*members[1:])
-            items.append({name: [member[name] for member in members] for name in sorted(shared)})
-        return items
-
-    def judged(self, roles: Mapping[str, Role]) -> list[Judged]:
-        """What was said about each sample, in order; ``roles`` are the graders'."""
-        rows = {p: row for row, p in enumerate(self._asked)}
-        ranks = self._ranks(roles)
-        return [
-            self._one(position, rows.get(position), ranks.get(position, {}))
-            for position in range(len(self._samples))
+    async def ask_again(
+        self, chosen: Callable[[GraderResult], bool], *, draw: int | None = None
+    ) -> None:
+        """Ask those again whose result is ``chosen``: the same draw, or once with a new one."""
+        places = [
+            place
+            for place, result in enumerate(self._results)
+            if chosen(result) and (draw is None or self._asks[place].draw < draw)
         ]
+        for place in places:
+            if draw is not None:
+                self._asks[place] = self._asks[place]._replace(draw=draw)
+            failed = self._results[place]
+            if self._runner.tally is not None and isinstance(failed, GraderError):
+                self._runner.tally.withdraw(failed)
+        answers, _ = await self._runner.aask([self._asks[place] for place in places])
+        for place, answer in zip(places, answers, strict=True):
+            self._results[place] = answer
+            self._asked[place] = True
 
-    def _one(self, position: int, row: int | None, ranks: Mapping[str, GraderResult]) -> Judged:
-        sample = self._samples[position]
-        env_reward = (sample.extra or {}).get("env_reward")
+    def judged(self) -> list[Judged]:
+        """What was said about each sample, in order."""
+        ranks = self._ranks()
+        return [self._one(place, ranks.get(place, {})) for place in range(len(self._samples))]
+
+    def _one(self, place: int, ranks: Mapping[str, GraderResult]) -> Judged:
+        sample = self._samples[place]
         judged = Judged(
             sample.original_index,
             sample.group_index,
-            self._groups[position],
-            env_reward if isinstance(env_reward, int | float) else None,
+            self._groups[place],
+            _number((sample.extra or {}).get("env_reward")),
             {},
             [],
-            sampled=row is not None,
         )
-        if row is None:
+        if not self._sampled[place]:
+            judged.sampled = judged.asked = False
             judged.events = _not_sampled("events")
-            for how in ("outcome", "group"):
-                if how in self._runners:
-                    for name in self._runners[how].grader_configs:
-                        judged.outcome[name] = _not_sampled(name)
+            names = (*self._roster.outcome, *self._roster.group)
+            judged.outcome = {name: _not_sampled(name) for name in names}
             return judged
-        if "outcome" in self._stage_of:
-            judged.outcome.update(self._stage_of["outcome"].row(row))
+        judged.outcome = {n: self._results[p] for n, p in self._outcome[place].items()}
         judged.outcome.update(ranks)
-        if "event" in self._stage_of:
-            judged.events = self._events(position)
+        if self._roster.event:
+            judged.events = self._said_of_events(place)
+        judged.asked = self._was_asked(place)
         return judged
 
-    def _events(self, position: int) -> list[dict[str, GraderResult]] | GraderError:
-        places = self._event_places.get(position)
-        if places is None:
+    def _said_of_events(self, place: int) -> list[dict[str, GraderResult]] | GraderError:
+        events = self._events[place]
+        if events is None:
             return GraderError(
                 "events",
                 ErrorKind.INVALID_INPUT,
                 "graders with scope = 'event' need a list in the sample's 'events' field",
             )
-        return [self._stage_of["event"].row(place) for place in places]
+        return [{name: self._results[p] for name, p in event.items()} for event in events]
 
-    def _ranks(self, roles: Mapping[str, Role]) -> dict[int, dict[str, GraderResult]]:
+    def _was_asked(self, place: int) -> bool:
+        layouts = [self._outcome[place], *(self._events.get(place) or [])]
+        layouts.append(self._ranked.get(self._groups[place], {}))
+        return any(self._asked[p] for layout in layouts for p in layout.values())
+
+    def _ranks(self) -> dict[int, dict[str, GraderResult]]:
         """Each sample's share of the listwise results, as rewards in [0, 1]."""
         shares: dict[int, dict[str, GraderResult]] = {}
-        if "group" not in self._stage_of:
-            return shares
-        stage = self._stage_of["group"]
-        for item, positions in enumerate(self._group_places.values()):
-            for name, results in stage.results.items():
-                scores = _rank_scores(results[item], len(positions), roles[name])
-                for position, score in zip(positions, scores, strict=True):
-                    shares.setdefault(position, {})[name] = score
+        for group, asked in self._ranked.items():
+            places = self._members[group]
+            for name, at in asked.items():
+                role = self._roster.roles[name]
+                scores = _rank_scores(self._results[at], len(places), role)
+                for place, score in zip(places, scores, strict=True):
+                    shares.setdefault(place, {})[name] = score
         return shares
+
+
+def _as_lists(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A group as one item: the fields that all its samples have, as lists."""
+    shared = set(members[0]).intersection(*members[1:])
+    return {name: [member[name] for member in members] for name in sorted(shared)}
+
+
+def _number(value: Any) -> float | None:
+    """A finite number of any library, else ``None``."""
+    if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderResult]:
@@ -197,16 +205,9 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
     if scores is None:
         message = "a lone sample has nobody to be ranked against"
         return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
+    reason, source = result.reason, result.provenance
     return [
-        GraderScore(
-            result.name,
-            score,
-            result.reason,
-            {"rank": place},
-            (0.0, 1.0),
-            role,
-            result.provenance,
-        )
+        GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
         for score, place in zip(scores, result.rank, strict=True)
     ]
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from adjudge.errors import ErrorKind
+from adjudge.rewards.samples import Part
 from adjudge.types import GraderError
 
 __all__ = ["CombineMode", "EventReduce", "combine", "judge_part", "reduce_events"]
 
 CombineMode = Literal["replace", "weighted_sum", "multiply"]
 EventReduce = Literal["sum", "mean"]
-
-Part = float | GraderError
 
 
 def reduce_events(events: Sequence[Part], how: EventReduce) -> Part:
@@ -68,7 +67,7 @@ def combine(
         return GraderError(
             "env_reward",
             ErrorKind.INVALID_INPUT,
-            f"combine_mode = {mode!r} needs a finite env_reward, the sample has {env_reward}",
+            f"combine_mode = {mode!r} needs a finite env_reward; the sample has none",
         )
     if mode == "weighted_sum":
         return _finite(env_reward + judge_scale * judge)

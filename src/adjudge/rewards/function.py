@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind
-from adjudge.graders.base import is_listwise
+from adjudge.errors import ErrorKind
 from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.batch import Judged
-from adjudge.rewards.combine import Part, combine, judge_part, reduce_events
+from adjudge.rewards.built import check_graders, fingerprint
+from adjudge.rewards.combine import combine, judge_part, reduce_events
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
 from adjudge.rewards.panel import Panel
-from adjudge.rewards.samples import RewardFunction, RewardResult, RewardSample
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.samples import (
+    Part,
+    RewardFunction,
+    RewardResult,
+    RewardSample,
+    check_results,
+)
+from adjudge.rewards.spec import RewardSpec, Scope
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.types import GraderError, GraderResult, GraderScore, Role
+from adjudge.types import GraderError, GraderResult, GraderScore
 
 __all__ = ["SpecRewardFunction"]
-
-Outcome = float | GraderError
 
 
 class SpecRewardFunction(RewardFunction):
@@ -52,7 +57,10 @@ class SpecRewardFunction(RewardFunction):
     ) -> None:
         self.spec = spec
         self.graders = dict(graders or spec.build_graders())
-        _check_graders(spec, self.graders)
+        check_graders(spec, self.graders)
+        scopes: tuple[Scope, ...] = ("outcome", "event")
+        self._terms = {scope: spec.terms(scope) for scope in scopes}
+        self._needs_outcome = spec.reward.outcome_weight != 0
         self._panel = Panel(
             spec,
             self.graders,
@@ -67,6 +75,11 @@ class SpecRewardFunction(RewardFunction):
     def from_file(cls, path: Path | str, *, show_progress: bool = False) -> SpecRewardFunction:
         """The reward function of a spec file; raises :class:`~adjudge.errors.ConfigError`."""
         return cls(RewardSpec.load(path), show_progress=show_progress)
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the spec and of what its graders depend on; see :mod:`rewards.built`."""
+        return fingerprint(self.spec, self.graders)
 
     @property
     def needs_whole_groups(self) -> bool:
@@ -84,7 +97,9 @@ class SpecRewardFunction(RewardFunction):
         """
         samples = [sample for group in prompt_to_samples.values() for sample in group]
         groups = [key for key, group in prompt_to_samples.items() for _ in group]
-        return self.reward(await self.grade(samples, groups))
+        results = self.reward(await self.grade(samples, groups))
+        check_results(results, prompt_to_samples)
+        return results
 
     def compute(
         self, prompt_to_samples: Mapping[str, Sequence[RewardSample]]
@@ -121,92 +136,34 @@ class SpecRewardFunction(RewardFunction):
 
         The members of a group may stand anywhere in ``judged``, but all must be there.
         """
-        outcomes = [self._aggregate(one.outcome, "outcome") for one in judged]
-        parts: list[Outcome] = list(outcomes)
-        fell_back = [False] * len(judged)
-        for positions in _by_group(judged).values():
-            self._settle_group(judged, positions, parts, fell_back)
-        results = [
-            self._result(one, outcome, part, back)
-            for one, outcome, part, back in zip(judged, outcomes, parts, fell_back, strict=True)
-        ]
+        states = [self._state(one) for one in judged]
+        for places in _by_group(judged).values():
+            self._settle_group([states[place] for place in places])
+        results = [self._result(state) for state in states]
         if self.spec.missing.policy == "raise":
             failures = [r.missing for r in results if r.missing is not None]
             asked = [f for f in failures if f.kind is not ErrorKind.NOT_SAMPLED]
             raise_missing(asked, len(results))
         return results
 
-    def _aggregate(self, results: Mapping[str, GraderResult], scope: str) -> Outcome:
-        terms = self._terms(scope)
+    def _state(self, one: Judged) -> _State:
+        """One sample's parts, and whether they can make a reward at all."""
+        outcome = self._aggregate(one.outcome, "outcome")
+        events = self._events(one)
+        state = _State(one, outcome, events, outcome)
+        trial = self._combined(state)
+        state.part = trial if isinstance(trial, GraderError) else outcome
+        return state
+
+    def _aggregate(self, results: Mapping[str, GraderResult], scope: Scope) -> Part:
         settings = self.spec.reward
         return aggregate(
             results,
-            terms,
+            self._terms[scope],
             method=settings.aggregate,
             beta=settings.beta,
             gate=settings.gate,
             normalise=settings.normalise,
-        )
-
-    def _terms(self, scope: str) -> list[Term]:
-        return self.spec.terms("event" if scope == "event" else "outcome")
-
-    def _settle_group(
-        self,
-        judged: Sequence[Judged],
-        positions: Sequence[int],
-        parts: list[Outcome],
-        fell_back: list[bool],
-    ) -> None:
-        """The missing policy and the group step, in place, for one group's positions."""
-        if not judged[positions[0]].sampled:
-            return
-        missing, reward = self.spec.missing, self.spec.reward
-        group = [parts[position] for position in positions]
-        if missing.policy == "drop_group":
-            group = drop_short_group(group, missing.min_valid)
-        if missing.policy == "fallback":
-            rule = [self._fallback(judged[position]) for position in positions]
-            group, back = fallback_group(group, rule)
-            for position in positions:
-                fell_back[position] = back
-        present = [None if isinstance(part, GraderError) else part for part in group]
-        stepped = group_step(present, reward.group, bonus=reward.bonus)
-        for position, part, value in zip(positions, group, stepped, strict=True):
-            parts[position] = part if isinstance(part, GraderError) else _or_alone(value)
-
-    def _fallback(self, one: Judged) -> Outcome:
-        name = self.spec.missing.fallback or ""
-        return aggregate(one.outcome, [Term(name)], normalise=self.spec.reward.normalise)
-
-    def _result(
-        self, one: Judged, outcome: Outcome, part: Outcome, fell_back: bool
-    ) -> RewardResult:
-        settings = self.spec.reward
-        events = self._events(one)
-        judge = judge_part(
-            part,
-            events,
-            outcome_weight=settings.outcome_weight,
-            event_weight=settings.event_weight,
-        )
-        reward = combine(
-            judge,
-            one.env_reward,
-            mode=settings.combine_mode,
-            judge_scale=settings.judge_scale,
-            negative_env=settings.negative_env,
-        )
-        if not one.sampled and settings.unjudged == "env" and one.env_reward is not None:
-            reward = one.env_reward
-        missing = reward if isinstance(reward, GraderError) else None
-        return RewardResult(
-            one.original_index,
-            one.group_index,
-            None if isinstance(reward, GraderError) else reward,
-            self._info(one, outcome, events),
-            _details(one, self._source(one, fell_back)),
-            missing,
         )
 
     def _events(self, one: Judged) -> Part:
@@ -215,28 +172,114 @@ class SpecRewardFunction(RewardFunction):
         values = [self._aggregate(event, "event") for event in one.events]
         return reduce_events(values, self.spec.reward.event_reduce)
 
-    def _source(self, one: Judged, fell_back: bool) -> str:
-        if not one.sampled:
-            return "env" if self.spec.reward.unjudged == "env" else "none"
-        return "rule_fallback" if fell_back else "graders"
+    def _settle_group(self, group: Sequence[_State]) -> None:
+        """The missing policy and the group step, in place.
 
-    def _info(self, one: Judged, outcome: Outcome, events: Part) -> dict[str, float | None]:
+        A sample that will have no reward, for whatever reason, counts in neither.
+        """
+        if not group[0].one.sampled:
+            return
+        missing, reward = self.spec.missing, self.spec.reward
+        parts = [state.part for state in group]
+        if missing.policy == "drop_group":
+            parts = drop_short_group(parts, missing.min_valid)
+        if missing.policy == "fallback":
+            parts, back = fallback_group(parts, [self._fallback(state) for state in group])
+            for state in group:
+                state.fell_back = back
+        present = [None if isinstance(part, GraderError) else part for part in parts]
+        stepped = group_step(present, reward.group, bonus=reward.bonus)
+        for state, part, value in zip(group, parts, stepped, strict=True):
+            state.part = part if isinstance(part, GraderError) else _or_alone(value)
+
+    def _fallback(self, state: _State) -> Part:
+        """The fallback rule's word on a sample; missing where even it could make no reward."""
+        name = self.spec.missing.fallback or ""
+        normalise = self.spec.reward.normalise
+        rule = aggregate(state.one.outcome, [Term(name)], normalise=normalise)
+        trial = self._with_env(rule, state.one)
+        return trial if isinstance(trial, GraderError) else rule
+
+    def _combined(self, state: _State) -> Part:
+        """The reward from a sample's parts as they stand."""
+        if isinstance(state.part, GraderError) and self._needs_outcome:
+            return state.part
+        if state.fell_back:
+            return self._with_env(state.part, state.one)
+        settings = self.spec.reward
+        judge = judge_part(
+            state.part,
+            state.events,
+            outcome_weight=settings.outcome_weight,
+            event_weight=settings.event_weight,
+        )
+        return self._with_env(judge, state.one)
+
+    def _with_env(self, judge: Part, one: Judged) -> Part:
+        settings = self.spec.reward
+        return combine(
+            judge,
+            one.env_reward,
+            mode=settings.combine_mode,
+            judge_scale=settings.judge_scale,
+            negative_env=settings.negative_env,
+        )
+
+    def _result(self, state: _State) -> RewardResult:
+        one = state.one
+        part = state.part
+        reward = part if isinstance(part, GraderError) else self._combined(state)
+        source = "rule_fallback" if state.fell_back else "graders"
+        if not one.sampled:
+            source = "none"
+            if self.spec.reward.unjudged == "env" and one.env_reward is not None:
+                reward, source = one.env_reward, "env"
+        missing = reward if isinstance(reward, GraderError) else None
+        return RewardResult(
+            one.original_index,
+            one.group_index,
+            None if isinstance(reward, GraderError) else reward,
+            self._info(state),
+            _details(one, source),
+            missing,
+        )
+
+    def _info(self, state: _State) -> dict[str, float | None]:
         """The same keys for every sample of this spec, always."""
+        one = state.one
         info: dict[str, float | None] = {}
         for entry in self.spec.graders:
             found = one.outcome.get(entry.name)
-            info[f"{entry.name}_score"] = (
-                _event_mean(one, entry.name)
-                if entry.scope == "event"
-                else found.score
-                if isinstance(found, GraderScore)
-                else None
-            )
-        info["outcome"] = None if isinstance(outcome, GraderError) else outcome
-        if any(entry.scope == "event" for entry in self.spec.graders):
-            info["events"] = None if isinstance(events, GraderError) else events
+            if entry.scope == "event":
+                info[f"{entry.name}_score"] = _event_mean(one, entry.name)
+            else:
+                info[f"{entry.name}_score"] = (
+                    found.score if isinstance(found, GraderScore) else None
+                )
+        if self._has("outcome"):
+            info["outcome"] = None if isinstance(state.outcome, GraderError) else state.outcome
+        if self._has("event"):
+            info["events"] = None if isinstance(state.events, GraderError) else state.events
         info["env_reward"] = one.env_reward
         return info
+
+    def _has(self, scope: Scope) -> bool:
+        return any(term.weight != 0 for term in self._terms[scope])
+
+
+@dataclass
+class _State:
+    """A sample on its way to a reward.
+
+    ``outcome`` and ``events`` are what the graders said; ``part`` is the outcome as policy and
+    group step leave it, or the failure because of which there will be no reward.
+    """
+
+    one: Judged
+    outcome: Part
+    events: Part
+    part: Part
+    fell_back: bool = False
 
 
 def _by_group(judged: Sequence[Judged]) -> dict[str, list[int]]:
@@ -246,7 +289,7 @@ def _by_group(judged: Sequence[Judged]) -> dict[str, list[int]]:
     return positions
 
 
-def _or_alone(value: float | None) -> Outcome:
+def _or_alone(value: float | None) -> Part:
     """A present reward that the group step could not place."""
     if value is not None:
         return value
@@ -286,29 +329,3 @@ def _detail(result: GraderResult) -> dict[str, Any]:
     if result.metadata:
         detail["metadata"] = result.metadata
     return detail
-
-
-def _check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    """What only built graders can tell: ranges to normalise by, a fallback that is a rule."""
-    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
-        raise ConfigError(f"{spec.where}: no grader object for {lacking[0]!r}")
-    for entry in spec.graders:
-        grader = graders[entry.name]
-        listwise = is_listwise(grader)
-        if listwise and entry.scope == "event":
-            raise ConfigError(f"{spec.where}: graders.{entry.name}: ranks groups, not events")
-        role = Role(getattr(grader, "role", Role.SCORE))
-        if listwise or role is not Role.SCORE or entry.weight == 0 or not spec.reward.normalise:
-            continue
-        low, high = getattr(grader, "score_range", None) or (None, None)
-        if low is None or high is None:
-            raise ConfigError(
-                f"{spec.where}: graders.{entry.name}: has no finite score_range to normalise by; "
-                "set one on the grader, or [reward] normalise = false"
-            )
-    fallback = spec.missing.fallback
-    if fallback is not None and not getattr(graders[fallback], "is_rule", False):
-        raise ConfigError(
-            f"{spec.where}: missing.fallback: {fallback!r} is not a rule grader, so it may fail "
-            "for the same reason as the one it replaces"
-        )

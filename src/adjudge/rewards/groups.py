@@ -7,12 +7,12 @@ group is bit for bit what the group without the missing sample would give, in an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from adjudge.types import mid_ranks
 
-__all__ = ["GroupStep", "group_step", "z_scores"]
+__all__ = ["GroupStep", "group_step", "mean_and_std", "z_scores"]
 
 GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
 
@@ -30,52 +30,52 @@ def group_step(
     * ``best_bonus``: the best (all that tie) get ``bonus`` on top.
     """
     present = [reward for reward in rewards if reward is not None]
-    stepped = iter(_STEPS[step](present, bonus))
-    return [None if reward is None else next(stepped) for reward in rewards]
-
-
-def _none(present: list[float], bonus: float) -> Sequence[float | None]:  # noqa: ARG001
-    return present
-
-
-def _centre(present: list[float], bonus: float) -> Sequence[float | None]:  # noqa: ARG001
     if not present:
-        return []
-    mean = math.fsum(present) / len(present)
-    return [reward - mean for reward in present]
+        return list(rewards)
+    stepped: Sequence[float | None] = present
+    if step == "centre":
+        mean, _ = mean_and_std(present)
+        stepped = [reward - mean for reward in present]
+    elif step == "z_score":
+        stepped = z_scores(present)
+    elif step == "rank":
+        stepped = _ranks(present)
+    elif step == "best_bonus":
+        best = max(present)
+        stepped = [reward + bonus if reward == best else reward for reward in present]
+    values = iter(stepped)
+    return [None if reward is None else next(values) for reward in rewards]
 
 
 def z_scores(present: Sequence[float]) -> list[float]:
     """(r − mean)/std with n − 1; 0 for a lone sample and where all are equal."""
-    n = len(present)
-    if n < 2 or min(present) == max(present):
-        return [0.0] * n
-    mean = math.fsum(present) / n
-    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in present) / (n - 1))
-    return [(reward - mean) / std for reward in present] if std > 0 else [0.0] * n
+    mean, std = mean_and_std(present)
+    return [(reward - mean) / std if std else 0.0 for reward in present]
 
 
-def _z_score(present: list[float], bonus: float) -> Sequence[float | None]:  # noqa: ARG001
-    return z_scores(present)
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation (n − 1), in any order the same to the last bit.
+
+    The deviation is exactly 0 for one value and for equal values. Huge values do not overflow on
+    the way: deviations are scaled before they are squared.
+    """
+    n = len(values)
+    try:
+        mean = math.fsum(values) / n
+    except OverflowError:
+        mean = math.fsum(value / n for value in values)
+    if n < 2 or min(values) == max(values):
+        return mean, 0.0
+    scale = max(abs(value - mean) for value in values)
+    if scale == 0:
+        return mean, 0.0
+    squares = math.fsum(((value - mean) / scale) ** 2 for value in values)
+    return mean, scale * math.sqrt(squares / (n - 1))
 
 
-def _rank(present: list[float], bonus: float) -> Sequence[float | None]:  # noqa: ARG001
+def _ranks(present: Sequence[float]) -> Sequence[float | None]:
     n = len(present)
     if n < 2:
         return [None] * n
     places = mid_ranks([-reward for reward in present])
     return [(n - place) / (n - 1) for place in places]
-
-
-def _best_bonus(present: list[float], bonus: float) -> Sequence[float | None]:
-    best = max(present, default=0.0)
-    return [reward + bonus if reward == best else reward for reward in present]
-
-
-_STEPS: Mapping[GroupStep, Callable[[list[float], float], Sequence[float | None]]] = {
-    "none": _none,
-    "centre": _centre,
-    "z_score": _z_score,
-    "rank": _rank,
-    "best_bonus": _best_bonus,
-}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.clock import Clock, SystemClock
-from adjudge.errors import (
-    REDRAW_KINDS,
-    ErrorKind,
-    JudgeAuthError,
-    JudgeUnavailable,
-)
+from adjudge.errors import REDRAW_KINDS, JudgeUnavailable
 from adjudge.graders.base import is_listwise
-from adjudge.rewards.batch import Batch, Judged
+from adjudge.rewards.batch import Batch, Judged, Roster
 from adjudge.rewards.missing import OutageWatch
 from adjudge.rewards.samples import RewardSample
 from adjudge.rewards.spec import RewardSpec
@@ -25,12 +21,14 @@ from adjudge.types import GraderError, GraderResult, Role
 
 __all__ = ["Panel"]
 
+_log = logging.getLogger("adjudge")
+
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 
 
 class Panel:
-    """The graders of a spec, by how they are asked: per sample, per event, per group.
+    """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same panel serves call after call; the outage
     watch looks back over calls.
@@ -49,30 +47,31 @@ class Panel:
         self._clock = clock or SystemClock()
         self._settings = spec.missing
         self._watch = OutageWatch(spec.missing.max_missing)
-        self._counting = {entry.name for entry in spec.graders if entry.weight != 0}
-        self._roles = {name: Role(getattr(g, "role", Role.SCORE)) for name, g in graders.items()}
-        configs: dict[str, dict[str, GraderConfig]] = {"outcome": {}, "event": {}, "group": {}}
-        for entry in spec.graders:
-            grader = graders[entry.name]
-            configs["group" if is_listwise(grader) else entry.scope][entry.name] = GraderConfig(
-                grader, entry.mapper, entry.weight
-            )
-        self._runners = {
-            how: GradingRunner(
-                chosen,
-                spec.max_concurrency,
-                show_progress=show_progress,
-                journal=journal,
-                tally=tally,
-            )
-            for how, chosen in configs.items()
-            if chosen
-        }
+        self._counting = spec.counting
+        self._tally = tally
+        listwise = [entry.name for entry in spec.graders if is_listwise(graders[entry.name])]
+        pointwise = [entry for entry in spec.graders if entry.name not in listwise]
+        self._roster = Roster(
+            outcome=[entry.name for entry in pointwise if entry.scope == "outcome"],
+            event=[entry.name for entry in pointwise if entry.scope == "event"],
+            group=listwise,
+            roles={name: Role(getattr(g, "role", Role.SCORE)) for name, g in graders.items()},
+        )
+        self._runner = GradingRunner(
+            {
+                entry.name: GraderConfig(graders[entry.name], entry.mapper, entry.weight)
+                for entry in spec.graders
+            },
+            spec.max_concurrency,
+            show_progress=show_progress,
+            journal=journal,
+            tally=tally,
+        )
 
     @property
     def needs_whole_groups(self) -> bool:
         """Whether a grader compares the samples of a group, so that all must come in one call."""
-        return "group" in self._runners
+        return bool(self._roster.group)
 
     async def ask(
         self, samples: Sequence[RewardSample], groups: Sequence[str], sampled: Sequence[bool]
@@ -80,50 +79,51 @@ class Panel:
         """One :class:`Judged` per sample, in order; runs on the engine loop.
 
         ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about. Raises
-        :class:`JudgeUnavailable` after an outage of ``patience_s`` and :class:`JudgeAuthError`
-        when a provider refuses the key.
+        :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
+        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key.
         """
-        batch = Batch(samples, groups, sampled, self._runners)
+        batch = Batch(samples, groups, sampled, self._roster, self._runner)
         await batch.ask()
-        await batch.ask_again(_passes)
-        await batch.ask_again(_wants_redraw, draw=1)
-        judged = self._judged(batch)
-        if self._watch.record(self._passing(judged)):
-            judged = await self._outlast(batch, judged)
-        return judged
-
-    async def _outlast(self, batch: Batch, judged: list[Judged]) -> list[Judged]:
-        """Keep asking until the outage is over or the patience is."""
+        await self._ask_again(batch)
+        judged = batch.judged()
+        call = self._watch.begin(self._passing(judged))
         started, wait = self._clock.time(), _FIRST_WAIT_S
-        while True:
+        while self._watch.is_outage(call):
             left = self._settings.patience_s - (self._clock.time() - started)
             if left <= 0:
                 raise JudgeUnavailable(
                     f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
-                    f"for {self._settings.patience_s:g} s ({_last_reason(judged)}); "
-                    "nothing was learned from it"
+                    f"for {self._settings.patience_s:g} s ({_last_reason(judged)}); nothing was "
+                    "learned from it"
                 )
+            self._say(judged, left)
             await self._clock.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
-            await batch.ask_again(_passes)
-            judged = self._judged(batch)
-            if not self._watch.replace_last(self._passing(judged)):
-                return judged
-
-    def _judged(self, batch: Batch) -> list[Judged]:
-        judged = batch.judged(self._roles)
-        for one in judged:
-            for name, result in one.results():
-                if isinstance(result, GraderError) and result.kind is ErrorKind.AUTH:
-                    raise JudgeAuthError(f"{name}: {result.error}")
+            await self._ask_again(batch)
+            judged = batch.judged()
+            call[:] = self._passing(judged)
+        if self._tally is not None:
+            self._tally.note = ""
         return judged
 
+    def _say(self, judged: Sequence[Judged], left: float) -> None:
+        """Tell whoever watches that the run waits, and for what."""
+        message = f"judges fail, asking again for up to {left:.0f} s ({_last_reason(judged)})"
+        if self._tally is not None:
+            self._tally.note = message[:80]
+        _log.warning("%s", message)
+
+    async def _ask_again(self, batch: Batch) -> None:
+        """Passing failures once more; a failed parse once with a new draw, and that once more."""
+        await batch.ask_again(_passes)
+        await batch.ask_again(_wants_redraw, draw=1)
+
     def _passing(self, judged: Sequence[Judged]) -> list[bool]:
-        """Per asked sample, whether it is missing for a reason that passes."""
+        """Per sample that was really asked, whether it is missing for a reason that passes."""
         return [
             any(name in self._counting and _passes(result) for name, result in one.results())
             for one in judged
-            if one.sampled
+            if one.asked
         ]
 
 
@@ -138,6 +138,6 @@ def _wants_redraw(result: GraderResult) -> bool:
 def _last_reason(judged: Sequence[Judged]) -> str:
     for one in reversed(judged):
         for name, result in one.results():
-            if isinstance(result, GraderError) and result.passing:
+            if _passes(result) and isinstance(result, GraderError):
                 return f"last: {name}: {result.kind}: {result.error}"
     return "no reason given"

@@ -8,7 +8,10 @@ from typing import Any
 
 from adjudge.types import GraderError
 
-__all__ = ["RewardFunction", "RewardResult", "RewardSample", "check_results"]
+__all__ = ["Part", "RewardFunction", "RewardResult", "RewardSample", "check_results"]
+
+Part = float | GraderError
+"""A part of a reward on its way: a number, or the failure that leaves it missing."""
 
 
 @dataclass

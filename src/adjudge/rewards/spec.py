@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -19,21 +19,32 @@ from adjudge.rewards.combine import CombineMode, EventReduce
 from adjudge.rewards.groups import GroupStep
 from adjudge.rewards.missing import MissingPolicy
 
-__all__ = ["GraderEntry", "MissingSettings", "RewardSettings", "RewardSpec"]
+__all__ = [
+    "GraderEntry",
+    "MissingSettings",
+    "RewardSettings",
+    "RewardSpec",
+    "Scope",
+]
+
+Scope = Literal["outcome", "event"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
+_RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
+# How a run is driven, not what it says: changing these resumes.
+_NOT_HASHED: dict[str, Any] = {"max_concurrency": True, "missing": {"max_missing", "patience_s"}}
 
 
 class GraderEntry(BaseModel):
     """One ``[[graders]]`` table: these keys, and the parameters of its type."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     name: str
     type: str
     weight: float = Field(default=1.0, allow_inf_nan=False)
     essential: bool = False
-    scope: Literal["outcome", "event"] = "outcome"
+    scope: Scope = "outcome"
     mapper: dict[str, str] | None = None
 
     @field_validator("name")
@@ -41,13 +52,15 @@ class GraderEntry(BaseModel):
     def _plain(cls, name: str) -> str:
         if not _NAME.match(name):
             raise ValueError("a grader's name is letters, digits, '_', '.', '-'")
+        if name in _RESERVED:
+            raise ValueError(f"{name!r} is a key of the results themselves; choose another name")
         return name
 
 
 class RewardSettings(BaseModel):
     """``[reward]``: from a sample's results to its reward."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     aggregate: AggregateMethod = "weighted_mean"
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -80,21 +93,21 @@ class RewardSettings(BaseModel):
 class MissingSettings(BaseModel):
     """``[missing]``: what a reward that stays missing means, and when to stop."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     policy: MissingPolicy = "mask"
     min_valid: int = Field(default=2, ge=1)
     fallback: str | None = None
     max_missing: float = Field(default=0.5, gt=0, le=1)
-    patience_s: float = Field(default=600.0, ge=0)
+    patience_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
 
 
 class RewardSpec(BaseModel):
     """A whole spec; :meth:`load` reads one from a file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    version: Literal[1] = 1
+    version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
@@ -121,8 +134,9 @@ class RewardSpec(BaseModel):
 
     @property
     def hash(self) -> str:
-        """Of everything the spec says, comments and key order aside."""
-        content = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")
+        """Of everything the spec says about rewards, comments and key order aside."""
+        said = self.model_dump(mode="json", exclude=_NOT_HASHED)
+        content = msgspec.json.encode(said, order="sorted")
         return sha256(content).hexdigest()[:16]
 
     @property
@@ -130,7 +144,13 @@ class RewardSpec(BaseModel):
         """The file the spec came from, for messages."""
         return self._where
 
-    def terms(self, scope: Literal["outcome", "event"]) -> list[Term]:
+    @property
+    def counting(self) -> set[str]:
+        """The graders without which a reward is missing."""
+        weights = {"outcome": self.reward.outcome_weight, "event": self.reward.event_weight}
+        return {g.name for g in self.graders if g.weight != 0 and weights[g.scope] != 0}
+
+    def terms(self, scope: Scope) -> list[Term]:
         """Names, weights and essentials of the graders of one scope."""
         return [Term(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope]
 
@@ -153,15 +173,20 @@ class RewardSpec(BaseModel):
             self._refuse("graders", f"the name {repeated[0]!r} is used twice")
         if all(entry.weight == 0 for entry in self.graders):
             self._refuse("graders", "every weight is 0, so nothing makes a reward")
+        if self.reward.group != "none" and self.reward.outcome_weight == 0:
+            self._refuse("reward.group", "compares outcomes, but outcome_weight is 0")
         self._check_weights()
         self._check_scopes()
         self._check_fallback(counts)
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
+        for entry in self.graders:
+            if entry.essential and (method != "min" or entry.weight == 0):
+                self._refuse(
+                    f"graders.{entry.name}.essential", "is for aggregate = 'min' and a weight"
+                )
         if method == "points":
-            if all(entry.weight <= 0 for entry in self.graders):
-                self._refuse("graders", "aggregate = 'points' needs a positive weight")
             return
         for entry in self.graders:
             if entry.weight < 0:
@@ -192,5 +217,5 @@ class RewardSpec(BaseModel):
                 "missing.fallback", f"no grader is called {wanted!r}{nearest(wanted, names)}"
             )
 
-    def _refuse(self, key: str, message: str) -> None:
+    def _refuse(self, key: str, message: str) -> NoReturn:
         raise ConfigError(f"{self._where}: {key}: {message}")

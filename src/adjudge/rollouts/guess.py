@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["guess_map"]
+__all__ = ["conversation", "guess_map"]
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
     "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
-    "response": ("response", "completion", "output", "answer", "generation", "prediction"),
+    "response": ("response", "completion", "output", "generation", "prediction"),
     "reference": (
         "reference",
         "ground_truth",
@@ -47,24 +47,23 @@ def guess_map(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             if _FITS[field]([row[column] for row in rows if row.get(column) is not None]):
                 guessed[field] = column
                 break
-    if "messages" in guessed and guessed.get("response") == "answer":
-        del guessed["response"]  # beside a conversation, `answer` is the reference
-    if "answer" in by_lower and "answer" not in map(str.lower, guessed.values()):
-        guessed.setdefault("reference", by_lower["answer"])
     return {field: column for field, column in guessed.items() if field != column}
 
 
-def _conversations(values: Sequence[Any]) -> bool:
-    return bool(values) and all(_is_conversation(value) for value in values)
-
-
-def _is_conversation(value: Any) -> bool:
+def conversation(value: Any) -> list[dict[str, Any]] | None:
+    """``value`` as chat messages, if it is such a list or the JSON text of one."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except msgspec.MsgspecError:
-            return False
-    return isinstance(value, list) and all(isinstance(m, dict) and "role" in m for m in value)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+    if not isinstance(value, list) or not value:
+        return None
+    return value if all(isinstance(m, dict) and "role" in m for m in value) else None
+
+
+def _conversations(values: Sequence[Any]) -> bool:
+    return bool(values) and all(conversation(value) is not None for value in values)
 
 
 def _texts(values: Sequence[Any]) -> bool:

@@ -88,8 +88,8 @@ def _parquet(path: Path) -> Iterator[Row]:
             for columns in batch.to_pylist():
                 number += 1
                 yield f"{path}:{number}", columns
-    except pyarrow.ArrowInvalid as error:
-        raise ConfigError(f"{path}: is not a Parquet file: {error}") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
 def count_rows(paths: Sequence[Path]) -> int:
@@ -99,10 +99,13 @@ def count_rows(paths: Sequence[Path]) -> int:
 
 def _count(path: Path) -> int:
     if path.suffix.lower() in _PARQUET:
+        import pyarrow  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
 
-        rows: int = pyarrow.parquet.ParquetFile(path).metadata.num_rows
-        return rows
+        try:
+            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+        except (pyarrow.ArrowException, OSError):
+            return 0  # reading it will say what is wrong
     lines, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adjudge.config import nearest
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.rollouts.messages import content_text
 from adjudge.rollouts.rows import read_rows
 from adjudge.types import Sample
 
-__all__ = ["FIELDS", "prompt_key", "read_samples", "sample_from_row"]
+__all__ = ["FIELDS", "check_mapping", "prompt_key", "read_samples", "sample_from_row"]
 
 FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
+
+_RENAMED = ("messages", "prompt", "response")
+_LOOKED_AT = 1000
 
 
 def read_samples(
@@ -30,8 +37,6 @@ def read_samples(
     ``Sample.index`` counts rows over all files, broken ones included.
     """
     mapping = mapping or {}
-    if "index" in mapping:
-        raise ConfigError("index cannot be mapped: it counts the input rows")
     for index, (where, row) in enumerate(read_rows(paths)):
         if isinstance(row, RolloutError):
             yield where, row
@@ -42,21 +47,39 @@ def read_samples(
             yield where, RolloutError(str(error), where=where)
 
 
+def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
+    if "index" in mapping:
+        raise ConfigError("index cannot be mapped: it counts the input rows")
+    wanted, columns = dict(mapping), dict[str, None]()
+    for _, row in islice(read_rows(paths), _LOOKED_AT):
+        if not wanted:
+            return
+        if not isinstance(row, RolloutError):
+            columns |= dict.fromkeys(row)
+            wanted = {f: path for f, path in wanted.items() if get_path(row, path) is MISSING}
+    if columns:
+        for field, path in wanted.items():
+            raise ConfigError(
+                f"--map {field}={path}: none of the first rows has {path!r}"
+                f"{nearest(path, columns)} (columns: {', '.join(columns)[:300]})"
+            )
+
+
 def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, str]) -> Sample:
     """One row as a :class:`~adjudge.Sample`; raises :class:`RolloutError`.
 
     A row needs ``messages`` or ``response``. Without ``response`` the last assistant message is
-    the response; without ``prompt`` the last user message before the first assistant's is.
+    the response; without ``prompt`` the last user message before the first assistant's is. A mapped
+    column that the row lacks is null. Columns stay available as extras under their own name, those
+    mapped to messages, prompt or response excepted.
     """
-    used = {path.partition(".")[0] for path in mapping.values()}
-    columns = {name: value for name, value in row.items() if name not in used}
+    columns = dict(row)
     for field, path in mapping.items():
         value = get_path(row, path)
-        if value is MISSING:
-            raise RolloutError(
-                f"has no {path!r} (mapped to {field!r}); columns: {', '.join(sorted(row))[:200]}"
-            )
-        columns[field] = value
+        columns[field] = None if value is MISSING else value
+        if field in _RENAMED and path != field:
+            columns.pop(path, None)  # the bulk of a row is not kept twice
     messages = _messages(columns.pop("messages", None))
     prompt = _prompt(columns.pop("prompt", None))
     response = _text(columns.pop("response", None), "response")
@@ -109,21 +132,28 @@ def _text(value: Any, field: str) -> str | None:
 def _group(value: Any) -> str | None:
     if value is None:
         return None
+    if isinstance(value, float) and math.isnan(value):
+        return None  # how pandas writes "none"
     if isinstance(value, str | int | float | bool):
         return str(value)
     raise RolloutError(f"'group' must be text or a number, got {_kind(value)}")
 
 
 def _number(value: Any) -> float | None:
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    raise RolloutError(f"'env_reward' must be a finite number, got {value!r:.80}")
+    if isinstance(value, bool | int | float | Decimal):
+        with suppress(OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+    raise RolloutError(f"'env_reward' must be a finite number, got {_kind(value)}")
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__name__}: {value!r:.60}"
+    try:
+        return f"{type(value).__name__}: {value!r:.60}"
+    except ValueError:  # an integer too long to print
+        return type(value).__name__
 
 
 def _last_answer(messages: list[dict[str, Any]] | None) -> str | None:
@@ -143,17 +173,17 @@ def _first_question(messages: list[dict[str, Any]] | None) -> str | None:
     return question
 
 
-def prompt_key(sample: Sample) -> str:
+def prompt_key(sample: Sample) -> str | None:
     """What makes two samples answers to the same prompt when no column says so.
 
-    The conversation up to the first assistant message, else the prompt's text.
+    The conversation up to the first assistant message, else the prompt's text; ``None`` for a
+    sample that has neither: it is like no other.
     """
-    if sample.messages:
-        opening = []
-        for message in sample.messages:
-            if message.get("role") == "assistant":
-                break
-            opening.append((message.get("role"), message.get("content")))
-        if opening:
-            return msgspec.json.encode(opening, order="deterministic").decode()
-    return sample.prompt or ""
+    opening = []
+    for message in sample.messages or []:
+        if message.get("role") == "assistant":
+            break
+        opening.append((message.get("role"), message.get("content")))
+    if opening:
+        return msgspec.json.encode(opening, order="deterministic").decode()
+    return sample.prompt or None

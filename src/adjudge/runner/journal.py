@@ -42,16 +42,22 @@ class _Line(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head)
 _line = msgspec.json.Decoder(_Line)
 _result: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
-_canonical = msgspec.json.Encoder(order="deterministic", enc_hook=str)
+_canonical = msgspec.json.Encoder(order="deterministic")
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
-def sample_key(fields: Mapping[str, Any]) -> str:
-    """The content hash of a sample's fields; ``index`` is no part of it."""
-    content = {name: value for name, value in fields.items() if name != "index"}
+def sample_key(fields: Mapping[str, Any]) -> str | None:
+    """The content hash of a sample's fields; ``None`` where they are not plain data.
+
+    What has no exact JSON form (an array, an object of the user's) cannot be told apart by
+    content, so such a sample is not journalled.
+    """
     try:
-        data = _canonical.encode(content)
+        data = _canonical.encode(fields)
     except UnicodeEncodeError:  # a lone surrogate somewhere: only escapes can write it
-        data = json.dumps(content, sort_keys=True, default=str).encode()
+        data = json.dumps(fields, sort_keys=True).encode()
+    except _UNWRITABLE:
+        return None
     return blake2b(data, digest_size=16).hexdigest()
 
 
@@ -134,7 +140,7 @@ class Journal:
             self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
         try:
             line = _line_bytes(sample, grader, draw, result)
-        except UnicodeEncodeError:  # a reason with a lone surrogate: asked again on resuming
+        except _UNWRITABLE:  # metadata that JSON cannot hold: asked again on resuming
             return
         self._pending.append(line)
         self._pending_bytes += len(line)

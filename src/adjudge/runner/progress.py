@@ -13,12 +13,13 @@ __all__ = ["Progress", "Tally"]
 
 
 class Tally:
-    """How far a run is: results so far, those that were resumed, and failures by kind."""
+    """How far a run is: results so far, those resumed, failures by kind, and a note to show."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.done = 0
         self.resumed = 0
+        self.note = ""
         self.failures: Counter[str] = Counter()
 
     def withdraw(self, failed: GraderError) -> None:
@@ -82,12 +83,13 @@ class Progress:
             task = bar.add_task(self._title, total=self._tally.total, failures="")
             while True:
                 last = self._stop.wait(0.1)
-                bar.update(task, completed=self._tally.done, failures=_failures(self._tally))
+                bar.update(task, completed=self._tally.done, failures=_shown(self._tally))
                 bar.refresh()
                 if last:
                     return
 
 
-def _failures(tally: Tally) -> str:
+def _shown(tally: Tally) -> str:
     counts = dict(tally.failures)  # a copy: the engine goes on counting
-    return " ".join(f"{kind} {count}" for kind, count in sorted(counts.items()) if count)
+    listed = [f"{kind} {count}" for kind, count in sorted(counts.items()) if count]
+    return " ".join([*listed, tally.note])

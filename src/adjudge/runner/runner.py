@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking, run_on_engine
-from adjudge.engine.tasks import run_all
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError
+from adjudge.runner.answers import settled
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.question import GraderConfig, Question
-from adjudge.types import GraderError, GraderResult, GraderScore, Sample
+from adjudge.runner.workers import Slot, Work, run_asks
+from adjudge.types import GraderResult, Sample
 
-__all__ = ["Aggregator", "Dataset", "GradingRunner", "RunnerResult"]
+__all__ = ["Aggregator", "Ask", "Dataset", "GradingRunner", "RunnerResult"]
 
 Dataset = Sequence[Mapping[str, Any] | Sample]
 """Items to grade: samples, or mappings of field names to values."""
@@ -27,38 +25,13 @@ RunnerResult = dict[str, list[GraderResult]]
 Aggregator = Callable[[Mapping[str, GraderResult]], Any]
 """From one item's results by grader name to a result or a number."""
 
-# Synchronous graders run on the loop itself; other work there (judge calls, progress, Ctrl-C)
-# waits no longer than this.
-_YIELD_AFTER_S = 0.005
 
+class Ask(NamedTuple):
+    """One question to one grader: the grader's name, an item's fields, the number of the draw."""
 
-# Question, the sample's fields, where its result goes (list, position), the sample's journal key.
-_Ask = tuple[Question, Mapping[str, Any], list[GraderResult | None], int, str]
-
-
-class _Breather:
-    """Lets the loop's other work have a turn, however many workers there are.
-
-    Workers that each yielded by themselves would run one after the other within one turn of the
-    loop; here all of them wait for the same turn to pass.
-    """
-
-    def __init__(self) -> None:
-        self.until = time.perf_counter() + _YIELD_AFTER_S
-        self._turn: asyncio.Future[None] | None = None
-
-    async def breathe(self) -> None:
-        if self._turn is None:
-            loop = asyncio.get_running_loop()
-            self._turn = loop.create_future()
-            loop.call_soon(self._go_on)
-        await self._turn
-
-    def _go_on(self) -> None:
-        turn, self._turn = self._turn, None
-        self.until = time.perf_counter() + _YIELD_AFTER_S
-        if turn is not None and not turn.done():
-            turn.set_result(None)
+    grader: str
+    fields: Mapping[str, Any]
+    draw: int = 0
 
 
 class GradingRunner:
@@ -97,97 +70,104 @@ class GradingRunner:
         self.journal = journal
         self.tally = tally
 
-    async def arun(
-        self, dataset: Dataset, *, graders: Iterable[str] | None = None, draw: int = 0
-    ) -> RunnerResult:
-        """Grade one dataset; ``graders`` picks some by name, ``draw`` numbers a repeated ask.
+    async def arun(self, dataset: Dataset) -> RunnerResult:
+        """Grade one dataset.
 
         Raises nothing on a grader's behalf: what failed is a ``GraderError`` in its place.
         """
-        [result] = await self.arun_multiple_datasets([dataset], graders=graders, draw=draw)
+        [result] = await self.arun_multiple_datasets([dataset])
         return result
 
-    async def arun_multiple_datasets(
-        self, datasets: Sequence[Dataset], *, graders: Iterable[str] | None = None, draw: int = 0
-    ) -> list[RunnerResult]:
+    async def arun_multiple_datasets(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
         """Grade several datasets as one stream of work; one result per dataset, in order."""
-        return await run_on_engine(self._grade(datasets, graders, draw))
+        return await run_on_engine(self._grade(datasets))
 
-    def run(
-        self, dataset: Dataset, *, graders: Iterable[str] | None = None, draw: int = 0
-    ) -> RunnerResult:
+    async def aask(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
+        """Ask single questions; one result each, in order, and whether it was asked at all.
+
+        What the journal knew was not asked. Raises :class:`~adjudge.errors.JudgeAuthError` as soon
+        as a provider refuses the key: every further call would fail too.
+        """
+        return await run_on_engine(self._ask(asks))
+
+    def run(self, dataset: Dataset) -> RunnerResult:
         """:meth:`arun` from ordinary code; not on the engine's own loop (``RuntimeError``)."""
-        return run_blocking(self.arun(dataset, graders=graders, draw=draw))
+        return run_blocking(self.arun(dataset))
 
-    def run_multiple_datasets(
-        self, datasets: Sequence[Dataset], *, graders: Iterable[str] | None = None, draw: int = 0
-    ) -> list[RunnerResult]:
+    def run_multiple_datasets(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
         """:meth:`arun_multiple_datasets` from ordinary code."""
-        return run_blocking(self.arun_multiple_datasets(datasets, graders=graders, draw=draw))
+        return run_blocking(self.arun_multiple_datasets(datasets))
 
-    async def _grade(
-        self, datasets: Sequence[Dataset], graders: Iterable[str] | None, draw: int
-    ) -> list[RunnerResult]:
-        questions = [
-            Question(name, self.grader_configs[name])
-            for name in (self.grader_configs if graders is None else graders)
-        ]
+    def _questions(self) -> list[Question]:
+        return [Question(name, config) for name, config in self.grader_configs.items()]
+
+    async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
+        questions = self._questions()
         slots = [{q.name: _empty(len(dataset)) for q in questions} for dataset in datasets]
         total = len(questions) * sum(len(dataset) for dataset in datasets)
         tally = self.tally or Tally(total)
-        asks = self._asks(datasets, slots, questions, draw, tally)
+        asks = self._slots(datasets, slots, questions, tally)
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
-            try:
-                await self._work(asks, min(self.max_concurrency, total), draw, tally)
-            finally:
-                if self.journal is not None:
-                    self.journal.flush()
+            await run_asks(asks, min(self.max_concurrency, total), Work(self.journal, tally))
         return [self._aggregated(_full(slot)) for slot in slots]
 
-    def _asks(
+    def _slots(
         self,
         datasets: Sequence[Dataset],
         slots: list[dict[str, list[GraderResult | None]]],
         questions: list[Question],
-        draw: int,
         tally: Tally,
-    ) -> Iterator[_Ask]:
+    ) -> Iterator[Slot]:
         """What is to be asked, lazily, in input order; what the journal knows is filled in."""
         for dataset, slot in zip(datasets, slots, strict=True):
             columns = [(question, slot[question.name]) for question in questions]
-            for position, item in enumerate(dataset):
+            for place, item in enumerate(dataset):
                 fields = item.fields() if isinstance(item, Sample) else item
-                key = "" if self.journal is None else sample_key(fields)
+                key = None if self.journal is None else _key(item, fields)
                 for question, results in columns:
-                    if self.journal is not None and (
-                        known := self.journal.take(key, question.name, draw)
-                    ):
-                        results[position] = known
-                        tally.done += 1
-                        tally.resumed += 1
-                    else:
-                        yield question, fields, results, position, key
+                    if key is None or not self._known(question, key, 0, results, place, tally):
+                        yield question, fields, 0, results, place, key
 
-    async def _work(self, asks: Iterator[_Ask], workers: int, draw: int, tally: Tally) -> None:
-        """A fixed number of workers pull from one iterator: no task and no lock per item."""
-        breather = _Breather()
-        await run_all(self._worker(asks, draw, tally, breather) for _ in range(workers))
+    async def _ask(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
+        questions = {question.name: question for question in self._questions()}
+        results = _empty(len(asks))
+        asked = [True] * len(asks)
+        tally = self.tally or Tally(len(asks))
 
-    async def _worker(
-        self, asks: Iterator[_Ask], draw: int, tally: Tally, breather: _Breather
-    ) -> None:
-        journal = self.journal
-        clock = time.perf_counter
-        for question, fields, results, position, key in asks:
-            while clock() > breather.until:
-                await breather.breathe()
-            result = await question.ask(fields, draw)
-            results[position] = result
-            tally.done += 1
-            if type(result) is GraderError:
-                tally.failures[result.kind] += 1
-            elif journal is not None:
-                journal.put(key, question.name, draw, result)
+        def slots() -> Iterator[Slot]:
+            last: Mapping[str, Any] | None = None
+            key: str | None = None
+            for place, (name, fields, draw) in enumerate(asks):
+                question = questions[name]
+                if self.journal is not None and fields is not last:
+                    key, last = sample_key(fields), fields
+                if key is not None and self._known(question, key, draw, results, place, tally):
+                    asked[place] = False
+                else:
+                    yield question, fields, draw, results, place, key
+
+        work = Work(self.journal, tally, stop_on_auth=True)
+        with Progress(tally, show=self.show_progress and self.tally is None and len(asks) > 1):
+            await run_asks(slots(), min(self.max_concurrency, len(asks)), work)
+        return _full({"": results})[""], asked
+
+    def _known(
+        self,
+        question: Question,
+        key: str,
+        draw: int,
+        results: list[GraderResult | None],
+        place: int,
+        tally: Tally,
+    ) -> bool:
+        """Fill in what the journal knows of one question, if it does."""
+        known = self.journal.take(key, question.name, draw) if self.journal is not None else None
+        if known is None:
+            return False
+        results[place] = known
+        tally.done += 1
+        tally.resumed += 1
+        return True
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:
         """``results`` with one more column per aggregator; an aggregator's failure is a value."""
@@ -196,8 +176,15 @@ class GradingRunner:
         names = list(results)
         rows = [dict(zip(names, row, strict=True)) for row in zip(*results.values(), strict=True)]
         for name, aggregator in self.aggregators.items():
-            results[name] = [_aggregate(name, aggregator, row) for row in rows]
+            results[name] = [settled(name, aggregator, row) for row in rows]
         return results
+
+
+def _key(item: Mapping[str, Any] | Sample, fields: Mapping[str, Any]) -> str | None:
+    """The journal's key; a sample's place among the rows is no part of what it says."""
+    if isinstance(item, Sample):
+        fields = {name: value for name, value in fields.items() if name != "index"}
+    return sample_key(fields)
 
 
 def _empty(length: int) -> list[GraderResult | None]:
@@ -227,17 +214,3 @@ def _named_aggregators(
             raise ConfigError(f"two aggregators are called {name!r}; pass a dict of names instead")
         named[name] = aggregator
     return named
-
-
-def _aggregate(name: str, aggregator: Aggregator, row: Mapping[str, GraderResult]) -> GraderResult:
-    try:
-        answer = aggregator(row)
-    except Exception as error:  # noqa: BLE001  (its failure is that item's result)
-        return GraderError(name, ErrorKind.BUG, f"{type(error).__name__}: {error}")
-    if isinstance(answer, bool | int | float):
-        with suppress(ValueError):
-            return GraderScore(name, float(answer))
-        return GraderError(name, ErrorKind.OUT_OF_RANGE, f"{answer!r} is not a finite number")
-    if isinstance(answer, GraderResult):
-        return answer
-    return GraderError(name, ErrorKind.BUG, f"returned {type(answer).__name__}")

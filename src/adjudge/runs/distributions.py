@@ -6,13 +6,14 @@ where a function says so; nothing here turns one into a number.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+
+from adjudge.rewards.groups import mean_and_std
 
 __all__ = [
     "ZERO_SPREAD",
@@ -36,17 +37,12 @@ ZERO_SPREAD = 1e-8
 
 def mean(values: Sequence[float]) -> float | None:
     """Arithmetic mean, summed exactly; ``None`` for no values."""
-    return math.fsum(values) / len(values) if values else None
+    return mean_and_std(values)[0] if values else None
 
 
 def std(values: Sequence[float]) -> float | None:
     """Sample standard deviation (divisor n − 1, as trainers use); ``None`` below two values."""
-    if len(values) < 2:
-        return None
-    if min(values) == max(values):
-        return 0.0
-    centre = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1))
+    return mean_and_std(values)[1] if len(values) > 1 else None
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:

@@ -17,7 +17,8 @@ from adjudge.errors import RunFolderError
 __all__ = ["RunFolder"]
 
 _MANIFEST = "run.json"
-_OURS = ("rewards.jsonl", "summary.json", "report.html", "journal.jsonl")
+_JOURNAL = "journal.jsonl"
+_OURS = ("rewards.jsonl", "summary.json", "report.html", _JOURNAL)
 
 
 class _Manifest(msgspec.Struct):
@@ -57,7 +58,6 @@ class RunFolder:
             map=dict(sorted(mapping.items())),
         )
         self._lock: int | None = None
-        self.resumed = False
 
     def __enter__(self) -> RunFolder:
         try:
@@ -70,7 +70,11 @@ class RunFolder:
         except BlockingIOError:
             os.close(self._lock)
             raise RunFolderError(f"{self.path}: another process is writing to it") from None
-        self._claim()
+        try:
+            self._claim()
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(
@@ -87,6 +91,11 @@ class RunFolder:
         """When the run was first started, in UTC."""
         return self._manifest.created
 
+    @property
+    def spec_hash(self) -> str:
+        """The fingerprint of the run's spec."""
+        return self._manifest.spec_hash
+
     def _claim(self) -> None:
         file = self.path / _MANIFEST
         if not file.exists():
@@ -94,15 +103,24 @@ class RunFolder:
                 raise RunFolderError(
                     f"{self.path}: has a {taken[0]} but no {_MANIFEST}; give another output folder"
                 )
-            self.write(_MANIFEST, msgspec.json.format(msgspec.json.encode(self._manifest)))
+            self.write_json(_MANIFEST, self._manifest)
             return
         try:
             found = msgspec.json.decode(file.read_bytes(), type=_Manifest)
         except msgspec.MsgspecError as error:
             raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
+        if self._is_empty():  # nothing was graded yet: a first try with a mistake burns no folder
+            self.write_json(_MANIFEST, self._manifest)
+            (self.path / _JOURNAL).unlink(missing_ok=True)
+            return
         self._check(found)
         self._manifest = found
-        self.resumed = True
+
+    def _is_empty(self) -> bool:
+        journal = self.path / _JOURNAL
+        if (self.path / "rewards.jsonl").exists():
+            return False
+        return not journal.exists() or journal.read_bytes().count(b"\n") <= 1
 
     def _check(self, found: _Manifest) -> None:
         for what, key in (("spec", "spec_hash"), ("input", "inputs"), ("column map", "map")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError
 from adjudge.rewards.batch import Judged
+from adjudge.rewards.built import fingerprint
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.rows import check_files, count_rows
-from adjudge.rollouts.samples import prompt_key, read_samples
+from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
@@ -31,6 +33,7 @@ __all__ = ["BrokenRow", "GradingJob", "grade_rollouts"]
 
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
+_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -67,27 +70,31 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     """
     started = time.perf_counter()
     check_files(job.paths)
-    with RunFolder(
-        job.folder,
-        version=adjudge.__version__,
-        spec_path=job.spec.where,
-        spec_hash=job.spec.hash,
-        inputs=job.paths,
-        mapping=job.mapping,
-    ) as folder:
-        facts, judged, function, group_source = _judge(job, folder)
+    check_mapping(job.paths, job.mapping)
+    graders = job.spec.build_graders()
+    tally = Tally(count_rows(job.paths) * len(job.spec.graders))
+    with (
+        RunFolder(
+            job.folder,
+            version=adjudge.__version__,
+            spec_path=job.spec.where,
+            spec_hash=fingerprint(job.spec, graders),
+            inputs=job.paths,
+            mapping=job.mapping,
+        ) as folder,
+        Progress(tally, show=job.show_progress),
+    ):
+        journal = Journal(folder.path / "journal.jsonl", folder.spec_hash)
+        function = SpecRewardFunction(job.spec, graders=graders, journal=journal, tally=tally)
+        facts, judged, group_source = _judge(job, function)
+        job.resumed = tally.resumed
+        tally.note = "writing rewards, summary and report"
         results = function.reward(judged)
         folder.write("rewards.jsonl", b"".join(map(_reward_line, facts, results)))
-        job.summary = summarise(
-            job.spec,
-            function.graders,
-            facts,
-            judged,
-            results,
-            elapsed_s=time.perf_counter() - started,
-        )
-        job.summary["groups"]["source"] = group_source
-        job.summary |= _circumstances(job, folder)
+        elapsed_s = time.perf_counter() - started
+        summary = summarise(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
+        summary["groups"]["source"] = group_source
+        job.summary = summary | _circumstances(job, folder)
         folder.write_json("summary.json", job.summary)
         names = [entry.name for entry in job.spec.graders]
         rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
@@ -95,30 +102,23 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     return results
 
 
-def _judge(
-    job: GradingJob, folder: RunFolder
-) -> tuple[list[Facts], list[Judged], SpecRewardFunction, str]:
+def _judge(job: GradingJob, function: SpecRewardFunction) -> tuple[list[Facts], list[Judged], str]:
     """Read and grade everything; keep what the reward, the summary and the report need."""
-    rows = count_rows(job.paths)
-    tally = Tally(rows * len(job.spec.graders))
-    journal = Journal(folder.path / "journal.jsonl", job.spec.hash)
-    function = SpecRewardFunction(job.spec, journal=journal, tally=tally)
     groups = _Groups()
     facts: list[Facts] = []
     judged: list[Judged] = []
-    window = rows if function.needs_whole_groups else _WINDOW
-    with Progress(tally, show=job.show_progress):
-        for samples in _windows(_usable(job), max(window, 1)):
-            seen = [_facts(sample, groups.name(sample)) for sample in samples]
-            facts += seen
-            rewards = [_reward_sample(sample, i) for i, sample in enumerate(samples)]
-            judged += run_blocking(function.grade(rewards, [one.group for one in seen], step=0))
-    job.resumed = tally.resumed
+    window = None if function.needs_whole_groups else _WINDOW
+    for samples in _windows(_usable(job), window):
+        seen = [_facts(sample, groups.name(sample)) for sample in samples]
+        facts += seen
+        rewards = [_reward_sample(sample, i) for i, sample in enumerate(samples)]
+        names = [one.group for one in seen]
+        judged += run_blocking(function.grade(rewards, names, step=0))
     if not facts:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
         files = ", ".join(map(str, job.paths))
         raise RolloutError(f"{files}: no usable row ({len(job.broken)} broken){first}")
-    return facts, judged, function, groups.source
+    return facts, judged, groups.source
 
 
 def _usable(job: GradingJob) -> Iterator[Sample]:
@@ -131,7 +131,7 @@ def _usable(job: GradingJob) -> Iterator[Sample]:
             job.broken.append(BrokenRow(where, str(sample).removeprefix(f"{where}: ")))
 
 
-def _windows(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
+def _windows(samples: Iterable[Sample], size: int | None) -> Iterator[list[Sample]]:
     window: list[Sample] = []
     for sample in samples:
         window.append(sample)
@@ -143,24 +143,50 @@ def _windows(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
 
 
 class _Groups:
-    """Names each sample's group: its column, else one name per distinct prompt."""
+    """Names each sample's group: its column, else one name per distinct prompt.
+
+    Generated names stand in parentheses with a number, and are never those of a column: the
+    counter skips names that rows have used.
+    """
 
     def __init__(self) -> None:
         self._prompts: dict[str, str] = {}
-        self._by_column = self._by_prompt = 0
+        self._columns: set[str] = set()
+        self._made: set[str] = set()
+        self._by_column = self._by_prompt = self._alone = 0
 
     def name(self, sample: Sample) -> str:
         if sample.group is not None:
             self._by_column += 1
-            return sample.group
+            self._columns.add(sample.group)
+            return f"{sample.group} (column)" if sample.group in self._made else sample.group
+        key = prompt_key(sample)
+        if key is None:
+            self._alone += 1
+            return self._new("row", sample.index)
         self._by_prompt += 1
-        return self._prompts.setdefault(prompt_key(sample), f"prompt-{len(self._prompts)}")
+        if key not in self._prompts:
+            self._prompts[key] = self._new("prompt", len(self._prompts))
+        return self._prompts[key]
+
+    def _new(self, kind: str, number: int) -> str:
+        name = f"({kind} {number})"
+        while name in self._columns:
+            name = f"({name})"
+        self._made.add(name)
+        return name
 
     @property
     def source(self) -> str:
-        if self._by_column and self._by_prompt:
-            return f"column; {self._by_prompt} rows without one by equal prompts"
-        return "column" if self._by_column else "equal prompts"
+        ways = {
+            "column": self._by_column,
+            "equal prompts": self._by_prompt,
+            "no prompt, each alone": self._alone,
+        }
+        used = {way: count for way, count in ways.items() if count}
+        if len(used) == 1:
+            return next(iter(used))
+        return "; ".join(f"{way}: {count} rows" for way, count in used.items())
 
 
 def _reward_sample(sample: Sample, place: int) -> RewardSample:
@@ -200,8 +226,23 @@ def _reward_line(facts: Facts, result: RewardResult) -> bytes:
     }
     try:
         return _encoder.encode(row) + b"\n"
-    except UnicodeEncodeError:  # a reason with a lone surrogate: only escapes can write it
-        return json.dumps(row, default=str).encode() + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        # Metadata of a user's grader that JSON cannot hold, or a lone surrogate: as text.
+        row["details"] = _plain(result.details)
+        return json.dumps(row).encode() + b"\n"
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """``value`` as JSON can hold it, whatever it is."""
+    if isinstance(value, dict) and depth < _DEPTH:
+        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple) and depth < _DEPTH:
+        return [_plain(inner, depth + 1) for inner in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return f"<{type(value).__name__}>"
 
 
 def _circumstances(job: GradingJob, folder: RunFolder) -> dict[str, Any]:

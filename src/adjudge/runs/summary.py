@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.errors import ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.samples import RewardResult
@@ -48,11 +49,18 @@ def summarise(
     groups = [one.group for one in facts]
     env = [one.env_reward for one in facts]
     rewards = [result.score for result in results]
-    missing = [reward is None for reward in rewards]
+    drawn = [one.sampled for one in judged]
+    missing = [gone is None and asked for gone, asked in zip(rewards, drawn, strict=True)]
     return {
         "samples": len(facts),
         "groups": _groups(groups),
-        "reward": {**_spread(rewards, groups), **_agreements(rewards, env, groups)},
+        "reward": {
+            **_spread(rewards, groups),
+            "missing": sum(missing),
+            "not_sampled": drawn.count(False),
+            # A reward that the environment's is part of agrees with it by construction.
+            **_agreements(rewards, env if spec.reward.combine_mode == "replace" else [], groups),
+        },
         "graders": {
             entry.name: _grader(entry, graders[entry.name], judged, results, env, groups)
             for entry in spec.graders
@@ -111,13 +119,16 @@ def _grader(
     idle = [r for some in said for r in some if isinstance(r, GraderScore) and not r.evaluable]
     score_range = getattr(grader, "score_range", None)
     spread = _spread(scores, groups)
+    scores_present = spread.pop("present")
+    not_drawn = sum(not one.sampled for one in judged)
     return {
         "type": entry.type if entry.type in SHIPPED else f"{entry.type} (own)",
         "role": str(Role(getattr(grader, "role", Role.SCORE))),
         "weight": entry.weight,
         "score_range": list(score_range) if score_range else None,
-        "scored": spread.pop("present"),
+        "scored": scores_present,
         **spread,
+        "missing": len(scores) - scores_present - not_drawn,
         "missing_by_kind": _kinds(errors),
         "not_evaluable": len(idle),
         **_agreements(scores, env, groups),
@@ -159,5 +170,6 @@ def _env(env: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _kinds(errors: Any) -> dict[str, int]:
-    counts = Counter(str(error.kind) for error in errors if error is not None)
+    kinds = (error.kind for error in errors if error is not None)
+    counts = Counter(str(kind) for kind in kinds if kind is not ErrorKind.NOT_SAMPLED)
     return dict(counts.most_common())

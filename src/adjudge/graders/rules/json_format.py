@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ class JsonSchemaGrader(RuleGrader):
         self.strict = strict
         self.deadline_s = deadline_s
         self.schema_text = self._configured(schema, schema_file)
+        self.fingerprint = sha256(self.schema_text.encode("utf-8", "surrogatepass")).hexdigest()
         self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
 
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
