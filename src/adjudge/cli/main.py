@@ -13,7 +13,7 @@ from typing import NoReturn, ParamSpec
 import typer
 
 import adjudge
-from adjudge.cli import demo, doctor, grade, graders, init
+from adjudge.cli import demo, doctor, grade, graders, init, mock
 from adjudge.cli.consoles import clean, errors
 from adjudge.errors import (
     ConfigError,
@@ -75,7 +75,7 @@ def _stop(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-for _command in (grade.grade, demo.demo, graders.graders, init.init, doctor.doctor):
+for _command in (grade.grade, demo.demo, graders.graders, init.init, mock.mock, doctor.doctor):
     app.command(_command.__name__)(_guarded(_command))
 
 

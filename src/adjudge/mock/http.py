@@ -1,0 +1,275 @@
+"""Just enough HTTP/1.1: requests out of bytes, response heads and chunks into bytes."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from http import HTTPStatus
+
+import msgspec
+
+__all__ = [
+    "CONTINUE",
+    "LAST_CHUNK",
+    "MAX_BODY",
+    "MAX_HEAD",
+    "BadRequest",
+    "Head",
+    "Parser",
+    "Request",
+    "chunk",
+    "json_ok",
+    "read_head",
+    "response",
+    "stream_head",
+]
+
+MAX_HEAD = 64 * 1024
+MAX_BODY = 64 * 1024 * 1024
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+_JSON_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
+
+
+class BadRequest(Exception):
+    """Bytes that are no request this server takes; ``status`` is the answer before closing."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """A request's line and headers; ``size`` is the body's bytes, ``None`` for a chunked one.
+
+    ``text`` as sent, without the blank line; ``lower`` the same in lower case.
+    """
+
+    method: bytes
+    target: bytes
+    text: bytes
+    lower: bytes
+    size: int | None
+    keep_alive: bool
+    expects_continue: bool
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of the header ``name`` (given in lower case), or ``None``."""
+        return _header(self.text, self.lower, name)
+
+
+class Request(msgspec.Struct, gc=False):
+    """One whole request."""
+
+    head: Head
+    body: bytes
+
+
+class Parser:
+    """Bytes as they arrive, cut into requests; pipelined ones come out one by one.
+
+    Linear in what arrives: parts are joined only when what is needed next is there.
+    """
+
+    def __init__(self) -> None:
+        self.buffered = 0
+        """Bytes held that belong to no request handed out yet."""
+        self.wants_continue = False
+        self._parts: list[bytes] = []
+        self._at = 0
+        self._need = 1
+        self._chunked: _Chunked | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take in what arrived."""
+        self._parts.append(data)
+        self.buffered += len(data)
+
+    def next(self) -> Request | None:
+        """The next whole request, or ``None`` when more bytes are needed.
+
+        Raises :class:`BadRequest`; nothing sensible can follow it on this connection.
+        """
+        if self.buffered < self._need:
+            return None
+        if len(self._parts) > 1:
+            self._parts[0] = self._parts[0][self._at :]
+            self._parts = [b"".join(self._parts)]
+            self._at = 0
+        data = self._parts[0]
+        if self._chunked is not None:
+            return self._next_chunked(self._chunked, data)
+        at = self._at
+        end = data.find(b"\r\n\r\n", at)
+        if end < 0:
+            self._wait_for_head(len(data) - at)
+            return None
+        head = read_head(data[at:end])
+        if head.size is None:
+            return self._start_chunked(data, head, end + 4)
+        stop = end + 4 + head.size
+        left = len(data) - stop
+        if left < 0:
+            self.wants_continue = head.expects_continue
+            self._need = stop - at
+            return None
+        self.buffered = left
+        self._need = 1
+        if left:
+            self._at = stop
+        else:
+            self._parts.clear()
+            self._at = 0
+        return Request(head, data[end + 4 : stop])
+
+    def _wait_for_head(self, size: int) -> None:
+        if size > MAX_HEAD:
+            raise BadRequest(431, "the header is too long")
+        self._need = size + 1
+
+    def _start_chunked(self, data: bytes, head: Head, start: int) -> Request | None:
+        self.wants_continue = head.expects_continue and len(data) == start
+        self._chunked = _Chunked(head)
+        self._drop(data, start)
+        return self._next_chunked(self._chunked, self._parts[0])
+
+    def _next_chunked(self, chunked: _Chunked, data: bytes) -> Request | None:
+        used, need = chunked.read(data)
+        self._drop(data, used)
+        if need:
+            self._need = need
+            return None
+        self._chunked = None
+        self._need = 1
+        return Request(chunked.head, b"".join(chunked.pieces))
+
+    def _drop(self, data: bytes, stop: int) -> None:
+        self._parts = [data[stop:]]
+        self.buffered = len(data) - stop
+        self._at = 0
+
+
+class _Chunked:
+    """A chunked body being read."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.pieces: list[bytes] = []
+        self._size = 0
+
+    def read(self, data: bytes) -> tuple[int, int]:
+        """Bytes used up, and how many must be there to go on (0: the body is whole)."""
+        at = 0
+        while True:
+            line = data.find(b"\r\n", at)
+            if line < 0:
+                if len(data) - at > MAX_HEAD:
+                    raise BadRequest(400, "a chunk size line is too long")
+                return at, len(data) - at + 1
+            size = self._chunk_size(data[at:line])
+            if size == 0:
+                return self._trailer(data, at, line)
+            stop = line + 2 + size
+            if len(data) < stop + 2:
+                return at, stop + 2 - at
+            if data[stop : stop + 2] != b"\r\n":
+                raise BadRequest(400, "a chunk is longer than it says")
+            self.pieces.append(data[line + 2 : stop])
+            self._size += size
+            at = stop + 2
+
+    def _chunk_size(self, line: bytes) -> int:
+        text = line.partition(b";")[0].strip()
+        if not _CHUNK_SIZE.fullmatch(text):
+            raise BadRequest(400, "a chunk size is not a number")
+        size = int(text, 16)
+        if self._size + size > MAX_BODY:
+            raise BadRequest(413, "the body is too long")
+        return size
+
+    @staticmethod
+    def _trailer(data: bytes, at: int, line: int) -> tuple[int, int]:
+        # The blank line that ends the trailers may follow the last size line at once.
+        end = data.find(b"\r\n\r\n", line)
+        if end < 0:
+            if len(data) - at > MAX_HEAD:
+                raise BadRequest(431, "the trailer is too long")
+            return at, len(data) - at + 1
+        return end + 4, 0
+
+
+@lru_cache(maxsize=1024)
+def read_head(text: bytes) -> Head:
+    """A head without its blank line; raises :class:`BadRequest`. A client's hardly ever change."""
+    lower = text.lower()
+    parts = text.partition(b"\r\n")[0].split(b" ")
+    if len(parts) != 3 or parts[2] not in {b"HTTP/1.1", b"HTTP/1.0"}:
+        raise BadRequest(400, "this is not an HTTP/1.1 request")
+    connection = (_header(text, lower, b"connection") or b"").lower()
+    newer = parts[2] == b"HTTP/1.1"
+    return Head(
+        method=parts[0],
+        target=parts[1],
+        text=text,
+        lower=lower,
+        size=_body_size(text, lower),
+        keep_alive=b"close" not in connection if newer else b"keep-alive" in connection,
+        expects_continue=b"\r\nexpect: 100-continue" in lower,
+    )
+
+
+def _header(text: bytes, lower: bytes, name: bytes) -> bytes | None:
+    at = lower.find(b"\r\n" + name + b":")
+    if at < 0:
+        return None
+    start = at + len(name) + 3
+    end = text.find(b"\r\n", start)
+    return text[start : end if end >= 0 else len(text)].strip()
+
+
+def _body_size(text: bytes, lower: bytes) -> int | None:
+    coding = _header(text, lower, b"transfer-encoding")
+    lengths = lower.count(b"\r\ncontent-length:")
+    if coding is not None:
+        if coding.lower() != b"chunked" or lengths:
+            raise BadRequest(400, "this transfer-encoding is not supported")
+        return None
+    if not lengths:
+        return 0
+    length = _header(text, lower, b"content-length") or b""
+    if lengths > 1 or not length.isdigit() or len(length) > 12:
+        raise BadRequest(400, "the content-length is not one number")
+    if int(length) > MAX_BODY:
+        raise BadRequest(413, "the body is too long")
+    return int(length)
+
+
+def response(
+    status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
+) -> bytes:
+    """A whole response; ``extra`` are header lines that each end with a line break."""
+    reason = _REASONS.get(status, "Unknown").encode()
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%bcontent-length: %d\r\n\r\n%b" % (
+        status, reason, content_type, extra, len(body), body,
+    )  # fmt: skip
+
+
+def json_ok(body: bytes) -> bytes:
+    """The response that nearly all are: 200, JSON."""
+    return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
+
+
+def stream_head(extra: bytes = b"") -> bytes:
+    """The head of a chunked stream of server-sent events."""
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
+        b"%btransfer-encoding: chunked\r\n\r\n" % extra
+    )
+
+
+def chunk(data: bytes) -> bytes:
+    """``data`` as one chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)

@@ -1,0 +1,265 @@
+"""Every fault of the mock provider, as a client on a real socket sees it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from adjudge.mock import FAULTS, Server, serve
+from adjudge.mock.faults import MODIFIERS, STATUS
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+CLAUDE = HELLO | {"max_tokens": 10}
+STREAM = HELLO | {"stream": True}
+
+
+Body = Callable[[Server, aiohttp.ClientSession], Awaitable[None]]
+
+
+def run(
+    body: Body, loop: Callable[[], asyncio.AbstractEventLoop] | None = None, **options: Any
+) -> None:
+    async def main() -> None:
+        async with serve(**options) as server, aiohttp.ClientSession() as session:
+            await asyncio.wait_for(body(server, session), 30)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+async def ask(
+    server: Server, session: aiohttp.ClientSession, body: Any = HELLO, **options: Any
+) -> tuple[int, Any, bytes]:
+    url = f"{server.base_url}/{'messages' if 'max_tokens' in body else 'chat/completions'}"
+    async with session.post(url, json=body, **options) as response:
+        return response.status, response.headers, await response.read()
+
+
+def raw_post(body: Any, *headers: str) -> bytes:
+    data = json.dumps(body).encode()
+    lines = ["POST /v1/chat/completions HTTP/1.1", f"content-length: {len(data)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+async def raw(server: Server, sent: bytes) -> tuple[bytes, bool]:
+    """Everything until the connection ends, and whether it was reset."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    got = b""
+    reset = False
+    try:
+        while data := await reader.read(65536):
+            got += data
+    except ConnectionResetError:
+        reset = True
+    writer.close()
+    return got, reset
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  (any condition, no event of it)
+        await asyncio.sleep(0.001)
+
+
+def content(body: bytes) -> Any:
+    return json.loads(body)["choices"][0]["message"]["content"]
+
+
+def test_error_answers() -> None:
+    for name, expected in STATUS.items():
+
+        async def body(
+            server: Server,
+            session: aiohttp.ClientSession,
+            name: str = name,
+            expected: int = expected,
+        ) -> None:
+            for question in (HELLO, CLAUDE):
+                status, headers, found = await ask(server, session, question)
+                assert status == expected
+                assert json.loads(found)["error"]["message"]
+                assert ("retry-after" in headers) is (name == "429-retry")
+            assert server.stats.faults == {name: 2}
+            assert server.stats.replied == 0
+
+        run(body, fail=(f"{name}:1",))
+
+
+def test_retry_after_says_what_was_asked_for() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        _, headers, _ = await ask(server, session)
+        assert headers["retry-after"] == "7"
+        assert headers["x-ratelimit-remaining-requests"] == "0"
+        _, headers, _ = await ask(server, session, CLAUDE)
+        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+
+    run(body, fail=("429-retry=7:1",))
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("question", [HELLO, STREAM])
+def test_broken_connections(question: dict[str, Any], loop: str) -> None:
+    factory = pytest.importorskip(loop).new_event_loop
+    seen: dict[str, tuple[bytes, bool]] = {}
+    for name in ("reset-before", "reset", "close"):
+
+        async def body(server: Server, _session: aiohttp.ClientSession, name: str = name) -> None:
+            seen[name] = await raw(server, raw_post(question))
+            assert server.stats.faults == {name: 1}
+            assert server.stats.cancelled == 0
+            assert server.stats.in_flight == 0
+
+        run(body, factory, fail=(f"{name}:1",))
+    assert seen["reset-before"] == (b"", True)
+    assert seen["close"][1] is False
+    for name in ("reset", "close"):
+        head, _, rest = seen[name][0].partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"mock" in rest
+        assert not rest.endswith((b"}", b"0\r\n\r\n"))
+        assert b'"finish_reason":"' not in rest
+    assert seen["reset"][1] is True
+
+
+@pytest.mark.parametrize("name", ["hang", "stall"])
+def test_silence(name: str) -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        with pytest.raises(TimeoutError):
+            await ask(server, session, timeout=aiohttp.ClientTimeout(total=0.5))
+        await until(lambda: server.stats.cancelled == 1)
+
+    run(body, fail=(f"{name}:1",))
+
+
+def test_a_hang_with_seconds_ends_in_the_reply_and_drips_arrive_whole() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        for question in (HELLO, STREAM):
+            status, _, found = await ask(server, session, question)
+            assert status == 200
+            assert found.endswith((b"}}}", b"[DONE]\n\n"))
+
+    for spec in ("hang=0.02:1", "drip=0.02:1"):
+        run(body, fail=(spec,))
+
+
+def faulty(name: str, question: dict[str, Any] = HELLO, **options: Any) -> tuple[int, Any, bytes]:
+    found: list[tuple[int, Any, bytes]] = []
+
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        found.append(await ask(server, session, question))
+        assert server.stats.faults == {name: 1}
+        assert server.stats.replied == 0
+
+    run(body, fail=(f"{name}:1",), **options)
+    return found[0]
+
+
+def test_broken_bodies() -> None:
+    decoder = json.JSONDecoder()
+    for name in ("truncated", "html-200", "html-502"):
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(faulty(name)[2])
+    assert faulty("html-502")[0] == 502
+    status, headers, _ = faulty("html-200")
+    assert (status, headers["content-type"]) == (200, "text/html")
+    assert faulty("html-200", STREAM)[1]["content-type"] == "text/html"
+    text = faulty("duplicate")[2].decode()
+    first, end = decoder.raw_decode(text)
+    assert decoder.raw_decode(text[end:])[0] == first
+    status, _, found = faulty("error200")
+    assert status == 200
+    assert json.loads(found)["error"]["type"] == "server_error"
+
+
+def test_html_comes_with_either_status() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        seen = {(await ask(server, session))[0] for _ in range(40)}
+        assert seen == {200, 502}
+
+    run(body, fail=("html:1",), seed=1)
+
+
+def test_a_second_response_that_nobody_asked_for() -> None:
+    async def body(server: Server, _session: aiohttp.ClientSession) -> None:
+        got, _ = await raw(server, raw_post(HELLO, "connection: close"))
+        assert got.count(b"HTTP/1.1 200 OK") == 2
+
+    run(body, fail=("duplicate-response:1",))
+
+
+def test_broken_streams() -> None:
+    for name in ("cut-stream", "error200", "truncated"):
+        status, _, found = faulty(name, STREAM)
+        assert status == 200
+        assert b"[DONE]" not in found
+        assert b'"finish_reason":"stop"' not in found
+        assert b'"content":""' in found
+        assert (b'"error"' in found) is (name == "error200")
+        _, _, found = faulty(name, CLAUDE | {"stream": True})
+        assert b"message_start" in found
+        assert b"message_stop" not in found
+    assert faulty("duplicate", STREAM)[2].count(b"[DONE]") == 2
+
+
+def test_a_cut_stream_needs_a_stream() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        assert content((await ask(server, session))[2])
+        assert server.stats.faults == {}
+
+    run(body, fail=("cut-stream:1",))
+
+
+def test_replies_that_say_something_else() -> None:
+    refused = json.loads(faulty("refusal")[2])["choices"][0]
+    assert refused["message"]["content"] is None
+    assert refused["message"]["refusal"]
+    filtered = json.loads(faulty("content-filter")[2])["choices"][0]
+    assert filtered["finish_reason"] == "content_filter"
+    assert json.loads(faulty("refusal", CLAUDE)[2])["stop_reason"] == "refusal"
+    assert content(faulty("empty")[2]) == ""
+    assert json.loads(faulty("empty", CLAUDE)[2])["content"] == []
+    cut = json.loads(faulty("max-tokens")[2])["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == ('{"score": 1, "r', "length")
+    assert content(faulty("duplicate-text", reply="4")[2]) == "4\n4"
+
+
+def test_details_that_go_wrong() -> None:
+    wanted = HELLO | {"logprobs": True, "structured_outputs": {"choice": ["1", "2"]}}
+    choice = json.loads(faulty("drop-logprobs", wanted)[2])["choices"][0]
+    assert (choice["logprobs"], choice["message"]["content"]) == (None, "1")
+    choice = json.loads(faulty("drop-schema", wanted)[2])["choices"][0]
+    assert choice["message"]["content"].startswith("On the whole")
+    assert choice["logprobs"] is not None
+    assert json.loads(faulty("wrong-id")[2])["id"] == "chatcmpl-wrong-0"
+    found = faulty("wrong-id", STREAM)[2]
+    chunks = [json.loads(line[6:]) for line in found.splitlines() if line.startswith(b"data: {")]
+    assert len({chunk["id"] for chunk in chunks}) == len(chunks) > 3
+
+
+def test_a_detail_that_was_not_asked_for_cannot_go_wrong() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        assert (await ask(server, session))[0] == 200
+        assert server.stats.faults == {}
+        assert server.stats.replied == 1
+
+    run(body, fail=("drop-logprobs:1", "drop-schema:1"))
+
+
+def test_every_fault_is_given_for_whole_replies_and_for_streams() -> None:
+    names = [name for name in FAULTS if name not in {"hang", "stall"}]
+    for name in names:
+
+        async def body(server: Server, _session: aiohttp.ClientSession, name: str = name) -> None:
+            form = {"structured_outputs": {"choice": ["1"]}, "logprobs": True}
+            for question in (HELLO | form, STREAM | form):
+                await raw(server, raw_post(question, "connection: close"))
+            given = 1 if name == "cut-stream" else 2
+            assert server.stats.faults == {name: given}
+            assert server.stats.requests == 2
+            assert server.stats.in_flight == 0
+
+        run(body, fail=(f"{name}=0.01:1" if name == "drip" else f"{name}:1",))
+    assert set(MODIFIERS) <= set(names)

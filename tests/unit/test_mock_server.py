@@ -1,0 +1,321 @@
+"""The mock provider on a running loop, over real sockets."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge.mock import MockSettings, Server, serve
+from adjudge.mock.replies import Responder
+from adjudge.mock.stats import Stats
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+CLAUDE = HELLO | {"max_tokens": 10}
+STREAM = HELLO | {"stream": True}
+
+
+Body = Callable[[Server, aiohttp.ClientSession], Awaitable[None]]
+
+
+def run(
+    body: Body, loop: Callable[[], asyncio.AbstractEventLoop] | None = None, **options: Any
+) -> None:
+    async def main() -> None:
+        async with serve(**options) as server, aiohttp.ClientSession() as session:
+            await asyncio.wait_for(body(server, session), 30)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+async def ask(
+    server: Server, session: aiohttp.ClientSession, body: Any = HELLO, **options: Any
+) -> tuple[int, Any, bytes]:
+    url = f"{server.base_url}/{'messages' if 'max_tokens' in body else 'chat/completions'}"
+    async with session.post(url, json=body, **options) as response:
+        return response.status, response.headers, await response.read()
+
+
+def raw_post(body: Any, *headers: str) -> bytes:
+    data = json.dumps(body).encode()
+    lines = ["POST /v1/chat/completions HTTP/1.1", f"content-length: {len(data)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+async def raw(server: Server, sent: bytes) -> tuple[bytes, bool]:
+    """Everything until the connection ends, and whether it was reset."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    got = b""
+    reset = False
+    try:
+        while data := await reader.read(65536):
+            got += data
+    except ConnectionResetError:
+        reset = True
+    writer.close()
+    return got, reset
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  (any condition, no event of it)
+        await asyncio.sleep(0.001)
+
+
+def content(body: bytes) -> Any:
+    return json.loads(body)["choices"][0]["message"]["content"]
+
+
+def test_both_providers_and_the_small_endpoints() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        status, headers, found = await ask(server, session)
+        assert (status, headers["content-type"]) == (200, "application/json")
+        assert content(found) == '{"score": 1, "reason": "mock"}'
+        status, _, found = await ask(server, session, CLAUDE)
+        assert json.loads(found)["content"][0]["text"] == '{"score": 1, "reason": "mock"}'
+        for path, key in (("/v1/models", "data"), ("/health", "status"), ("/stats", "requests")):
+            async with session.get(server.url + path) as response:
+                assert response.status == 200
+                assert key in await response.json()
+        async with session.get(f"{server.base_url}/nothing") as response:
+            assert response.status == 404
+        async with session.get(f"{server.base_url}/chat/completions") as response:
+            assert response.status == 405
+        report = server.report()
+        assert (report["requests"], report["replied"], report["cancelled"]) == (2, 2, 0)
+        assert report["connections"] == {"total": 1, "open": 1}
+
+    run(body)
+
+
+def test_ready_replies_are_what_the_long_way_says() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        for question in (HELLO, CLAUDE):
+            _, _, ready = await ask(server, session, question)
+            _, _, composed = await ask(server, session, question | {"stream": False})
+            assert ready.count(b"mock-") == 1
+            first, second = json.loads(ready), json.loads(composed)
+            assert first["id"] != second["id"]
+            for one in (first, second):
+                one.pop("id")
+            assert first["usage"] != second["usage"]  # the second body is longer
+            first.pop("usage")
+            second.pop("usage")
+            assert first == second
+        text = json.loads(ready)["content"][0]["text"]
+        assert text == "100 % \u00e9 %d"
+
+    run(body, reply="100 % \u00e9 %d")
+
+
+def test_usage_of_ready_replies_counts_the_request() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        for size in (1, 400):
+            question = {"messages": [{"role": "user", "content": "x" * size}]}
+            sent = json.dumps(question).encode()
+            _, _, found = await ask(server, session, question)
+            usage = json.loads(found)["usage"]
+            assert usage["prompt_tokens"] == -(-len(sent) // 4)
+            assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+    run(body)
+
+
+def test_pipelined_requests_are_answered_in_order_whatever_their_latency() -> None:
+    async def body(server: Server, _session: aiohttp.ClientSession) -> None:
+        texts = [f"text {i}" for i in range(20)]
+        sent = b"".join(
+            raw_post({"messages": [{"role": "user", "content": text}]}) for text in texts[:-1]
+        )
+        last = {"messages": [{"role": "user", "content": texts[-1]}]}
+        got, _ = await raw(server, sent + raw_post(last, "connection: close"))
+        places = [got.find(json.dumps(text).encode()) for text in texts]
+        assert -1 not in places
+        assert places == sorted(places)
+        assert server.stats.in_flight_peak == 1
+
+    run(body, behaviour="echo", latency=("lognormal:0.0005,2",), seed=4)
+
+
+def test_chunked_request_bodies_and_a_client_that_waits_for_continue() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        async def pieces() -> Any:
+            for piece in (b'{"messages": [{"role": "user",', b' "content": "in chunks"}]}'):
+                yield piece
+
+        url = f"{server.base_url}/chat/completions"
+        async with session.post(url, data=pieces()) as response:
+            assert content(await response.read()) == "in chunks"
+        _, _, found = await ask(server, session, HELLO, expect100=True)
+        assert content(found) == "hello"
+
+    run(body, behaviour="echo")
+
+
+def test_many_at_once_are_counted_in_flight() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(server, session)) for _ in range(40)]
+        assert {task.result()[0] for task in tasks} == {200}
+        assert server.stats.in_flight_peak == 40
+        assert server.stats.in_flight == 0
+
+    run(body, latency=("fixed:0.5",))
+
+
+def test_a_client_that_leaves_has_cancelled() -> None:
+    async def body(server: Server, _session: aiohttp.ClientSession) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(raw_post(HELLO))
+        await until(lambda: server.stats.in_flight == 1)
+        writer.close()
+        await until(lambda: server.stats.cancelled == 1)
+        assert server.stats.in_flight == 0
+        assert server.stats.replied == 0
+
+    run(body, latency=("fixed:60",))
+
+
+def test_a_bad_request_is_answered_and_the_connection_closed() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        got, _ = await raw(server, b"nonsense\r\n\r\n")
+        assert got.startswith(b"HTTP/1.1 400 ")
+        wrongs: tuple[Any, ...] = ({"messages": 3}, {"messages": [], "stream": "yes"})
+        for wrong in wrongs:
+            status, _, found = await ask(server, session, wrong)
+            assert status == 400
+            assert json.loads(found)["error"]["type"] == "invalid_request_error"
+        assert server.stats.refused["bad_request"] == 2
+
+    run(body)
+
+
+def test_streams() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        _, headers, found = await ask(server, session, STREAM)
+        assert headers["content-type"] == "text/event-stream"
+        assert found.endswith(b"data: [DONE]\n\n")
+        _, _, found = await ask(server, session, CLAUDE | {"stream": True})
+        assert found.endswith(b'data: {"type":"message_stop"}\n\n')
+        assert server.stats.replied == 2
+
+    run(body)
+    run(body, chunk_delay=0.001, latency=("fixed:0.001",))
+
+
+def test_a_server_that_only_streams() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        status, _, found = await ask(server, session)
+        assert status == 400
+        assert "stream" in json.loads(found)["error"]["message"]
+        status, _, _ = await ask(server, session, STREAM)
+        assert status == 200
+        assert server.stats.refused == {"stream_only": 1}
+
+    run(body, stream_only=True)
+
+
+def test_the_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        for headers, expected in (
+            ({}, 401),
+            ({"authorization": "Bearer wrong"}, 401),
+            ({"authorization": "secret-1"}, 401),
+            ({"authorization": "Bearer secret-1"}, 200),
+            ({"x-api-key": "secret-1"}, 200),
+        ):
+            status, _, found = await ask(server, session, headers=headers)
+            assert status == expected
+            assert b"secret" not in found
+            async with session.get(f"{server.url}/stats", headers=headers) as response:
+                assert response.status == expected
+        async with session.get(f"{server.url}/health") as response:
+            assert response.status == 200
+        assert server.stats.refused == {"key": 3}
+
+    monkeypatch.setenv("MOCK_TEST_KEY", "secret-1")
+    run(body, require_key="MOCK_TEST_KEY")
+    monkeypatch.delenv("MOCK_TEST_KEY")
+    with pytest.raises(ConfigError, match="MOCK_TEST_KEY.* not set"):
+        serve(require_key="MOCK_TEST_KEY")
+
+
+def test_a_public_address_needs_a_key() -> None:
+    for host in ("0.0.0.0", "::", "10.1.2.3", "example.org"):
+        with pytest.raises(ConfigError, match="--require-key"):
+            serve(host=host)
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
+        assert serve(host=host).settings.host == host
+
+
+def test_requests_per_minute() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        seen = [await ask(server, session) for _ in range(3)]
+        assert [status for status, _, _ in seen] == [200, 200, 429]
+        assert seen[0][1]["x-ratelimit-remaining-requests"] == "1"
+        headers = seen[2][1]
+        assert headers["x-ratelimit-limit-requests"] == "2"
+        assert 0 < int(headers["retry-after-ms"]) <= 30_000
+        assert int(headers["retry-after"]) == -(-int(headers["retry-after-ms"]) // 1000)
+        status, headers, found = await ask(server, session, CLAUDE)
+        assert status == 429
+        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert json.loads(found)["error"]["type"] == "rate_limit_error"
+        assert server.stats.refused == {"rpm": 2}
+
+    run(body, rpm=2)
+
+
+def test_outages() -> None:
+    async def reset(server: Server, session: aiohttp.ClientSession) -> None:
+        assert await raw(server, raw_post(HELLO)) == (b"", True)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(f"{server.url}/health")
+        async with session.get(f"{server.url}/stats") as response:
+            assert (await response.json())["refused"] == {"outage": 1}
+
+    async def answered(server: Server, session: aiohttp.ClientSession) -> None:
+        assert (await ask(server, session))[0] == 503
+        async with session.get(f"{server.base_url}/models") as response:
+            assert response.status == 503
+
+    run(reset, outage=("0,1e6",))
+    run(answered, outage=("0,1e6,503",))
+
+
+def test_outages_begin_and_end() -> None:
+    settings = MockSettings(outage=("60,120", "200,210,503"))
+    responder = Responder(settings, 1, Stats(), started=1000.0)
+    down = [responder.down(1000.0 + t) is not None for t in (0, 59.9, 60, 119.9, 120, 205, 210)]
+    assert down == [False, False, True, True, False, True, False]
+
+
+def test_a_seed_gives_one_fate_per_request_number() -> None:
+    fates: list[list[Any]] = []
+
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        fates.append([(await ask(server, session))[0] for _ in range(60)])
+
+    options: dict[str, Any] = {"fail": ("500:0.3", "429:0.3")}
+    for seed in (7, 7, 8):
+        run(body, seed=seed, **options)
+    assert fates[0] == fates[1] != fates[2]
+    assert set(fates[0]) == {200, 429, 500}
+
+
+def test_settings_that_contradict_are_refused_before_anything_listens() -> None:
+    for options in ({"rpm": 0.0}, {"port": 70_000}, {"chunk_delay": -1.0}, {"latency": ("x",)}):
+        with pytest.raises(ConfigError):
+            serve(**options)
+
+
+def test_a_port_in_use_is_explained() -> None:
+    async def body(server: Server, _session: aiohttp.ClientSession) -> None:
+        with pytest.raises(ConfigError, match="--port 0 takes a free port"):
+            await serve(port=server.port).start()
+
+    run(body)
