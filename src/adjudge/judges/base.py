@@ -1,0 +1,153 @@
+"""What a judge is asked, what it replies, and the four parts that a call passes through.
+
+=============  ====================================================================================
+``ChatCall``   one question as plain data: messages, schema or choices, sampling, draw
+``Reply``      the answer: text and reasoning apart, finish reason, log-probabilities, usage
+``ChatModel``  who answers: :meth:`ChatModel.achat`
+``Wire``       a provider's format: ``ChatCall`` → HTTP request, HTTP response → ``Reply``
+``Transport``  bytes over the network, nothing else; what tests replace
+=============  ====================================================================================
+
+Between wire and transport stands the endpoint (limits, retries, hedging, breaker, budget, cache).
+Everything here runs on one event loop, whose clock is the only clock.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from adjudge.types import Provenance, Usage
+
+__all__ = [
+    "ChatCall",
+    "ChatModel",
+    "HttpRequest",
+    "HttpResponse",
+    "Reply",
+    "TokenLogprobs",
+    "Transport",
+    "Wire",
+]
+
+
+class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a chat model, as plain data; what the cache key is made of.
+
+    ``messages`` in OpenAI chat format (tool and image parts pass through); ``schema``: a JSON
+    Schema that the reply should satisfy; ``choices``: the texts of which the reply should be one;
+    ``logprobs``: ask for the log-probabilities of the reply's tokens; ``draw`` numbers votes,
+    repeats and repair asks, so that different draws never share a reply; ``sampling``:
+    ``temperature``, ``max_tokens``, ``seed``, … as the provider names them.
+    """
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    schema: Mapping[str, Any] | None = None
+    choices: Sequence[str] | None = None
+    logprobs: bool = False
+    draw: int = 0
+    sampling: Mapping[str, Any] = {}
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """One output token: its text, its log-probability, and the most likely tokens there."""
+
+    token: str
+    logprob: float
+    top: dict[str, float]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete answer.
+
+    ``text`` is what stands after the thinking, ``reasoning`` the thinking (from a field of its own
+    or an inline ``<think>``; an unclosed one makes everything reasoning and ``text`` empty).
+    ``finish_reason`` as the server says it (``stop``, ``length``, ``content_filter``, …), ``None``
+    when unsaid. ``model`` as the server reports it. ``ignored`` names what was asked for and
+    evidently not honoured: ``logprobs``, ``schema``, ``choices``, ``usage``.
+    """
+
+    text: str
+    reasoning: str = ""
+    finish_reason: str | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    ignored: tuple[str, ...] = ()
+    provenance: Provenance = Provenance()
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One POST; ``path`` is appended to the base URL, ``stream`` asks to be told of each chunk."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    stream: bool = False
+
+
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response read to its end; header names in lower case. ``cut``: the body ended too early."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    cut: bool = False
+
+
+class Transport(Protocol):
+    """Sends bytes; ``GradingFailure(connection)`` for whatever keeps a response from coming."""
+
+    async def post(
+        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
+    ) -> HttpResponse:
+        """The response, whatever its status; ``on_chunk`` is called as parts of a stream arrive."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+
+class Wire(Protocol):
+    """A provider's format; stateless and pure."""
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        """``call`` as the provider wants it. Never contains what a log must not (headers may)."""
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        """The reply in a response.
+
+        Raises ``GradingFailure``: ``auth`` (401, 403), ``rate_limited`` (429), ``server_error``
+        (5xx, 529, a 200 that is an error or no JSON), ``refused`` (moderation, refusal), ``budget``
+        (a 429/402/403 that means money), ``invalid_input`` (other 4xx), ``truncated`` (a cut
+        stream). ``metadata["status"]`` is the HTTP status.
+        """
+
+
+class ChatModel(ABC):
+    """A judge that chats. One object serves any thread, loop and process: configuration only."""
+
+    model: str
+    kind: Literal["openai", "anthropic", "recorded", "scripted", "local"]
+
+    @abstractmethod
+    async def achat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] | None = None,
+        logprobs: bool = False,
+        draw: int = 0,
+        group: str | None = None,
+        **sampling: Any,
+    ) -> Reply:
+        """Ask, and return one complete reply.
+
+        ``group`` keeps the calls of one group on one replica (prefix caches). Raises
+        ``GradingFailure`` with the kind of what went wrong, never anything else on the judge's
+        behalf.
+        """

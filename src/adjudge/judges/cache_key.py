@@ -1,0 +1,258 @@
+"""Calls and replies as bytes: the cache key of a call, and a reply's exact JSON.
+
+The key of a call is the SHA-256 of its canonical JSON. Two calls share a key when a server would
+read the same question in both: the order of keys in messages and sampling does not count, nor does
+tuple or list. Whatever else differs gives another key: ``1`` and ``1.0`` and ``true`` are three
+values, ``-0.0`` is not ``0.0``, an absent parameter is not ``null``. The order of keys in a
+*schema* does count, because servers generate properties in that order: a judge that is asked for
+the score before the reason is asked another question.
+
+Text may contain what UTF-8 cannot carry (lone surrogates), and log-probabilities may be infinite:
+both are written in a superset of JSON (surrogates as three bytes each, ``NaN`` and ``Infinity`` by
+name), so nothing is lost and nothing collides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, Reply
+
+__all__ = [
+    "CALL_PARTS",
+    "Blank",
+    "canonical_call",
+    "decode_judge",
+    "decode_reply",
+    "digest_of",
+    "encode_judge",
+    "encode_reply",
+    "is_sampled",
+    "loads",
+    "split_call",
+]
+
+Blank = Callable[[str], str]
+"""Gives a message's text back without the parts that must not count for the key."""
+
+CALL_PARTS = (
+    "provider",
+    "model",
+    "messages",
+    "schema",
+    "choices",
+    "logprobs",
+    "sampling",
+    "draw",
+)
+"""What a key is made of, in the order of the canonical JSON array."""
+
+_CallParts = tuple[
+    msgspec.Raw,
+    msgspec.Raw,
+    list[msgspec.Raw],
+    msgspec.Raw,
+    msgspec.Raw,
+    msgspec.Raw,
+    msgspec.Raw,
+    msgspec.Raw,
+]
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences of other types than ``dict`` and ``list``."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"objects of type {type(value).__name__} cannot be part of a call")
+
+
+_sorted = msgspec.json.Encoder(order="deterministic", enc_hook=_plain).encode
+_in_order = msgspec.json.Encoder(enc_hook=_plain).encode
+_encode_reply = msgspec.json.Encoder().encode
+_reply_decoder = msgspec.json.Decoder(Reply)
+_call_decoder = msgspec.json.Decoder(_CallParts)
+
+
+def canonical_call(call: ChatCall, provider: str, blank: Blank | None = None) -> bytes:
+    """The bytes that are hashed: a JSON array of :data:`CALL_PARTS`.
+
+    Raises ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
+    """
+    messages = call.messages if blank is None else _blanked(call.messages, blank)
+    schema = call.schema
+    try:
+        return _sorted(
+            (
+                provider,
+                call.model,
+                messages,
+                None if schema is None else msgspec.Raw(_in_order(schema)),
+                call.choices,
+                call.logprobs,
+                call.sampling,
+                call.draw,
+            )
+        )
+    except UnicodeEncodeError:
+        return _canonical_with_surrogates(call, provider, messages)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _not_json(error) from None
+
+
+def _canonical_with_surrogates(
+    call: ChatCall, provider: str, messages: Sequence[Mapping[str, Any]]
+) -> bytes:
+    before = (provider, call.model, messages)
+    after = (call.choices, call.logprobs, call.sampling, call.draw)
+    try:
+        parts = [
+            *(_dumps(part, sort_keys=True) for part in before),
+            _dumps(call.schema, sort_keys=False),
+            *(_dumps(part, sort_keys=True) for part in after),
+        ]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+    return f"[{','.join(parts)}]".encode("utf-8", "surrogatepass")
+
+
+def encode_judge(call: ChatCall, provider: str) -> bytes:
+    """JSON of provider, model and sampling: what tells one recorded judge from another."""
+    judge = (provider, call.model, call.sampling)
+    try:
+        return _sorted(judge)
+    except UnicodeEncodeError:
+        return _dumps(judge, sort_keys=True).encode("utf-8", "surrogatepass")
+
+
+def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
+    """The provider, model and sampling that :func:`encode_judge` wrote; else ``ValueError``."""
+    try:
+        return msgspec.convert(loads(data), tuple[str, str, dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise ValueError("not a recorded judge") from error
+
+
+def _dumps(value: Any, *, sort_keys: bool) -> str:
+    return json.dumps(
+        value, sort_keys=sort_keys, ensure_ascii=False, separators=(",", ":"), default=_plain
+    )
+
+
+def _not_json(error: Exception) -> GradingFailure:
+    return GradingFailure(
+        ErrorKind.INVALID_INPUT, f"the call cannot be written as JSON: {type(error).__name__}"
+    )
+
+
+def _blanked(messages: Sequence[Mapping[str, Any]], blank: Blank) -> list[Mapping[str, Any]]:
+    """``messages`` with ``blank`` applied to every text: string contents and text parts."""
+    return [{**message, **_blanked_content(message, blank)} for message in messages]
+
+
+def _blanked_content(message: Mapping[str, Any], blank: Blank) -> dict[str, Any]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return {"content": blank(content)}
+    if not isinstance(content, list | tuple):
+        return {}
+    return {"content": [_blanked_part(part, blank) for part in content]}
+
+
+def _blanked_part(part: Any, blank: Blank) -> Any:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return {**part, "text": blank(part["text"])}
+    return part
+
+
+def loads(data: bytes) -> Any:
+    """What any bytes written here say, as plain Python values; ``ValueError`` for other bytes."""
+    try:
+        return json.loads(data.decode("utf-8", "surrogatepass"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def split_call(data: bytes) -> tuple[dict[str, bytes], list[bytes]]:
+    """Canonical bytes as bytes per part (without the messages), and per message.
+
+    Parts of two calls are equal exactly when their bytes are. Raises ``ValueError`` for bytes that
+    are no canonical call.
+    """
+    try:
+        raw = _call_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _split_with_surrogates(data)
+    parts = {
+        name: bytes(part)
+        for name, part in zip(CALL_PARTS, raw, strict=True)
+        if not isinstance(part, list)
+    }
+    return parts, [bytes(message) for message in raw[2]]
+
+
+def _split_with_surrogates(data: bytes) -> tuple[dict[str, bytes], list[bytes]]:
+    values = loads(data)
+    if not isinstance(values, list) or len(values) != len(CALL_PARTS):
+        raise ValueError("not a canonical call")
+    if not isinstance(values[2], list):
+        raise ValueError("not a canonical call")  # noqa: TRY004  (bytes of a file, not an argument)
+    parts = {name: _bytes(value) for name, value in zip(CALL_PARTS, values, strict=True)}
+    del parts["messages"]
+    return parts, [_bytes(message) for message in values[2]]
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return _in_order(value)
+    except UnicodeEncodeError:
+        return _dumps(value, sort_keys=False).encode("utf-8", "surrogatepass")
+
+
+def is_sampled(call: ChatCall) -> bool:
+    """Whether chance has a say in the reply: a temperature above 0, or the server's own default."""
+    temperature = call.sampling.get("temperature")
+    return temperature is None or temperature != 0
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """``reply`` as JSON from which :func:`decode_reply` makes an equal one, bit for bit."""
+    try:
+        data = _encode_reply(reply)
+        if not _has_other_numbers(reply):
+            return data
+    except UnicodeEncodeError:
+        pass
+    plain = json.dumps(msgspec.to_builtins(reply), ensure_ascii=False, separators=(",", ":"))
+    return plain.encode("utf-8", "surrogatepass")
+
+
+def _has_other_numbers(reply: Reply) -> bool:
+    """Whether JSON lacks a number of ``reply``, making it null; may say yes for no reason."""
+    cost = None if reply.usage is None else reply.usage.cost_usd
+    if reply.logprobs is None and cost is None:
+        return False
+    return b"null" in _encode_reply((reply.logprobs or (), cost or 0.0))
+
+
+def decode_reply(data: bytes) -> Reply:
+    """The reply that :func:`encode_reply` wrote; raises ``ValueError`` for any other bytes."""
+    try:
+        return _reply_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            return msgspec.convert(loads(data), Reply)
+        except msgspec.MsgspecError as error:
+            raise ValueError("not a stored reply") from error
+
+
+def digest_of(key: str, reply: bytes) -> bytes:
+    """The checksum of a stored reply: of its bytes and of the key that it stands under."""
+    return sha256(key.encode() + reply).digest()[:16]

@@ -1,0 +1,197 @@
+"""How a call survives: one state machine over limit, rates, retries, hedges, breaker and budget.
+
+::
+
+    ask ─► cache ─► equal call in flight? ─► waits for a slot ─► send ─► first complete reply ─► out
+                                              ▲   ▲   ▲            │
+                                              │   │   └── hedge ◄──┤ slower than most
+                                              │   └── re-send ◄────┤ silent for too long
+                                              └── retry, later ◄───┘ failed in a passing way
+
+A call ends in exactly one way: a reply, a failure that no retry cures, its attempts used up, its
+deadline, or its caller's cancellation. One asyncio task per send, one timer for everything else
+(:mod:`adjudge.judges.dispatch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, Reply, Transport, Wire
+from adjudge.judges.budget import Price
+from adjudge.judges.dispatch import Dispatcher
+from adjudge.judges.endpoint_settings import EndpointSettings
+from adjudge.judges.flight import Flight
+from adjudge.judges.stats import Stats
+
+__all__ = ["Endpoint", "EndpointSettings", "ReplyCache"]
+
+
+class ReplyCache(Protocol):
+    """Where replies are kept; synchronous and fast.
+
+    ``sampled``: whether it also keeps replies that chance has a say in. Then equal calls in flight
+    share one reply at any temperature, or a replay would not repeat the run.
+    """
+
+    sampled: bool
+
+    def key(self, call: ChatCall, provider: str) -> str:
+        """The same for calls whose replies are interchangeable, and for no others."""
+
+    def get(self, key: str) -> Reply | None:
+        """The kept reply, if any; ``GradingFailure`` when it must be there and is not."""
+
+    def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
+        """Keep the reply to ``call`` (or not, as the cache sees fit)."""
+
+
+class Endpoint:
+    """The line to one provider (one key, one or more base URLs), shared by all who ask it.
+
+    Belongs to the event loop that first asks. ``provider`` names it in cache keys (default: the
+    first base URL); ``rng`` is the source of jitter. See :class:`EndpointSettings` for what it
+    does and by how much.
+    """
+
+    def __init__(
+        self,
+        base_urls: Sequence[str],
+        transport: Transport,
+        settings: EndpointSettings = EndpointSettings(),  # noqa: B008  (frozen)
+        cache: ReplyCache | None = None,
+        *,
+        provider: str | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if not base_urls:
+            raise ValueError("an endpoint needs at least one base URL")
+        self._urls = list(base_urls)
+        self._transport = transport
+        self._settings = settings
+        self._cache = cache
+        self._provider = base_urls[0] if provider is None else provider
+        self._rng = rng or random.Random()  # noqa: S311  (jitter)
+        self._joinable: dict[tuple[int, str, bytes], Flight] = {}
+        self._stats = Stats()
+        self._dispatcher: Dispatcher | None = None
+        self._closed = False
+
+    @property
+    def stats(self) -> Stats:
+        """Counters so far."""
+        if self._dispatcher is not None:
+            self._dispatcher.health.gauge(self._stats)
+            self._stats.loop_lag_max_s = self._dispatcher.lag_max_s
+        return self._stats
+
+    async def ask(
+        self,
+        call: ChatCall,
+        wire: Wire,
+        *,
+        group: str | None = None,
+        price: Price | None = None,
+    ) -> Reply:
+        """One complete reply to ``call``, with its provenance and, given a ``price``, its cost.
+
+        ``group`` keeps calls on one of several base URLs. An equal call in flight (same request,
+        same ``draw``, temperature 0) is joined and shares its outcome.
+
+        Raises ``GradingFailure``: ``timeout`` (the deadline passed), ``circuit_open`` (it passed
+        while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
+        kind of the last send's failure. ``metadata["attempts"]`` counts sends.
+        """
+        loop = asyncio.get_running_loop()
+        dispatcher = self._bound(loop)
+        self._stats.calls += 1
+        key = None
+        try:
+            if self._cache is not None:
+                key = self._cache.key(call, self._provider)
+                kept = self._cache.get(key)
+                if kept is not None:
+                    self._stats.cache_hits += 1
+                    self._stats.answered += 1
+                    return kept
+            if price is None:
+                self._refuse_unpriced()
+            request = wire.request(call)
+        except GradingFailure as failure:
+            self._stats.count_failure(failure.kind)
+            raise
+        waiter: asyncio.Future[Reply] = loop.create_future()
+        join = (call.draw, request.path, request.body) if self._shares(call) else None
+        flight = None if join is None else self._joinable.get(join)
+        if flight is not None:
+            self._stats.deduplicated += 1
+            flight.waiters.append(waiter)
+        else:
+            flight = Flight(
+                call=call,
+                wire=wire,
+                request=request,
+                group=group,
+                price=price,
+                cache_key=key,
+                join_key=join,
+                digest=dispatcher.health.digest(call.model, request.stream),
+                waiters=[waiter],
+            )
+            if join is not None:
+                self._joinable[join] = flight
+            dispatcher.submit(flight)
+        try:
+            reply = await waiter
+        except asyncio.CancelledError:
+            dispatcher.leave(flight, waiter)
+            raise
+        if key is not None and not flight.kept:
+            self._keep(flight, key, reply)
+        return reply
+
+    async def aclose(self) -> None:
+        """End what is under way as ``cancelled``, and close the connections."""
+        self._closed = True
+        if self._dispatcher is not None:
+            await self._dispatcher.aclose()
+        await self._transport.aclose()
+
+    def _bound(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
+        dispatcher = self._dispatcher
+        if self._closed:
+            raise RuntimeError("this endpoint is closed")
+        if dispatcher is None:
+            dispatcher = self._dispatcher = Dispatcher(
+                self._urls, self._transport, self._settings, self._stats, self._rng, self._landed
+            )
+        elif dispatcher.loop is not loop:
+            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
+        return dispatcher
+
+    def _refuse_unpriced(self) -> None:
+        if self._settings.spend_ceiling_usd is not None:
+            raise GradingFailure(
+                ErrorKind.BUDGET, "a spend ceiling is set and the price of this model is unknown"
+            )
+
+    def _shares(self, call: ChatCall) -> bool:
+        """Whether an equal call in flight has the same reply."""
+        if not self._settings.dedupe:
+            return False
+        kept_anyway = self._cache is not None and self._cache.sampled
+        return kept_anyway or call.sampling.get("temperature") == 0
+
+    def _keep(self, flight: Flight, key: str, reply: Reply) -> None:
+        flight.kept = True
+        if self._cache is not None:
+            self._cache.put(key, reply, flight.call)
+
+    def _landed(self, flight: Flight) -> None:
+        """A flight has ended that could be joined."""
+        if flight.join_key is not None:
+            self._joinable.pop(flight.join_key, None)

@@ -1,0 +1,135 @@
+"""A judge that answers from a cassette, for tests, demonstrations and re-runs without a network."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from adjudge.config import nearest
+from adjudge.errors import ConfigError
+from adjudge.judges.base import ChatCall, ChatModel, Reply
+from adjudge.judges.cache import CacheReport, ReplyCache
+
+__all__ = ["RecordedModel"]
+
+
+class RecordedModel(ChatModel):
+    """Gives back recorded replies, bit for bit; a call that was not recorded fails.
+
+    ``path``: a cassette that another model recorded (its cache, mode ``record``). ``model`` and
+    ``provider``: whose replies, needed only when the cassette holds those of several. ``sampling``:
+    the parameters that the recorded model was constructed with (``temperature``, ``max_tokens``,
+    …); by default those that all its recorded calls have in common. What a call passes itself goes
+    before them.
+
+    Replays strictly: :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
+    in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
+    of one process share one opened cassette. Pickling carries the arguments only. Raises
+    :class:`~adjudge.errors.ConfigError` when the file cannot serve or the judge is not in it.
+    """
+
+    kind: Literal["recorded"] = "recorded"
+
+    def __init__(
+        self,
+        path: Path | str,
+        model: str | None = None,
+        *,
+        provider: str | None = None,
+        sampling: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._arguments = (model, provider, sampling)
+        self._cassette = _cassette(self.path)
+        judges = self._cassette.judges()
+        recorded = sorted({judge[:2] for judge in judges}, key=lambda judge: (judge[1], judge[0]))
+        self.provider, self.model = _chosen(self.path, recorded, model, provider)
+        of_this = [judge[2] for judge in judges if judge[:2] == (self.provider, self.model)]
+        self.sampling = _common(of_this) if sampling is None else dict(sampling)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.path, *self._arguments)
+
+    @property
+    def fence_key(self) -> bytes:
+        """The cassette's 32 bytes for tags that fence text."""
+        return self._cassette.fence_key
+
+    async def achat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] | None = None,
+        logprobs: bool = False,
+        draw: int = 0,
+        group: str | None = None,  # noqa: ARG002  (there are no replicas to choose from)
+        **sampling: Any,
+    ) -> Reply:
+        """The recorded reply to this call; see the class for what is raised."""
+        call = ChatCall(
+            model=self.model,
+            messages=messages,
+            schema=schema,
+            choices=choices,
+            logprobs=logprobs,
+            draw=draw,
+            sampling={**self.sampling, **sampling},
+        )
+        cassette = self._cassette
+        reply = cassette.get(cassette.key(call, self.provider))
+        return cast("Reply", reply)  # a strict cassette answers or raises
+
+    def report(self) -> CacheReport:
+        """Hits, misses and calls never asked, of all models that share this cassette here."""
+        return self._cassette.report()
+
+
+def _rebuilt(
+    path: Path, model: str | None, provider: str | None, sampling: Mapping[str, Any] | None
+) -> RecordedModel:
+    return RecordedModel(path, model, provider=provider, sampling=sampling)
+
+
+_cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDictionary()
+
+
+def _cassette(path: Path) -> ReplyCache:
+    """The process's one strict cache of ``path``, open as long as a model uses it."""
+    path = path.absolute()
+    cassette = _cassettes.get(path)
+    if cassette is None:
+        cassette = _cassettes[path] = ReplyCache(path, "strict")
+    return cassette
+
+
+def _chosen(
+    path: Path, recorded: list[tuple[str, str]], model: str | None, provider: str | None
+) -> tuple[str, str]:
+    """The one recorded (provider, model) that is meant."""
+    fitting = [
+        judge for judge in recorded if provider in {None, judge[0]} and model in {None, judge[1]}
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not recorded:
+        raise ConfigError(f"path: {path} holds no recorded calls")
+    holds = ", ".join(f"{name!r} of provider {by!r}" for by, name in recorded)
+    if fitting:
+        which = "model" if len({name for _, name in fitting}) > 1 else "provider"
+        raise ConfigError(f"{which}: {path} holds several ({holds}); name the one to replay")
+    hint = nearest(model, [name for _, name in recorded]) if model is not None else ""
+    found = f"model {model!r}" + (f" of provider {provider!r}" if provider is not None else "")
+    raise ConfigError(f"model: {path} holds no {found}{hint} (recorded: {holds})")
+
+
+def _common(samplings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The parameters with one value in all of ``samplings``."""
+    first, *others = samplings
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and repr(other[name]) == repr(value) for other in others)
+    }

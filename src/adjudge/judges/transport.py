@@ -1,0 +1,269 @@
+"""Bytes over the network, by aiohttp: pooled connections, TLS, proxies, cancellation.
+
+The endpoint owns time, limits and retries; here a request is sent exactly once and read to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+import ipaddress
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import aiohttp
+import yarl
+from aiohttp.client_proto import ResponseHandler
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import HttpRequest, HttpResponse
+
+__all__ = ["CONNECT_TIMEOUT_S", "MAX_BODY_BYTES", "AiohttpTransport", "checked_url", "is_loopback"]
+
+CONNECT_TIMEOUT_S = 10.0
+"""For one TCP connection (and TLS handshake); the only time limit that is not the endpoint's."""
+
+MAX_BODY_BYTES = 16 << 20
+"""The longest response, decompressed, that is read."""
+
+_LARGE_REQUEST = 1 << 20
+_KEEP_ALIVE_S = 15.0
+_DNS_CACHE_S = 300
+
+
+class _Handler(ResponseHandler):
+    """One connection; what arrives on it while nothing is asked closes it.
+
+    A duplicated or late response would otherwise wait there and be the answer to the next request.
+    """
+
+    idle = False
+
+    def set_response_params(self, **params: Any) -> None:
+        """A request takes the connection."""
+        self.idle = False
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the server; none when aiohttp itself goes on with what it has."""
+        if data and self.idle:
+            self.close()
+        else:
+            super().data_received(data)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Tells connections when they go back into the pool, which aiohttp has no hook for."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, ttl_dns_cache=_DNS_CACHE_S, keepalive_timeout=_KEEP_ALIVE_S)
+        handler: type[ResponseHandler] = _Handler
+        self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        super()._release(key, protocol, should_close=should_close)
+        if isinstance(protocol, _Handler):
+            protocol.idle = True
+
+
+class AiohttpTransport:
+    """One pool of keep-alive connections for each event loop that uses it.
+
+    No limit of its own on connections (``Endpoint`` limits calls), no cookies, no redirects, so
+    that no key follows one. TLS verifies against the system's store. ``trust_env`` (true) takes
+    proxies from ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for
+    this machine's own addresses; ``.netrc`` is not read. A connection on which something arrives
+    unasked is closed, so that no reply reaches another request.
+
+    >>> transport = AiohttpTransport(trust_env=False)
+    """
+
+    def __init__(
+        self,
+        *,
+        trust_env: bool = True,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self._trust_env = trust_env
+        self._connect_timeout_s = connect_timeout_s
+        self._max_body_bytes = max_body_bytes
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
+            WeakKeyDictionary()
+        )
+        self._targets: dict[tuple[str, str], tuple[yarl.URL, yarl.URL | None]] = {}
+
+    async def post(
+        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
+    ) -> HttpResponse:
+        """The whole response, whatever its status.
+
+        Raises ``GradingFailure``: ``connection`` when there is no response (name not found,
+        refused, reset or closed before the headers, TLS, proxy), ``server_error`` for one longer
+        than ``max_body_bytes``. A body that ends early comes back with ``cut``. Cancelling closes
+        the connection, since what was asked for would otherwise arrive on it.
+        """
+        session = self._sessions.get(asyncio.get_running_loop()) or self._session()
+        target = self._targets.get((base_url, request.path))
+        if target is None:
+            target = self._target(base_url, request.path)
+        url, proxy = target
+        body = request.body
+        try:
+            response = await session.post(
+                url,
+                data=body if len(body) < _LARGE_REQUEST else io.BytesIO(body),
+                headers=request.headers,
+                allow_redirects=False,
+                proxy=proxy,
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _unreachable(error) from None
+        try:
+            content, cut = await self._read(response, on_chunk)
+        except BaseException:
+            response.close()
+            raise
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpResponse(status=response.status, headers=headers, body=content, cut=cut)
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, on_chunk: Callable[[], None] | None
+    ) -> tuple[bytes, bool]:
+        """The body, and whether it ended too early."""
+        stream = response.content
+        chunks: list[bytes] = []
+        size, cut = 0, False
+        while not stream.at_eof():
+            try:
+                chunk = await stream.readany()
+            except (aiohttp.ClientError, OSError, ValueError):
+                cut = True
+                response.close()
+                break
+            size += len(chunk)
+            if size > self._max_body_bytes:
+                raise _too_long(response.status, self._max_body_bytes)
+            chunks.append(chunk)
+            if on_chunk is not None:
+                on_chunk()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks), cut
+
+    def _session(self) -> aiohttp.ClientSession:
+        """A new session for the running loop."""
+        for loop in [loop for loop in self._sessions if loop.is_closed()]:
+            del self._sessions[loop]
+        session = aiohttp.ClientSession(
+            connector=_Connector(),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
+            auto_decompress=True,
+            raise_for_status=False,
+            trust_env=False,  # aiohttp would ask two threads for it, for every request
+        )
+        self._sessions[asyncio.get_running_loop()] = session
+        return session
+
+    def _target(self, base_url: str, path: str) -> tuple[yarl.URL, yarl.URL | None]:
+        """Where a request goes, and through which proxy."""
+        url = yarl.URL(base_url.rstrip("/") + path)
+        proxy = _proxy_for(url) if self._trust_env else None
+        if len(self._targets) < 1024:  # addresses come from configuration, so there are few
+            self._targets[base_url, path] = url, proxy
+        return url, proxy
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+
+def _proxy_for(url: yarl.URL) -> yarl.URL | None:
+    host = url.host or ""
+    proxy = urllib.request.getproxies().get(url.scheme)
+    if not proxy or is_loopback(host) or urllib.request.proxy_bypass(f"{host}:{url.port}"):
+        return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    return yarl.URL(proxy)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine: ``localhost`` or a loopback address."""
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+@functools.cache
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def checked_url(url: str) -> str:
+    """A base URL without its trailing slash; raises ``ConfigError`` for one that cannot be used.
+
+    Only http and https; no user, password, query or fragment; no link-local address, where cloud
+    machines serve their own credentials.
+
+    >>> checked_url("http://localhost:8000/v1/")
+    'http://localhost:8000/v1'
+    """
+    try:
+        parsed = yarl.URL(url)
+    except (ValueError, TypeError):
+        raise ConfigError("base_url: is no URL") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(
+            f"base_url: found {_shown(parsed)}, must be http:// or https:// with a host"
+        )
+    if parsed.user is not None or parsed.password is not None:
+        raise ConfigError(
+            f"base_url: {_shown(parsed)} has a user or password in it; keys come from the variable "
+            "that api_key_env names"
+        )
+    if parsed.query_string or parsed.fragment:
+        raise ConfigError(f"base_url: {_shown(parsed)} must not have a query or a fragment")
+    if (address := _address(parsed.host)) is not None and address.is_link_local:
+        raise ConfigError(f"base_url: {_shown(parsed)} is a link-local address")
+    return url.strip().rstrip("/")
+
+
+def _shown(url: yarl.URL) -> str:
+    """Scheme, host and path only: nothing secret."""
+    return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])
+
+
+def _unreachable(error: Exception) -> GradingFailure:
+    """``connection``, in words that name the cause and quote nothing of the request."""
+    if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
+        why = "connecting timed out"
+    elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        why = f"TLS failed ({type(error).__name__})"
+    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+        why = "the host name was not found"
+    elif isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        why = "the proxy could not be used"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        why = f"connecting failed ({error.os_error.strerror or type(error.os_error).__name__})"
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        why = "the server closed the connection without a response"
+    elif isinstance(error, aiohttp.ClientResponseError):
+        why = "the response was no HTTP"
+    else:
+        why = f"the connection broke ({type(error).__name__})"
+    return GradingFailure(ErrorKind.CONNECTION, f"no response: {why}")
+
+
+def _too_long(status: int, limit: int) -> GradingFailure:
+    return GradingFailure(
+        ErrorKind.SERVER_ERROR,
+        f"the response is longer than {limit} bytes",
+        {"status": status, "headers": {}},
+    )

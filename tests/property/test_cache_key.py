@@ -1,0 +1,272 @@
+"""Cache keys and stored replies on arbitrary values: what counts, what does not, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
+from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cache_diff import differences
+from adjudge.judges.cache_key import (
+    CALL_PARTS,
+    canonical_call,
+    decode_judge,
+    decode_reply,
+    encode_judge,
+    encode_reply,
+    split_call,
+)
+from adjudge.types import Provenance, Usage
+
+unhurried = settings(deadline=None)  # the machine may be busy
+texts = st.text(st.characters(exclude_categories=()), max_size=8)  # surrogates and NUL too
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([0, 0.0, -0.0, False, 1, 1.0, True, "1", "", None])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+mappings = st.dictionaries(texts, values, max_size=4)
+calls = st.builds(
+    ChatCall,
+    model=texts,
+    messages=st.lists(mappings, max_size=3),
+    schema=st.none() | mappings,
+    choices=st.none() | st.lists(texts, max_size=3),
+    logprobs=st.booleans(),
+    draw=st.integers(0, 9),
+    sampling=mappings,
+)
+numbers = st.floats()
+replies = st.builds(
+    Reply,
+    text=texts,
+    reasoning=texts,
+    finish_reason=st.none() | texts,
+    logprobs=st.none()
+    | st.lists(
+        st.builds(
+            TokenLogprobs,
+            token=texts,
+            logprob=numbers,
+            top=st.dictionaries(texts, numbers, max_size=3),
+        ),
+        max_size=3,
+    ),
+    usage=st.none()
+    | st.builds(Usage, input_tokens=st.integers(0), cost_usd=st.none() | st.floats(0)),
+    model=st.none() | texts,
+    ignored=st.lists(texts, max_size=2).map(tuple),
+    provenance=st.builds(Provenance, source=st.just("live"), attempts=st.integers(1, 5)),
+)
+
+
+def exact(value: Any) -> str:
+    """A text in which equal means equal in type and sign too; the order of keys does not count."""
+    if isinstance(value, Mapping):
+        return f"{{{sorted((exact(k), exact(v)) for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{[exact(item) for item in value]}]"
+    return f"{type(value).__name__} {value!r}"
+
+
+def turned(value: Any) -> Any:
+    """The same value with the keys of every mapping in the opposite order."""
+    if isinstance(value, Mapping):
+        return {key: turned(value[key]) for key in reversed(list(value))}
+    return [turned(item) for item in value] if isinstance(value, list) else value
+
+
+def key(call: ChatCall, provider: str = "openai") -> bytes:
+    return canonical_call(call, provider)
+
+
+def reply_parts(reply: Reply) -> str:
+    return repr(msgspec.structs.replace(reply, provenance=Provenance()))
+
+
+@unhurried
+@given(calls, texts)
+def test_the_order_of_keys_and_the_kind_of_sequence_do_not_count(
+    call: ChatCall, provider: str
+) -> None:
+    other = msgspec.structs.replace(
+        call,
+        messages=tuple(MappingProxyType(turned(message)) for message in call.messages),
+        choices=None if call.choices is None else tuple(call.choices),
+        sampling=turned(call.sampling),
+    )
+    assert key(call, provider) == key(other, provider)
+
+
+@unhurried
+@given(calls, st.sampled_from(CALL_PARTS), st.data())
+def test_every_other_change_counts(call: ChatCall, part: str, data: st.DataObject) -> None:
+    if part == "provider":
+        one, two = data.draw(texts), data.draw(texts)
+        assume(one != two)
+        assert key(call, one) != key(call, two)
+        return
+    other = data.draw(calls)
+    changed = msgspec.structs.replace(call, **{part: getattr(other, part)})
+    same = exact(getattr(call, part)) == exact(getattr(changed, part))
+    if part == "schema" and same:
+        same = json.dumps(call.schema) == json.dumps(changed.schema)
+    assert (key(call) == key(changed)) == same
+
+
+@unhurried
+@given(mappings, texts, values, values)
+@example({}, "temperature", 1, 1.0)
+@example({}, "temperature", 1, True)
+@example({}, "temperature", 0.0, -0.0)
+@example({}, "stop", None, "null")
+@example({}, "a", "\ud83d\ude00\ud800", "😀\ud800")  # a pair of surrogates is not the character
+@example({}, "a", "\ud800", "\\ud800")
+def test_values_of_two_types_or_spellings_are_two(
+    rest: dict[str, Any], name: str, one: Any, two: Any
+) -> None:
+    assume(exact(one) != exact(two))
+    for place in ("sampling", "messages", "schema"):
+        first, second = {**rest, name: one}, {**rest, name: two}
+        contents = ([first], [second]) if place == "messages" else (first, second)
+        a, b = (_with(place, content) for content in contents)
+        assert key(a) != key(b)
+
+
+def _with(part: str, value: Any) -> ChatCall:
+    return msgspec.structs.replace(ChatCall(model="m", messages=[]), **{part: value})
+
+
+def test_an_absent_parameter_is_not_null() -> None:
+    assert key(_with("sampling", {})) != key(_with("sampling", {"seed": None}))
+    assert key(_with("schema", None)) != key(_with("schema", {}))
+
+
+def test_the_order_of_a_schemas_properties_counts() -> None:
+    reason_first: dict[str, Any] = {"properties": {"reason": {}, "score": {}}}
+    score_first: dict[str, Any] = {"properties": {"score": {}, "reason": {}}}
+    assert key(_with("schema", reason_first)) != key(_with("schema", score_first))
+
+
+def test_keys_stay_what_they_are(tmp_path: Path) -> None:
+    """A recorded cassette is found again only while this holds; else raise the schema version."""
+    cache = ReplyCache(tmp_path / "c.sqlite")
+    call = ChatCall(
+        model="gpt-4o-mini",
+        messages=[{"role": "user", "content": "Größe\x00 0.1"}],
+        schema={"type": "object", "properties": {"b": {}, "a": {}}},
+        choices=["A", "B"],
+        logprobs=True,
+        draw=2,
+        sampling={"top_p": 0.1, "temperature": 0},
+    )
+    written = (
+        '["openai","gpt-4o-mini",[{"content":"Größe\\u0000 0.1","role":"user"}],'
+        '{"type":"object","properties":{"b":{},"a":{}}},["A","B"],true,'
+        '{"temperature":0,"top_p":0.1},2]'
+    )
+    assert canonical_call(call, "openai") == written.encode()
+    expected = "b4c9d981f3cbf3f1e274ac556aaef5d01f1feaf416fe6e01b888000926ffcad2"
+    assert cache.key(call, "openai") == expected
+    odd = msgspec.structs.replace(call, messages=[{"role": "user", "content": "\ud800ö"}])
+    assert canonical_call(odd, "openai") == written.replace("Größe\\u0000 0.1", "\ud800ö").encode(
+        "utf-8", "surrogatepass"
+    )
+    cache.close()
+
+
+@pytest.mark.parametrize("value", [object(), {1: "a"}, 1j, {"a": {2: 3}}])
+def test_what_json_cannot_say_is_refused(value: Any) -> None:
+    with pytest.raises(GradingFailure) as failure:
+        key(_with("sampling", {"x": value}))
+    assert failure.value.kind is ErrorKind.INVALID_INPUT
+
+
+@pytest.mark.parametrize("text", ["a", "\ud800"])
+def test_nesting_without_end_is_refused(text: str) -> None:
+    deep: list[Any] = [text]
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(GradingFailure) as failure:
+        key(_with("messages", [{"content": deep, "text": text}]))
+    assert failure.value.kind is ErrorKind.INVALID_INPUT
+
+
+@unhurried
+@given(calls, texts)
+def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> None:
+    parts, messages = split_call(key(call, provider))
+    assert list(parts) == [part for part in CALL_PARTS if part != "messages"]
+    assert len(messages) == len(call.messages)
+    judge = decode_judge(encode_judge(call, provider))
+    assert exact(judge) == exact((provider, call.model, call.sampling))
+
+
+@unhurried
+@given(calls, calls)
+def test_differences_are_named_exactly_when_there_are_some(one: ChatCall, two: ChatCall) -> None:
+    a, b = key(one), key(two)
+    assert bool(differences(a, b)) == (a != b)
+
+
+@unhurried
+@given(st.binary(max_size=40))
+@example(b"[1,2,3,4,5,6,7,8]")
+@example(b"[" * 3000)
+@example(b"{}")
+def test_foreign_bytes_are_refused(data: bytes) -> None:
+    for read in (decode_reply, split_call, decode_judge):
+        with pytest.raises(ValueError):
+            read(data)
+
+
+@unhurried
+@given(replies)
+def test_any_reply_comes_back_bit_for_bit(reply: Reply) -> None:
+    back = decode_reply(encode_reply(reply))
+    assert repr(back) == repr(reply)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(calls, replies), min_size=1, max_size=5))
+def test_a_replay_after_reopening_is_bit_identical(pairs: list[tuple[ChatCall, Reply]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.sqlite"
+        cache = ReplyCache(path, sampled=True)
+        first: dict[str, Reply] = {}
+        for call, reply in pairs:
+            at = cache.key(call, "p")
+            if cache.get(at) is None:
+                cache.put(at, reply, call)
+                first[at] = reply
+        now = {at: cache.get(at) for at in first}
+        cache.close()
+        replay = ReplyCache(path, "strict")
+        for at, reply in first.items():
+            again = replay.get(at)
+            assert again is not None
+            assert reply_parts(again) == reply_parts(reply)
+            assert again.provenance.source == "cassette"
+            in_memory = now[at]
+            assert in_memory is not None
+            assert reply_parts(in_memory) == reply_parts(reply)
+        assert replay.close().never_asked == 0

@@ -1,0 +1,271 @@
+"""Prices, estimates, the spend ceiling, settings, and the table's numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.engine.virtual import VirtualLoop, run_virtual
+from adjudge.errors import ConfigError
+from adjudge.judges.budget import Afford, Price, SpendCeiling, estimate_tokens
+from adjudge.judges.endpoint import EndpointSettings
+from adjudge.judges.hedging import HedgeBudget, LatencyDigest
+from adjudge.judges.stats import Latencies, Stats
+from adjudge.judges.sweeper import Sweeper
+from adjudge.types import Usage
+
+
+def test_cached_tokens_have_their_own_price() -> None:
+    usage = Usage(input_tokens=100, cached_tokens=80, output_tokens=10)
+    assert Price(input=1.0, output=2.0).cost(usage) == pytest.approx(120e-6)
+    assert Price(input=1.0, output=2.0, cached_input=0.5).cost(usage) == pytest.approx(80e-6)
+    more = Usage(input_tokens=10, cached_tokens=80)  # as a server once said
+    assert Price(input=1.0, output=2.0).cost(more) == pytest.approx(10e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "least"),
+    [
+        ("x" * 3000, 1000),
+        ("语" * 1000, 1000),
+        ("\ud800", 1),
+        ([{"type": "text", "text": "x" * 3000}], 1000),
+        ([{"type": "image_url", "image_url": {"url": "data:" + "A" * 10**6}}], 1500),
+        (None, 0),
+    ],
+)
+def test_input_estimates_are_on_the_safe_side_and_not_absurd(content: object, least: int) -> None:
+    reads, _ = estimate_tokens([{"role": "user", "content": content}], {}, 0)
+    assert least <= reads <= least + 10
+
+
+def test_output_estimates_are_the_calls_own_limit() -> None:
+    assert estimate_tokens([], {}, 1024)[1] == 1024
+    assert estimate_tokens([], {"max_tokens": 7}, 1024)[1] == 7
+    assert estimate_tokens([], {"max_completion_tokens": 9, "max_tokens": 7}, 1024)[1] == 9
+    assert estimate_tokens([], {"max_tokens": 7, "n": 3}, 1024)[1] == 21
+
+
+def test_tool_calls_are_counted() -> None:
+    call = {"function": {"name": "search", "arguments": "x" * 300}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    assert estimate_tokens([message], {}, 0)[0] > 100
+
+
+def test_reserve_then_settle() -> None:
+    ceiling = SpendCeiling(10.0)
+    assert ceiling.afford(11.0) is Afford.NEVER
+    ceiling.reserve(6.0)
+    assert ceiling.afford(4.0) is Afford.YES
+    assert ceiling.afford(5.0) is Afford.WAIT  # the call that is out may cost less
+    ceiling.settle(6.0, 5.0)
+    assert ceiling.afford(5.0) is Afford.YES
+    ceiling.reserve(5.0)
+    ceiling.settle(5.0, 5.0)
+    assert ceiling.afford(0.1) is Afford.NEVER
+    assert SpendCeiling(None).afford(1e9) is Afford.YES
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.0, 1.0)), max_size=60),
+    st.floats(0.1, 20.0),
+    st.randoms(),
+)
+def test_spend_never_passes_the_ceiling(
+    calls: list[tuple[float, float]], limit: float, rng: random.Random
+) -> None:
+    ceiling, out = SpendCeiling(limit), []
+    for estimate, share in calls:
+        if ceiling.afford(estimate) is Afford.YES:
+            ceiling.reserve(estimate)
+            out.append((estimate, estimate * share))
+        if out and rng.random() < 0.5:
+            ceiling.settle(*out.pop(rng.randrange(len(out))))
+        assert ceiling.spent + ceiling.reserved <= limit + 1e-9
+    for estimate, cost in out:
+        ceiling.settle(estimate, cost)
+    assert ceiling.reserved == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_concurrency", 0),
+        ("max_attempts", 0),
+        ("deadline_s", 0.0),
+        ("spend_ceiling_usd", -1.0),
+        ("requests_per_minute", 0.0),
+        ("hedge_budget", -0.1),
+        ("hedge_quantile", 1.0),
+        ("timeout_factor", 0.5),
+        ("retry_base_s", math.nan),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: found"):
+        EndpointSettings(**{name: value})  # type: ignore[arg-type]  # one of many types
+
+
+def test_every_setting_is_documented() -> None:
+    for name in EndpointSettings.__struct_fields__:
+        assert f"``{name}``" in (EndpointSettings.__doc__ or ""), name
+
+
+@given(st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_quantiles_are_right_to_a_few_percent(samples: list[float], share: float) -> None:
+    seen = Latencies()
+    for sample in samples:
+        seen.add(sample)
+    exact = sorted(samples)[math.ceil(share * len(samples)) - 1]
+    found = seen.quantile(share)
+    assert found is not None
+    near = [s for s in samples if abs(s / found - 1) < 0.02]
+    assert near
+    ranks = [sum(other < s for other in samples) / len(samples) for s in near]
+    assert found == pytest.approx(exact, rel=0.02) or min(abs(r - share) for r in ranks) < 0.01
+
+
+def test_a_summary_is_plain_data() -> None:
+    stats = Stats()
+    assert Latencies().quantile(0.5) is None
+    stats.latencies.add(0.0)
+    stats.latencies.add(1.0)
+    stats.count_failure("timeout", 2)
+    stats.spent(Usage(input_tokens=1), None)
+    summary = stats.summary()
+    assert summary["failures"] == {"timeout": 2}
+    assert summary["p99_s"] == pytest.approx(1.0, rel=0.02)
+    assert summary["cost_usd"] == 0.0
+    assert "latencies" not in summary
+
+
+def test_a_cold_digest_gives_nothing_up() -> None:
+    digest = LatencyDigest(cold_hedge_s=30.0)
+    for _ in range(19):
+        digest.add(0.1)
+    digest.refresh()
+    assert (digest.hedge_s, digest.give_up_s) == (30.0, math.inf)
+    digest.add(0.1)
+    digest.refresh()
+    assert digest.hedge_s == pytest.approx(0.15)
+    assert digest.give_up_s == 1.0  # the floor
+
+
+@given(st.lists(st.floats(0.001, 100.0), min_size=20, max_size=300))
+def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
+    digest = LatencyDigest()
+    for sample in samples:
+        digest.add(sample)
+    digest.refresh()
+    assert 0.05 <= digest.soonest(True) <= digest.soonest(False) <= digest.give_up_s / 2
+    assert digest.give_up_s >= 1.0
+
+
+def test_hedges_are_bounded_by_completed_calls() -> None:
+    budget = HedgeBudget(0.1)
+    sent = 0
+    for _ in range(1_000):
+        budget.earn()
+        available = budget.available
+        copy = budget.spend()
+        assert copy == available
+        sent += copy
+        if copy:
+            budget.learn(True)
+    assert sent <= 0.1 * 1_000 + 8
+    assert not HedgeBudget(0.0).available
+
+
+def test_the_hedge_budget_shrinks_with_losses_and_recovers_with_wins() -> None:
+    budget = HedgeBudget(0.1, burst=1e9)
+
+    def earned(n: int) -> float:
+        before = budget._tokens
+        for _ in range(n):
+            budget.earn()
+        return budget._tokens - before
+
+    assert earned(100) == pytest.approx(10.0)
+    for _ in range(100):
+        budget.learn(False)
+    assert earned(100) == pytest.approx(0.5)
+    for _ in range(100):
+        budget.learn(True)
+    assert earned(100) == pytest.approx(10.0)
+
+
+# ── clocks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_virtual_time_jumps_and_keeps_order() -> None:
+    async def run() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        seen: list[tuple[str, float]] = []
+
+        async def sleeper(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            seen.append((name, loop.time()))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sleeper("slow", 86_400.0))
+            group.create_task(sleeper("quick", 0.5))
+        return seen
+
+    assert run_virtual(run()) == [("quick", 0.5), ("slow", 86_400.0)]
+
+
+def test_a_hang_in_virtual_time_is_an_error() -> None:
+    async def run() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="hang"):
+        run_virtual(run())
+
+
+def test_lag_counts_on_no_clock() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        ticks: list[float] = []
+
+        def tick() -> bool:
+            ticks.append(sweeper.now())
+            return True
+
+        sweeper = Sweeper(loop, tick, period_s=0.02)
+        sweeper.wake()
+        await asyncio.sleep(1.0)
+        start = sweeper.now()
+        assert start == pytest.approx(1.0)
+        loop.advance(60.0)  # nothing could run for a minute
+        assert sweeper.now() == pytest.approx(start, abs=0.05)
+        await asyncio.sleep(1.0)
+        assert sweeper.now() == pytest.approx(start + 1.0, abs=0.05)
+        assert sweeper.lag_max_s == pytest.approx(60.0, abs=0.05)
+        assert ticks == sorted(ticks)
+        sweeper.stop()
+
+    run_virtual(run())
+
+
+def test_a_sweeper_rests_when_there_is_nothing_to_do() -> None:
+    async def run() -> int:
+        ticks = 0
+
+        def tick() -> bool:
+            nonlocal ticks
+            ticks += 1
+            return ticks < 3
+
+        sweeper = Sweeper(asyncio.get_running_loop(), tick)
+        sweeper.wake()
+        sweeper.wake()
+        await asyncio.sleep(60)
+        return ticks
+
+    assert run_virtual(run()) == 3

@@ -1,0 +1,357 @@
+"""The chat models as users hold them: keys, addresses, loops, threads, processes, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges import connections
+from adjudge.judges.anthropic import AnthropicChatModel
+from adjudge.judges.cache import ReplyCache
+from adjudge.judges.connections import aclose_all
+from adjudge.judges.endpoint import EndpointSettings
+from adjudge.judges.openai import OpenAIChatModel
+
+MESSAGES = [{"role": "user", "content": "How good is it?"}]
+KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GROQ_API_KEY", "ANTHROPIC_API_KEY")
+
+
+class Provider(ThreadingHTTPServer):
+    """A server that answers both formats, says what it was asked, and may insist on streams."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.stream_only = False
+        self.clients: set[Any] = set()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Provider
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append(body)
+        self.server.headers.append({k.lower(): v for k, v in self.headers.items()})
+        self.server.clients.add(self.client_address)
+        if self.path == "/v1/messages":
+            text = {"type": "text", "text": "answer"}
+            return self._send(200, {"content": [text], "stop_reason": "end_turn"})
+        if self.server.stream_only and not body.get("stream"):
+            problem = "This model only support stream mode, please enable the stream parameter"
+            return self._send(400, {"error": {"message": problem}})
+        answer = {"content": f"{body['model']}:{body['messages'][-1]['content']}"}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+        if not body.get("stream"):
+            return self._send(200, {"choices": [choice | {"message": answer}]})
+        chunk = json.dumps({"choices": [choice | {"delta": answer}]})
+        return self._write(200, f"data: {chunk}\n\ndata: [DONE]\n\n", "text/event-stream")
+
+    def _send(self, status: int, body: Any) -> None:
+        self._write(status, json.dumps(body), "application/json")
+
+    def _write(self, status: int, text: str, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    server = Provider()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        run_blocking(aclose_all())
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def model_at(provider: Provider, name: str = "m", **more: Any) -> OpenAIChatModel:
+    return OpenAIChatModel(name, base_url=f"{provider.url}/v1", **more)
+
+
+# -- asking --------------------------------------------------------------------------------------
+
+
+def test_a_question_and_its_answer(provider: Provider) -> None:
+    reply = asyncio.run(model_at(provider, temperature=0.0).achat(MESSAGES, max_tokens=5))
+    assert reply.text == "m:How good is it?"
+    assert reply.provenance.attempts == 1
+    assert provider.asked == [
+        {"model": "m", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 5}
+    ]
+
+
+def test_the_seeds_way_to_construct(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1/")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1\n")
+    model = OpenAIChatModel(model="qwen3-max", temperature=0.0)
+    assert model.chat(MESSAGES).text.startswith("qwen3-max:")
+    assert provider.headers[0]["authorization"] == "Bearer sk-1"
+
+
+def test_anthropic(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "ak")
+    for base_url in (provider.url, f"{provider.url}/v1"):
+        model = AnthropicChatModel("c", api_key_env="MY_KEY", base_url=base_url)
+        assert model.chat(MESSAGES).text == "answer"
+    assert provider.headers[0]["x-api-key"] == "ak"
+    assert "authorization" not in provider.headers[0]
+
+
+def test_one_model_serves_loops_threads_and_copies(provider: Provider) -> None:
+    model = model_at(provider)
+
+    async def step(i: int) -> list[str]:
+        asked = [model.achat([{"role": "user", "content": f"{i}.{j}"}]) for j in range(8)]
+        tasks = [asyncio.ensure_future(a) for a in asked]
+        return [(await task).text for task in tasks]
+
+    wanted = [[f"m:{i}.{j}" for j in range(8)] for i in range(6)]
+    assert [asyncio.run(step(i)) for i in range(6)] == wanted
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda i: asyncio.run(step(i)), range(6))) == wanted
+        texts = pool.map(lambda i: model.chat([{"role": "user", "content": str(i)}]).text, range(8))
+        assert list(texts) == [f"m:{i}" for i in range(8)]
+
+
+def test_connections_are_shared_by_models_and_steps(provider: Provider) -> None:
+    for name in ("a", "b"):
+        for _ in range(3):
+            asyncio.run(model_at(provider, name).achat(MESSAGES))
+    assert len(provider.clients) == 1
+
+
+def test_closing_and_asking_again(provider: Provider) -> None:
+    model = model_at(provider)
+    model.chat(MESSAGES)
+    asyncio.run(aclose_all())
+    assert model.chat(MESSAGES).text
+    assert len(provider.clients) == 2
+
+
+def test_endpoints_close_with_their_loop(provider: Provider) -> None:
+    model = model_at(provider)
+
+    async def on_this_loop() -> connections.Connection:
+        await model.ask(model._call(MESSAGES, None, None, False, 0, {}))
+        (here,) = [c for lp, c in connections._registry.items() if lp is asyncio.get_running_loop()]
+        (connection,) = here.connections.values()
+        assert not connection.closed
+        return connection
+
+    assert asyncio.run(on_this_loop()).closed
+    assert asyncio.run(on_this_loop()).closed
+
+
+def test_pickles_carry_configuration_only(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    model = model_at(provider, temperature=0.3, preset="vllm", price={"input": 1, "output": 2})
+    model.chat(MESSAGES)
+    data = pickle.dumps(model)
+    assert b"very-secret" not in data
+    copy = pickle.loads(data)
+    assert copy.chat(MESSAGES).text == model.chat(MESSAGES).text
+    assert (copy.model, copy.sampling, copy.features) == (
+        model.model,
+        model.sampling,
+        model.features,
+    )
+    assert "very-secret" not in repr(vars(copy))
+
+
+def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> None:
+    script = f"""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from adjudge.judges import connections
+        from adjudge.judges.openai import OpenAIChatModel
+
+        model = OpenAIChatModel("m", base_url="{provider.url}/v1")
+        messages = [{{"role": "user", "content": "x"}}]
+        model.chat(messages)
+        if os.fork() == 0:
+            assert not connections._registry
+            print(model.chat(messages).text, flush=True)
+            os._exit(0)
+        os.wait()
+        print(model.chat(messages).text)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == ["m:x", "m:x"]
+    assert result.stderr == ""
+    assert len(provider.clients) == 2  # the parent's, used twice, and the child's
+
+
+# -- streams -------------------------------------------------------------------------------------
+
+
+def test_a_model_that_only_streams_is_found_out_once(provider: Provider) -> None:
+    provider.stream_only = True
+    model = model_at(provider)
+    for _ in range(3):
+        assert model.chat(MESSAGES).text == "m:How good is it?"
+    assert [bool(body.get("stream")) for body in provider.asked] == [False, True, True, True]
+
+
+def test_streams_can_be_asked_for(provider: Provider) -> None:
+    provider.stream_only = True
+    assert model_at(provider, stream=True).chat(MESSAGES).text == "m:How good is it?"
+    assert provider.asked[0]["stream_options"] == {"include_usage": True}
+
+
+# -- keys ----------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_missing_is_named_at_the_first_call(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for model in (
+        OpenAIChatModel("m"),
+        AnthropicChatModel("m"),
+        OpenAIChatModel("m", preset="groq"),
+    ):
+        with pytest.raises(GradingFailure, match=model.api_key_env) as caught:
+            model.chat(MESSAGES)
+        assert caught.value.kind is ErrorKind.AUTH
+    monkeypatch.setenv("OPENAI_API_KEY", "sk\u2026")
+    with pytest.raises(GradingFailure, match="characters") as caught:
+        OpenAIChatModel("m").chat(MESSAGES)
+    assert "sk" not in str(caught.value)
+
+
+def test_keys_are_read_at_every_call(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_at(provider)
+    for key in ("one", "two"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        model.chat(MESSAGES)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    model.chat(MESSAGES)
+    sent = [headers.get("authorization") for headers in provider.headers]
+    assert sent == ["Bearer one", "Bearer two", None]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"api_key": "sk-secret"},
+        {"api_key_env": "sk-secret"},
+        {"extra_body": {"api_key": "sk-secret"}},
+    ],
+)
+def test_literal_keys_are_refused_and_not_repeated(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="api_key_env|environment variable") as caught:
+        OpenAIChatModel("m", **arguments)
+    assert "secret" not in str(caught.value)
+
+
+# -- configuration -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"preset": "opnai"}, "did you mean 'openai'"),
+        ({"preset": "anthropic"}, "AnthropicChatModel"),
+        ({"base_url": "http://u:p@h/v1"}, "user or password"),
+        ({"base_url": []}, "at least one"),
+        ({"base_url": "http://h/v1/chat/completions"}, "before /chat/completions"),
+        ({"features": ["jsonschema"]}, "unknown"),
+        ({"max_retries": 3}, "max_attempts"),
+        ({"timeout": 3}, "deadline_s"),
+        ({"messages": []}, "achat"),
+        ({"price": {"input": 1}}, "output"),
+        ({"price": {"input": "much", "output": 1}}, "price"),
+        ({"model": ""}, "name of a model"),
+        ({"model": None}, "name of a model"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        OpenAIChatModel(**{"model": "m"} | arguments)
+
+
+def test_addresses_by_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    assert OpenAIChatModel("m").base_urls == ("https://api.openai.com/v1",)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gpu:8000/v1")
+    assert OpenAIChatModel("m").base_urls == ("http://gpu:8000/v1",)
+    assert OpenAIChatModel("m", preset="vllm").base_urls == ("http://gpu:8000/v1",)
+    assert OpenAIChatModel("m", preset="groq").base_urls == ("https://api.groq.com/openai/v1",)
+    several = ["http://a/v1", "http://b/v1/", "http://a/v1"]
+    assert OpenAIChatModel("m", base_url=several).base_urls == ("http://a/v1", "http://b/v1")
+
+
+def test_sampling_is_spread_out(provider: Provider) -> None:
+    model = model_at(provider, temperature=None, top_p=0.5, extra_body={"enable_thinking": False})
+    model.chat(MESSAGES, top_p=0.9, extra_body={"min_p": 0.1})
+    assert provider.asked[0] == {
+        "model": "m",
+        "messages": MESSAGES,
+        "top_p": 0.9,
+        "enable_thinking": False,
+        "min_p": 0.1,
+    }
+
+
+def test_models_of_one_endpoint_must_agree(provider: Provider) -> None:
+    model_at(provider, "first", settings=EndpointSettings(max_concurrency=7)).chat(MESSAGES)
+    model_at(provider, "no-opinion").chat(MESSAGES)
+    model_at(provider, "same", settings=EndpointSettings(max_concurrency=7)).chat(MESSAGES)
+    other = model_at(provider, "second", settings=EndpointSettings(max_concurrency=8))
+    with pytest.raises(ConfigError) as caught:
+        other.chat(MESSAGES)
+    said = str(caught.value)
+    assert "openai:first" in said
+    assert "openai:second" in said
+    assert "max_concurrency 7 and 8" in said
+    assert model_at(provider, "third", api_key_env="OTHER_KEY").chat(MESSAGES).text
+
+
+def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> None:
+    path = tmp_path / "replies.sqlite"
+    model = model_at(provider, temperature=0.0, cache=path)
+    assert model.chat(MESSAGES).text == model.chat(MESSAGES).text
+    assert len(provider.asked) == 1
+    model.chat(MESSAGES, draw=1)
+    assert len(provider.asked) == 2
+    again = model_at(provider, "again", temperature=0.0, cache=ReplyCache(path))
+    again.chat(MESSAGES)
+    with pytest.raises(ConfigError, match="no cache"):
+        model_at(provider).chat(MESSAGES)
+    asyncio.run(aclose_all())
+    assert model.chat(MESSAGES).provenance.source == "cache"
+    assert len(provider.asked) == 3

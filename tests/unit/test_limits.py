@@ -1,0 +1,219 @@
+"""The limit that learns, the rate buckets, and what response headers ask for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.judges.limits import AdaptiveLimit, RateBucket, retry_after
+
+DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
+
+
+def rounds(limit: AdaptiveLimit, n: int, now: float = 0.0, used: float = 1.0) -> None:
+    """``n`` rounds of successes with this share of the limit in flight."""
+    for _ in range(n):
+        for _ in range(limit.limit):
+            limit.in_flight = round(limit.limit * used)
+            limit.succeeded(now)
+    limit.in_flight = 0
+
+
+def test_it_doubles_every_round_up_to_its_maximum() -> None:
+    limit = AdaptiveLimit(start=10, maximum=64)
+    rounds(limit, 1)
+    assert limit.limit == 20
+    rounds(limit, 9)
+    assert limit.limit == 64
+
+
+def test_it_grows_only_while_it_is_used() -> None:
+    limit = AdaptiveLimit(start=10, maximum=64)
+    rounds(limit, 5, used=0.7)
+    assert limit.limit == 10
+    rounds(limit, 1, used=0.8)
+    assert limit.limit > 10
+
+
+def test_refusals_cut_once_per_cooldown() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    for at in (0.0, 1.0, 14.9):
+        limit.throttled(at, None)
+        limit.succeeded(at)
+    assert (limit.limit, limit.cuts) == (80, 1)
+    limit.throttled(15.0, None)
+    assert (limit.limit, limit.cuts) == (64, 2)
+
+
+def test_the_server_may_ask_for_a_longer_cooldown() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit.throttled(0.0, 60.0)
+    rounds(limit, 3, now=59.9)
+    limit.throttled(59.9, None)
+    assert limit.limit == 80
+    limit.throttled(60.0, None)
+    assert limit.limit == 64
+
+
+def test_after_a_cut_it_grows_by_a_twentieth_a_round() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit.throttled(0.0, None)
+    rounds(limit, 5, now=14.0)
+    assert limit.limit == 80
+    rounds(limit, 1, now=15.0)
+    assert limit.limit in (83, 84)
+
+
+def test_it_is_never_cut_below_its_minimum() -> None:
+    limit = AdaptiveLimit(start=20, maximum=64, minimum=4)
+    for i in range(50):
+        limit.throttled(i * 100.0, None)
+    assert limit.limit == 4
+    assert AdaptiveLimit(start=2, maximum=2, minimum=4).limit == 2
+
+
+def test_other_failures_stop_growth_for_a_round_and_cut_nothing() -> None:
+    limit = AdaptiveLimit(start=10, maximum=64)
+    limit.faltered()
+    rounds(limit, 1)
+    assert limit.limit == 10
+    rounds(limit, 1)
+    assert limit.limit == 20
+
+
+def test_refusals_in_a_row_stop_all_sending() -> None:
+    limit = AdaptiveLimit(start=10, maximum=64)
+    limit.throttled(0.0, 7.0)
+    limit.throttled(0.0, 7.0)
+    limit.succeeded(0.0)
+    limit.throttled(0.0, 7.0)
+    assert limit.paused_until < 0
+    limit.throttled(0.0, 7.0)
+    limit.throttled(0.5, 7.0)
+    assert limit.paused_until == 7.5
+
+
+def test_without_a_word_from_the_server_pauses_double_until_a_success() -> None:
+    limit = AdaptiveLimit(start=10, maximum=64)
+    pauses = []
+    now = 0.0
+    for _ in range(6):
+        for _ in range(5):  # a burst is one event
+            limit.throttled(now, None)
+        pauses.append(limit.paused_until - now)
+        now = limit.paused_until
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+    limit.succeeded(now)
+    for _ in range(3):
+        limit.throttled(now, None)
+    assert limit.paused_until - now == 1.0
+
+
+def test_after_an_outage_it_starts_slowly_up_to_where_it_was() -> None:
+    limit = AdaptiveLimit(start=10, maximum=200, cooldown_s=15)
+    rounds(limit, 3)
+    limit.throttled(0.0, None)
+    assert limit.limit == 64
+    limit.restart()
+    assert limit.limit == 10
+    rounds(limit, 2, now=20.0)
+    assert limit.limit == 40
+    rounds(limit, 1, now=20.0)
+    assert 64 <= limit.limit <= 66
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(1, 30)), min_size=1, max_size=100),
+    st.floats(1.0, 6000.0),
+)
+def test_a_bucket_never_lets_more_through_than_rate_and_burst(
+    asks: list[tuple[float, float]], per_minute: float
+) -> None:
+    bucket, rate = RateBucket(per_minute), per_minute / 60
+    now, taken = 0.0, []
+    for wait, units in asks:
+        now += wait
+        if bucket.admits(units, now):
+            bucket.take(units)
+            taken.append((now, units))
+    burst = max(1.0, 6 * rate)
+    for i, (start, _) in enumerate(taken):
+        total = sum(units for _, units in taken[i:])
+        largest = max(units for _, units in taken[i:])
+        assert total <= burst + (taken[-1][0] - start) * rate + largest + 1e-6
+
+
+def test_a_bucket_serves_calls_larger_than_itself_and_takes_leftovers_back() -> None:
+    bucket = RateBucket(60)  # one a second, six at once
+    assert bucket.admits(100, 0.0)
+    bucket.take(100)
+    assert not bucket.admits(1, 94.0)
+    assert bucket.admits(1, 95.0)
+    bucket.take(1)
+    bucket.take(-3)
+    assert bucket.admits(3, 95.0)
+    assert not bucket.admits(4, 95.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "20", "retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "Sat, 21 Nov 2026 10:00:30 GMT", "date": DATE}, 30.0),
+        ({"retry-after": "Sat, 21 Nov 2026 09:00:00 GMT", "date": DATE}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e9"}, 3600.0),
+        ({"retry-after": ""}, None),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}, 1.0),
+        ({"x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "1s"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "17ms"}, 0.017),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "12"}, 12.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1x"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1s9"}, None),
+        ({"x-ratelimit-remaining-tokens": "-1", "x-ratelimit-reset-tokens": "9s"}, None),
+        (
+            {
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "2s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "1h2m",
+            },
+            3600.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-remaining": "0",
+                "anthropic-ratelimit-input-tokens-reset": "2026-11-21T10:00:20Z",
+                "date": DATE,
+            },
+            20.0,
+        ),
+    ],
+)
+def test_what_headers_ask_for(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == (None if seconds is None else pytest.approx(seconds))
+
+
+@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()))
+def test_no_header_breaks_it(headers: dict[str, str]) -> None:
+    wait = retry_after(headers)
+    assert wait is None or 0.0 <= wait <= 3600.0
+
+
+@given(st.text(max_size=60))
+def test_no_reset_breaks_it(text: str) -> None:
+    for name in ("x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-remaining"):
+        headers = {
+            name: "0",
+            "x-ratelimit-reset-tokens": text,
+            "anthropic-ratelimit-tokens-reset": text,
+        }
+        wait = retry_after(headers)
+        assert wait is None or 0.0 <= wait <= 3600.0

@@ -1,0 +1,160 @@
+"""RecordedModel: a judge that answers from a cassette."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
+from adjudge.judges.cache import ReplyCache
+from adjudge.judges.recorded import RecordedModel
+from adjudge.types import Usage
+
+ASK = [{"role": "user", "content": "Which is better?"}]
+REPLY = Reply(
+    text="A",
+    reasoning="because",
+    finish_reason="stop",
+    logprobs=[TokenLogprobs("A", -0.1, {"A": -0.1, "B": float("-inf")})],
+    usage=Usage(input_tokens=5, output_tokens=1, cost_usd=0.25),
+    model="judge-2026",
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "judge.sqlite"
+
+
+def record(
+    path: Path, *, provider: str = "openai", model: str = "judge", text: str = "A", **changes: Any
+) -> None:
+    call = ChatCall(**{"model": model, "messages": ASK, "sampling": {"temperature": 0}, **changes})
+    cache = ReplyCache(path, sampled=True)
+    reply = Reply(text=text, model=model)
+    cache.put(cache.key(call, provider), REPLY if text == "A" else reply, call)
+    cache.close()
+
+
+def ask(model: RecordedModel, **options: Any) -> Reply:
+    return asyncio.run(model.achat(options.pop("messages", ASK), **options))
+
+
+def test_it_gives_back_the_recorded_reply_whole(path: Path) -> None:
+    record(path, choices=["A", "B"], logprobs=True)
+    model = RecordedModel(path)
+    reply = ask(model, choices=("A", "B"), logprobs=True, group="g")
+    assert (model.kind, model.model, model.provider) == ("recorded", "judge", "openai")
+    for field in ("text", "reasoning", "finish_reason", "logprobs", "usage", "model"):
+        assert getattr(reply, field) == getattr(REPLY, field)
+    assert reply.provenance.source == "cassette"
+    assert reply.provenance.attempts == 0
+
+
+def test_a_call_that_was_not_recorded_fails_and_names_what_changed(path: Path) -> None:
+    record(path)
+    model = RecordedModel(path)
+    with pytest.raises(GradingFailure) as failure:
+        ask(model, draw=1)
+    assert failure.value.kind is ErrorKind.UNSUPPORTED
+    assert failure.value.metadata["changed"] == {"draw": "0 → 1"}
+    assert "Which" not in str(failure.value)
+
+
+def test_sampling_is_what_all_recorded_calls_have_in_common(path: Path) -> None:
+    common = {"temperature": 0, "max_tokens": 9}
+    record(path, sampling=common)
+    record(path, sampling=common | {"seed": 1}, text="B")
+    record(path, sampling=common | {"temperature": 0.0}, text="C")
+    model = RecordedModel(path)
+    assert model.sampling == {"max_tokens": 9}
+    assert ask(model, temperature=0).text == "A"
+    assert ask(model, temperature=0, seed=1).text == "B"
+    assert ask(model, temperature=0.0).text == "C"
+    given = RecordedModel(path, sampling=common)
+    assert ask(given).text == "A"
+    assert ask(given, temperature=0.0).text == "C"
+
+
+def test_one_of_several_judges_must_be_named(path: Path) -> None:
+    record(path, model="one", text="1")
+    record(path, model="two", text="2")
+    record(path, model="two", provider="vllm", text="3")
+    with pytest.raises(ConfigError, match="model: .*'one' of provider 'openai', 'two'"):
+        RecordedModel(path)
+    with pytest.raises(ConfigError, match="provider: .*several"):
+        RecordedModel(path, "two")
+    with pytest.raises(ConfigError, match="holds no model 'tow'; did you mean 'two'"):
+        RecordedModel(path, "tow")
+    with pytest.raises(ConfigError, match="no model 'one' of provider 'vllm'"):
+        RecordedModel(path, "one", provider="vllm")
+    assert ask(RecordedModel(path, "one")).text == "1"
+    assert ask(RecordedModel(path, "two", provider="vllm")).text == "3"
+    assert ask(RecordedModel(path, provider="vllm")).text == "3"
+
+
+def test_a_cassette_that_cannot_serve_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such cassette"):
+        RecordedModel(path)
+    ReplyCache(path).close()
+    with pytest.raises(ConfigError, match="holds no recorded calls"):
+        RecordedModel(path)
+    record(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE judges SET judge = '[1]'")
+    with pytest.raises(ConfigError, match="list of judges is damaged"):
+        RecordedModel(path)
+
+
+def test_models_share_a_cassette_while_one_lives_and_report_together(path: Path) -> None:
+    record(path)
+    record(path, draw=1, text="B")
+    one, two = RecordedModel(path), RecordedModel(path)
+    ask(one)
+    ask(two)
+    report = one.report()
+    assert (report.hits, report.never_asked) == (2, 1)
+    assert report == two.report()
+    assert one.fence_key == two.fence_key
+    del one, two
+    record(path, draw=2, text="C")
+    assert ask(RecordedModel(path), draw=2).text == "C"
+
+
+def test_pickling_carries_the_arguments(path: Path) -> None:
+    record(path, sampling={"seed": 1})
+    model = RecordedModel(path, "judge", sampling={"seed": 1})
+    data = pickle.dumps(model)
+    copy = pickle.loads(data)
+    assert (copy.path, copy.model, copy.sampling) == (path, "judge", {"seed": 1})
+    assert ask(copy) == ask(model)
+    assert len(data) < 500
+
+
+def test_one_model_serves_many_loops_and_threads(path: Path) -> None:
+    for draw in range(20):
+        record(path, draw=draw, text=f"reply {draw}")
+    model = RecordedModel(path)
+    wrong: list[object] = []
+
+    def work(shift: int) -> None:
+        for step in range(40):
+            draw = (step + shift) % 20
+            if (reply := ask(model, draw=draw)).text != f"reply {draw}":
+                wrong.append(reply)
+
+    threads = [threading.Thread(target=work, args=(shift,)) for shift in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert model.report().hits == 320

@@ -1,0 +1,130 @@
+"""What a provider's errors are read as: the kind, what travels with it, and what must not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from adjudge.errors import GradingFailure
+from adjudge.judges.base import ChatCall, HttpResponse
+from adjudge.judges.wire_openai import OpenAIWire
+
+MESSAGES = [{"role": "user", "content": "How good is it?"}]
+
+
+def failure(body: Any, *, status: int, headers: dict[str, str] | None = None) -> GradingFailure:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = HttpResponse(status=status, headers=headers or {}, body=data)
+    with pytest.raises(GradingFailure) as caught:
+        OpenAIWire(key="sk-secret").reply(ChatCall(model="m", messages=MESSAGES), response)
+    return caught.value
+
+
+def openai_error(message: str = "", code: Any = None, type_: str = "", param: Any = None) -> Any:
+    return {"error": {"message": message, "type": type_, "code": code, "param": param}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, openai_error("bad"), "invalid_input"),
+        (400, openai_error("flagged", "content_filter"), "refused"),
+        (400, openai_error("x", "data_inspection_failed"), "refused"),
+        (400, openai_error("violating our usage policy", "invalid_prompt"), "refused"),
+        (400, openai_error("no", "unsupported_parameter", param="max_tokens"), "unsupported"),
+        (400, openai_error("logprobs is not supported with this model"), "unsupported"),
+        (400, openai_error("in arrears", "Arrearage"), "budget"),
+        (401, openai_error("Incorrect API key"), "auth"),
+        (401, b"", "auth"),
+        (402, openai_error("pay"), "budget"),
+        (403, openai_error("country"), "auth"),
+        (403, openai_error("You are not allowed to request logprobs"), "unsupported"),
+        (403, openai_error("x", "AllocationQuota.FreeTierOnly"), "budget"),
+        (403, openai_error("x", "content_policy_violation"), "refused"),
+        (404, openai_error("no such model", "model_not_found"), "invalid_input"),
+        (408, b"", "server_error"),
+        (409, b"", "server_error"),
+        (413, b"<html>", "invalid_input"),
+        (422, {"detail": "bad"}, "invalid_input"),
+        (422, {"detail": [{"input": MESSAGES}]}, "invalid_input"),
+        (429, openai_error("slow down", "rate_limit_exceeded"), "rate_limited"),
+        (429, openai_error("x", "insufficient_quota"), "budget"),
+        (429, openai_error("You exceeded your current quota"), "budget"),
+        (429, openai_error("Allocated quota exceeded.", "insufficient_quota"), "rate_limited"),
+        (429, openai_error("Free allocated quota exceeded."), "budget"),
+        (429, b"", "rate_limited"),
+        (500, b"<html>oops</html>", "server_error"),
+        (502, b"<html>oops</html>", "server_error"),
+        (503, openai_error("queue full"), "server_error"),
+        (529, b"", "server_error"),
+        (599, b"", "server_error"),
+        (301, b"", "unsupported"),
+        (307, {"choices": []}, "unsupported"),
+        (101, b"", "server_error"),
+        (999, b"", "server_error"),
+        (400, {"object": "error", "message": "too long", "code": 400}, "invalid_input"),
+        (400, {"error": None}, "invalid_input"),
+        (400, {"error": [1]}, "invalid_input"),
+        (400, [1], "invalid_input"),
+    ],
+)
+def test_errors_by_status_and_body(status: int, body: Any, kind: str) -> None:
+    found = failure(body, status=status)
+    assert found.kind == kind
+    assert found.metadata["status"] == status
+
+
+def test_only_headers_about_limits_travel() -> None:
+    headers = {
+        "retry-after": "2",
+        "x-ratelimit-reset-tokens": "6m0s",
+        "anthropic-ratelimit-tokens-remaining": "0",
+        "set-cookie": "secret",
+        "x-request-id": "1",
+    }
+    metadata = failure(b"", status=429, headers=headers).metadata
+    assert set(metadata["headers"]) == {
+        "retry-after",
+        "x-ratelimit-reset-tokens",
+        "anthropic-ratelimit-tokens-remaining",
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "absent"),
+    [
+        ("Incorrect API key provided: sk-proj-abc*****wxyz.", "wxyz"),
+        ("Invalid key gsk_abcdef0123", "abcdef"),
+        ("Authorization: Bearer abc.def", "abc.def"),
+        ("api key: hunter22", "hunter22"),
+        ("token 0123456789abcdef0123456789abcdef is bad", "0123456789abcdef"),
+        ("1 error: {'type': 'missing', 'input': {'messages': 'the prompt'}}", "the prompt"),
+        ('bad request {"messages": [{"content": "the prompt"}]}', "the prompt"),
+        ("x" * 25 + " " + "long " * 500, "long " * 50),
+        ("a\x1b[31mred\x00", "\x1b"),
+    ],
+)
+def test_secrets_and_echoes_stay_out_of_messages(message: str, absent: str) -> None:
+    said = str(failure(openai_error(message), status=401))
+    assert absent not in said
+    assert len(said) < 280
+
+
+def test_the_servers_own_words_are_quoted() -> None:
+    found = failure(openai_error("model 'm' does\nnot exist"), status=404)
+    assert str(found) == "the server answered 404: model 'm' does not exist"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model only support stream mode, please enable the stream parameter to access it.",
+        "parameter.enable_thinking must be set to false for non-streaming calls",
+    ],
+)
+def test_models_that_only_stream_are_recognised(message: str) -> None:
+    assert failure(openai_error(message), status=400).metadata["stream_only"] is True
+    assert "stream_only" not in failure(openai_error(message), status=500).metadata
+    assert "stream_only" not in failure(openai_error("bad stream"), status=400).metadata
