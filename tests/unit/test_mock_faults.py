@@ -12,7 +12,7 @@ from adjudge.mock import FAULTS, Server, serve
 from adjudge.mock.faults import MODIFIERS, STATUS
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-CLAUDE = HELLO | {"max_tokens": 10}
+MESSAGES = HELLO | {"max_tokens": 10}
 STREAM = HELLO | {"stream": True}
 
 
@@ -77,7 +77,7 @@ def test_error_answers() -> None:
             name: str = name,
             expected: int = expected,
         ) -> None:
-            for question in (HELLO, CLAUDE):
+            for question in (HELLO, MESSAGES):
                 status, headers, found = await ask(server, session, question)
                 assert status == expected
                 assert json.loads(found)["error"]["message"]
@@ -93,7 +93,7 @@ def test_retry_after_says_what_was_asked_for() -> None:
         _, headers, _ = await ask(server, session)
         assert headers["retry-after"] == "7"
         assert headers["x-ratelimit-remaining-requests"] == "0"
-        _, headers, _ = await ask(server, session, CLAUDE)
+        _, headers, _ = await ask(server, session, MESSAGES)
         assert headers["anthropic-ratelimit-requests-remaining"] == "0"
 
     run(body, fail=("429-retry=7:1",))
@@ -198,7 +198,7 @@ def test_broken_streams() -> None:
         assert b'"finish_reason":"stop"' not in found
         assert b'"content":""' in found
         assert (b'"error"' in found) is (name == "error200")
-        _, _, found = faulty(name, CLAUDE | {"stream": True})
+        _, _, found = faulty(name, MESSAGES | {"stream": True})
         assert b"message_start" in found
         assert b"message_stop" not in found
     assert faulty("duplicate", STREAM)[2].count(b"[DONE]") == 2
@@ -218,9 +218,9 @@ def test_replies_that_say_something_else() -> None:
     assert refused["message"]["refusal"]
     filtered = json.loads(faulty("content-filter")[2])["choices"][0]
     assert filtered["finish_reason"] == "content_filter"
-    assert json.loads(faulty("refusal", CLAUDE)[2])["stop_reason"] == "refusal"
+    assert json.loads(faulty("refusal", MESSAGES)[2])["stop_reason"] == "refusal"
     assert content(faulty("empty")[2]) == ""
-    assert json.loads(faulty("empty", CLAUDE)[2])["content"] == []
+    assert json.loads(faulty("empty", MESSAGES)[2])["content"] == []
     cut = json.loads(faulty("max-tokens")[2])["choices"][0]
     assert (cut["message"]["content"], cut["finish_reason"]) == ('{"score": 1, "r', "length")
     assert content(faulty("duplicate-text", reply="4")[2]) == "4\n4"

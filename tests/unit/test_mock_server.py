@@ -14,7 +14,7 @@ from adjudge.mock.replies import Responder
 from adjudge.mock.stats import Stats
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-CLAUDE = HELLO | {"max_tokens": 10}
+MESSAGES = HELLO | {"max_tokens": 10}
 STREAM = HELLO | {"stream": True}
 
 
@@ -75,7 +75,7 @@ def test_both_providers_and_the_small_endpoints() -> None:
         status, headers, found = await ask(server, session)
         assert (status, headers["content-type"]) == (200, "application/json")
         assert content(found) == '{"score": 1, "reason": "mock"}'
-        status, _, found = await ask(server, session, CLAUDE)
+        status, _, found = await ask(server, session, MESSAGES)
         assert json.loads(found)["content"][0]["text"] == '{"score": 1, "reason": "mock"}'
         for path, key in (("/v1/models", "data"), ("/health", "status"), ("/stats", "requests")):
             async with session.get(server.url + path) as response:
@@ -94,7 +94,7 @@ def test_both_providers_and_the_small_endpoints() -> None:
 
 def test_ready_replies_are_what_the_long_way_says() -> None:
     async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        for question in (HELLO, CLAUDE):
+        for question in (HELLO, MESSAGES):
             _, _, ready = await ask(server, session, question)
             _, _, composed = await ask(server, session, question | {"stream": False})
             assert ready.count(b"mock-") == 1
@@ -199,7 +199,7 @@ def test_streams() -> None:
         _, headers, found = await ask(server, session, STREAM)
         assert headers["content-type"] == "text/event-stream"
         assert found.endswith(b"data: [DONE]\n\n")
-        _, _, found = await ask(server, session, CLAUDE | {"stream": True})
+        _, _, found = await ask(server, session, MESSAGES | {"stream": True})
         assert found.endswith(b'data: {"type":"message_stop"}\n\n')
         assert server.stats.replied == 2
 
@@ -261,7 +261,7 @@ def test_requests_per_minute() -> None:
         assert headers["x-ratelimit-limit-requests"] == "2"
         assert 0 < int(headers["retry-after-ms"]) <= 30_000
         assert int(headers["retry-after"]) == -(-int(headers["retry-after-ms"]) // 1000)
-        status, headers, found = await ask(server, session, CLAUDE)
+        status, headers, found = await ask(server, session, MESSAGES)
         assert status == 429
         assert headers["anthropic-ratelimit-requests-remaining"] == "0"
         assert json.loads(found)["error"]["type"] == "rate_limit_error"

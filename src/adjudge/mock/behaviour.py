@@ -83,8 +83,7 @@ class Fixed(Behaviour):
     def answer(self, asked: Asked) -> Answer:
         """The text."""
         constant = self.constant
-        if constant is None:
-            raise NotImplementedError
+        assert constant is not None  # noqa: S101  (set above; narrows the type)
         if self._verbatim:
             return constant
         return Answer(_formed(asked, 1.0, 1, "mock"), constant.reasoning)
