@@ -115,3 +115,10 @@ def test_failures_and_draws(tmp_path: Path) -> None:
     assert again.take("k", "g", 0) is None
     assert again.take("k", "g", 1) == GraderScore("g", 1.0)
     assert again.take("k", "g", 1) is None
+
+
+def test_a_result_that_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert scores(runner(path, lambda x: 1.0), [{"x": 0}]) == [1.0]
+    path.write_bytes(path.read_bytes().replace(b'"score":1.0', b'"score":true'))
+    assert scores(runner(path, lambda x: 2.0), [{"x": 0}]) == [2.0]

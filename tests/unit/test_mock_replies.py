@@ -341,8 +341,8 @@ def test_refusals() -> None:
     assert body["choices"][0]["finish_reason"] == "stop"
     filtered = shaped("openai", Answer("", finish="content_filter"), asked())["choices"][0]
     assert (filtered["message"]["content"], filtered["finish_reason"]) == ("", "content_filter")
-    claude = shaped("anthropic", Answer("", finish="refusal"), asked(api="anthropic"))
-    assert (claude["content"], claude["stop_reason"]) == ([], "refusal")
+    anthropic = shaped("anthropic", Answer("", finish="refusal"), asked(api="anthropic"))
+    assert (anthropic["content"], anthropic["stop_reason"]) == ([], "refusal")
 
 
 def test_errors_have_each_providers_words() -> None:

@@ -433,6 +433,17 @@ def test_a_fallback_answers_for_events_too() -> None:
     assert values(made.compute(rows)) == [0.3, 0.5]
 
 
+def test_a_failed_outcome_of_weight_zero_makes_no_reward_missing() -> None:
+    made = build(
+        {"whole": scored(), "step": scored()},
+        entries={"step": {"scope": "event"}},
+        reward={"event_weight": 1.0, "outcome_weight": 0.0},
+    )
+    [result] = made.compute(samples({"s": "budget", "events": [{"s": 0.5}, {"s": 0.25}]}))
+    assert result.score == 0.75
+    assert result.reward_info["outcome"] is None
+
+
 @pytest.mark.parametrize("env", [float("nan"), float("inf"), "high", None])
 def test_an_unjudged_sample_gets_a_real_env_reward_or_none(env: Any) -> None:
     options = {"sample_rate": 1e-9, "combine_mode": "weighted_sum", "unjudged": "env"}

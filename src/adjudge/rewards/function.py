@@ -150,9 +150,12 @@ class SpecRewardFunction(RewardFunction):
         """One sample's parts, and whether they can make a reward at all."""
         outcome = self._aggregate(one.outcome, "outcome")
         events = self._events(one)
-        state = _State(one, outcome, events, outcome)
+        # An outcome of weight 0 is not needed and not missed; its place is never read.
+        part = outcome if self._needs_outcome else 0.0
+        state = _State(one, outcome, events, part)
         trial = self._combined(state)
-        state.part = trial if isinstance(trial, GraderError) else outcome
+        if isinstance(trial, GraderError):
+            state.part = trial
         return state
 
     def _aggregate(self, results: Mapping[str, GraderResult], scope: Scope) -> Part:
@@ -202,8 +205,6 @@ class SpecRewardFunction(RewardFunction):
 
     def _combined(self, state: _State) -> Part:
         """The reward from a sample's parts as they stand."""
-        if isinstance(state.part, GraderError) and self._needs_outcome:
-            return state.part
         if state.fell_back:
             return self._with_env(state.part, state.one)
         settings = self.spec.reward

@@ -130,7 +130,10 @@ class Journal:
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """A result found on opening, given out once, or ``None``."""
         stored = self._known.get((sample, grader, draw))
-        return _result.decode(stored.popleft()) if stored else None
+        try:
+            return _result.decode(stored.popleft()) if stored else None
+        except msgspec.MsgspecError:
+            return None  # damaged on disk: asked again, as after a torn write
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
         """Remember ``result`` unless it is a failure; written within about half a second."""
