@@ -7,16 +7,19 @@ Every complaint names the file, the key, what was found, what is allowed and the
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import re
+import sys
 import tomllib
+import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adjudge.errors import ConfigError
 
-__all__ = ["load_toml", "nearest", "validate"]
+__all__ = ["import_named", "load_toml", "nearest", "validate"]
 
 if TYPE_CHECKING:  # pydantic takes time to import, and most that import this need `nearest`
     from pydantic import BaseModel
@@ -66,6 +69,22 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def import_named(target: str, folder: Path | None = None) -> Any:
+    """What ``module:name`` means, also beside a file in ``folder``, or in the working directory.
+
+    Raises :class:`ConfigError` naming what could not be imported.
+    """
+    module, _, name = target.partition(":")
+    for place in (folder, Path.cwd()):
+        # At the end of the path: a file next to a spec must not shadow an installed package.
+        if place is not None and str(place) not in sys.path:
+            sys.path.append(str(place))
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
+        raise ConfigError(f"{target!r}: cannot import: {type(error).__name__}: {error}") from error
+
+
 def validate(model: type[M], data: dict[str, Any], where: str) -> M:
     """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
     from pydantic import ValidationError  # noqa: PLC0415
@@ -87,20 +106,25 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{key}: is required"
     message = problem["msg"].removeprefix("Value error, ")
-    found = repr(problem["input"])
-    return f"{key}: {message[:1].lower()}{message[1:]}; found {found[:80]}"
+    complaint = f"{key}: {message[:1].lower()}{message[1:]}"
+    if isinstance(problem["input"], dict):  # a whole table says nothing, and may hold a key
+        return complaint
+    return f"{complaint}; found {repr(problem['input'])[:80]}"
 
 
 def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """The keys that the table at ``location`` may have."""
     here: Any = model
+    names = False  # whether the next part is a name of the user's, not a key
     for part in location:
-        if isinstance(part, int):
+        if isinstance(part, int) or names:
+            names = False
             continue
         field = here.model_fields.get(part)
         here = _model_in(field.annotation) if field else None
-        if here is None:
+        if field is None or here is None:
             return []
+        names = typing.get_origin(field.annotation) is dict
     return [field.alias or name for name, field in here.model_fields.items()]
 
 

@@ -84,7 +84,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a result came from; absent facts are ``None``.
 
     ``source`` is ``live``, ``cache`` or ``cassette``; ``model`` is the judge's name as the server
-    reported it; ``attempts`` counts every send, retries and hedges included.
+    reported it; ``attempts`` counts every send, retries and hedges included; ``hedged``: the
+    second copy of a slow call was faster.
     """
 
     source: str | None = None
@@ -93,6 +94,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
     latency_s: float | None = None
     attempts: int | None = None
+    hedged: bool = False
 
 
 class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", omit_defaults=True):

@@ -1,4 +1,4 @@
-"""``adjudge doctor``: what is installed, and what is missing for which feature."""
+"""``adjudge doctor``: what is installed, and what a spec's judges really honour."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import platform
 import shutil
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from rich.table import Table
 
 import adjudge
 from adjudge.cli.consoles import output
+from adjudge.cli.judges import check_spec
 from adjudge.engine.sandbox import sandbox_available
 
 __all__ = ["doctor"]
@@ -38,12 +40,24 @@ _NEEDS = (
 
 
 def doctor(
+    spec: Annotated[
+        Path | None, typer.Argument(help="A reward spec: asks each of its judges.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what this machine has, and what is missing for which feature.
+    """Say what this machine has; given a reward spec, what its judges honour.
 
-    Nothing is installed or sent anywhere; the sandbox is tried out by running one trivial program.
+    Without a spec nothing is sent anywhere; the sandbox is tried out by running one trivial
+    program. With a spec its graders are built, and each judge that has a server is asked a handful
+    of short questions: does it reply, count tokens, keep to a JSON schema and a choice list, give
+    log-probabilities, stream, repeat itself with a seed? Some servers drop such fields silently.
+    The exit code is 3 when a judge does not reply.
+
+    Example: adjudge doctor reward.toml
     """
+    if spec is not None:
+        check_spec(spec, as_json=as_json)
+        return
     found = [_library(need) for need in _NEEDS]
     found.append(_sandbox())
     facts = {

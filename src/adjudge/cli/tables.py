@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adjudge.runs.calls import endpoint_name, endpoint_rows, hedge_note
+
 __all__ = ["print_summary"]
 
 
 def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
-    """Samples, rewards and graders; against the environment's reward where there is one."""
+    """Samples, rewards, graders, judge calls; against the environment's reward if there is one."""
     groups, reward = summary["groups"], summary["reward"]
     console.print(
         f"{summary['samples']:,} samples in {groups['count']:,} groups "
@@ -26,6 +28,11 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
         share = reward["missing"] / summary["samples"]
         console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
+    for endpoint in summary["endpoints"]:
+        console.print(_calls(endpoint))
+    for name, grader in summary["graders"].items():
+        if grader["judge"] and (note := hedge_note(name, grader["judge"])):
+            console.print(f"[dim]{escape(note)}[/]")
     if summary["env_reward"]:
         console.print(_agreement(summary))
         console.print(
@@ -34,6 +41,16 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             "group-relative trainer (GRPO) sees. 0.5 is chance; "
             "95 % intervals, clustered by group.[/]"
         )
+
+
+def _calls(endpoint: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(escape(endpoint_name(endpoint)), overflow="fold")
+    table.add_column("", overflow="fold")
+    for label, text in endpoint_rows(endpoint):
+        alarm = label in ("failed", "circuit opened")
+        table.add_row(label, f"[yellow]{escape(text)}[/]" if alarm else escape(text))
+    return table
 
 
 def _noted(summary: Mapping[str, Any]) -> str:

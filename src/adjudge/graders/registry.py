@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import sys
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +14,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import nearest
+from adjudge.config import import_named, nearest
 from adjudge.errors import ConfigError
 from adjudge.types import GraderMode, Role, ScoreRange
 
@@ -57,7 +55,7 @@ SHIPPED: Mapping[str, str] = {
 }
 """``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
 
-ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper")
+ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper", "judge")
 """The keys that every ``[[graders]]`` table takes, beside its type's parameters."""
 
 
@@ -84,30 +82,15 @@ def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
     installed ones. Raises :class:`ConfigError` naming what could not be found.
     """
     target = SHIPPED.get(type_name, type_name)
-    module_name, colon, class_name = target.partition(":")
-    if not colon:
+    if ":" not in target:
         hint = nearest(type_name, SHIPPED)
         raise ConfigError(
             f"unknown grader type {type_name!r}{hint} (see `adjudge graders`, or 'module:Class')"
         )
-    if type_name not in SHIPPED:
-        _make_importable(folder)
-    try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
-        raise ConfigError(
-            f"grader type {type_name!r}: cannot import: {type(error).__name__}: {error}"
-        ) from error
+    found = import_named(target, folder if type_name not in SHIPPED else None)
     if not isinstance(found, type) or not hasattr(found, "aevaluate"):
         raise ConfigError(f"grader type {type_name!r} is not a class with an aevaluate method")
     return found
-
-
-def _make_importable(folder: Path | None) -> None:
-    # At the end of the path: a file next to a spec must not shadow an installed package.
-    for place in (folder, Path.cwd()):
-        if place is not None and str(place) not in sys.path:
-            sys.path.append(str(place))
 
 
 def parameters(cls: type[Any]) -> list[Parameter]:
@@ -125,11 +108,20 @@ def parameters(cls: type[Any]) -> list[Parameter]:
 
 
 def build_grader(
-    type_name: str, name: str, given: Mapping[str, Any], *, where: str, folder: Path | None = None
+    type_name: str,
+    name: str,
+    given: Mapping[str, Any],
+    *,
+    where: str,
+    folder: Path | None = None,
+    judges: Mapping[str, Any] = {},
+    judge: str | None = None,
 ) -> Any:
     """A grader from a spec's entry; ``where`` opens every complaint (file and table).
 
-    Paths among the parameters are relative to ``folder``. Raises :class:`ConfigError`.
+    Paths among the parameters are relative to ``folder``. A class whose constructor takes a
+    ``model`` asks the one of ``judges`` that ``judge`` names, or the only one. Raises
+    :class:`ConfigError`.
     """
     try:
         cls = grader_class(type_name, folder)
@@ -143,6 +135,10 @@ def build_grader(
             allowed = ", ".join([*sorted(known), *ENTRY_KEYS])
             raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
         values[key] = _checked(known[key], value, where, folder)
+    if "model" in known and "model" not in values:
+        values |= _judge(judges, judge, known["model"].required, where)
+    elif judge is not None:
+        raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge")
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
@@ -158,6 +154,22 @@ def build_grader(
         ) from error
     grader.name = name
     return grader
+
+
+def _judge(
+    judges: Mapping[str, Any], judge: str | None, required: bool, where: str
+) -> dict[str, Any]:
+    """The ``model`` argument of a grader."""
+    if judge is not None:
+        return {"model": judges[judge]}
+    if len(judges) == 1:
+        return {"model": next(iter(judges.values()))}
+    if not required:
+        return {}
+    if judges:
+        names = ", ".join(judges)
+        raise ConfigError(f"{where}: judge: is required where there are several ({names})")
+    raise ConfigError(f"{where}: asks a judge; add a [judges.main] table (type, model)")
 
 
 def _checked(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:

@@ -27,7 +27,7 @@ from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint import Endpoint, EndpointSettings
 from adjudge.judges.transport import AiohttpTransport
 
-__all__ = ["Connection", "Wanted", "aclose_all", "connect"]
+__all__ = ["Connection", "Wanted", "aclose_all", "connect", "open_connections"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Wanted:
 class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
-    ``stream_only`` holds the models that answered only streams.
+    ``models`` are those that are asked here, ``stream_only`` those that answered only streams.
     """
 
     endpoint: Endpoint
@@ -61,6 +61,7 @@ class Connection:
     own_cache: ReplyCache | None = None
     closed: bool = False
     stream_only: set[str] = field(default_factory=set)
+    models: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -174,6 +175,12 @@ async def _close(here: _Loop) -> None:
             if connection.own_cache is not None:
                 closing.callback(connection.own_cache.close)
             closing.push_async_callback(connection.endpoint.aclose)
+
+
+def open_connections() -> list[Connection]:
+    """Those of the running loop, in the order of opening."""
+    here = _registry.get(asyncio.get_running_loop())
+    return [] if here is None else list(here.connections.values())
 
 
 async def _close_here() -> None:

@@ -234,6 +234,7 @@ class Dispatcher:
             usage=usage,
             latency_s=latency,
             attempts=flight.first_sends + flight.hedges,
+            hedged=send.hedge,
         )
         reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
         self._end(flight, Why.LOST)

@@ -202,6 +202,7 @@ class HttpChatModel(ChatModel):
 
     async def _connect(self, key: str | None) -> _Line:
         connection = await connect(self._wanted, key)
+        connection.models.add(self.model)
         plain = self._wire(key, stream=self.stream)
         if plain is None:
             raise ConfigError(f"{self!r}: stream=True is not possible here")

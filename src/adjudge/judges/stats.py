@@ -15,6 +15,8 @@ __all__ = ["Latencies", "Stats"]
 _PER_E_FOLD = 1 / math.log(1.02)
 _SHIFT = 2_000
 """Makes bucket numbers positive down to a femtosecond, so that truncating rounds down."""
+_GAUGES = {"limit", "peak_in_flight", "loop_lag_max_s"}
+"""What has a state, or a maximum over the endpoint's life, instead of a count."""
 
 
 class Latencies:
@@ -37,6 +39,18 @@ class Latencies:
         bucket = int(log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1
+
+    def since(self, earlier: Latencies) -> Latencies:
+        """What was added after ``earlier``, a copy of this one then."""
+        later = Latencies()
+        later.count = self.count - earlier.count
+        before = earlier._buckets
+        later._buckets = {
+            bucket: count - before.get(bucket, 0)
+            for bucket, count in self._buckets.items()
+            if count > before.get(bucket, 0)
+        }
+        return later
 
     def quantile(self, share: float) -> float | None:
         """Seconds within which ``share`` of the calls were answered, to 1 %; ``None`` if none."""
@@ -79,6 +93,8 @@ class Stats(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
     cost_usd: float = 0.0
     assumed_usd: float = 0.0
+    unpriced: int = 0
+    """Replies of models without a price."""
     latencies: Latencies = msgspec.field(default_factory=Latencies)
     """From asking to the reply, waiting for a slot included."""
     limit: int = 0
@@ -102,8 +118,24 @@ class Stats(msgspec.Struct, kw_only=True):
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cached_tokens += usage.cached_tokens
-        if cost is not None:
+        if cost is None:
+            self.unpriced += 1
+        else:
             self.cost_usd += cost
+
+    def since(self, earlier: Stats) -> Stats:
+        """What was counted after ``earlier``, these stats then; gauges are as they are now."""
+        changes: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            now, then = getattr(self, name), getattr(earlier, name)
+            if isinstance(now, Latencies):
+                changes[name] = now.since(then)
+            elif isinstance(now, dict):
+                rest = {kind: count - then.get(kind, 0) for kind, count in now.items()}
+                changes[name] = {kind: count for kind, count in rest.items() if count}
+            elif name not in _GAUGES:
+                changes[name] = now - then
+        return msgspec.structs.replace(self, **changes)
 
     def summary(self) -> dict[str, Any]:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""

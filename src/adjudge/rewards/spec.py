@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
@@ -14,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from adjudge.config import load_toml, nearest, validate
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader
+from adjudge.judges.base import ChatModel
+from adjudge.judges.cache import ReplyCache
+from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.aggregate import AggregateMethod, GateRule, Term
 from adjudge.rewards.combine import CombineMode, EventReduce
 from adjudge.rewards.groups import GroupStep
@@ -32,7 +36,11 @@ Scope = Literal["outcome", "event"]
 _NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
 _RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
 # How a run is driven, not what it says: changing these resumes.
-_NOT_HASHED: dict[str, Any] = {"max_concurrency": True, "missing": {"max_missing", "patience_s"}}
+_NOT_HASHED: dict[str, Any] = {
+    "max_concurrency": True,
+    "missing": {"max_missing", "patience_s"},
+    "judges": {"__all__": NOT_ABOUT_REPLIES},
+}
 
 
 class GraderEntry(BaseModel):
@@ -46,6 +54,7 @@ class GraderEntry(BaseModel):
     essential: bool = False
     scope: Scope = "outcome"
     mapper: dict[str, str] | None = None
+    judge: str | None = None
 
     @field_validator("name")
     @classmethod
@@ -109,6 +118,7 @@ class RewardSpec(BaseModel):
 
     version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)
+    judges: dict[str, JudgeTable] = {}
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
     max_concurrency: int = Field(default=32, ge=1)
@@ -154,8 +164,22 @@ class RewardSpec(BaseModel):
         """Names, weights and essentials of the graders of one scope."""
         return [Term(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope]
 
-    def build_graders(self) -> dict[str, Any]:
-        """The grader objects by name; raises :class:`ConfigError`."""
+    def build_judges(self, cache: ReplyCache | None = None) -> dict[str, ChatModel]:
+        """The chat models of ``[judges]`` by name; raises :class:`ConfigError`.
+
+        ``cache`` takes the place of every cache that the tables name.
+        """
+        return {
+            name: build_judge(name, table, where=self._where, folder=self._folder, cache=cache)
+            for name, table in self.judges.items()
+        }
+
+    def build_graders(self, judges: Mapping[str, ChatModel] | None = None) -> dict[str, Any]:
+        """The grader objects by name, asking ``judges`` (default: the spec's own).
+
+        Raises :class:`ConfigError`.
+        """
+        judges = self.build_judges() if judges is None else judges
         return {
             entry.name: build_grader(
                 entry.type,
@@ -163,6 +187,8 @@ class RewardSpec(BaseModel):
                 entry.model_extra or {},
                 where=f"{self._where}: graders.{entry.name}",
                 folder=self._folder,
+                judges=judges,
+                judge=entry.judge,
             )
             for entry in self.graders
         }
@@ -178,6 +204,7 @@ class RewardSpec(BaseModel):
         self._check_weights()
         self._check_scopes()
         self._check_fallback(counts)
+        self._check_judges()
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
@@ -216,6 +243,19 @@ class RewardSpec(BaseModel):
             self._refuse(
                 "missing.fallback", f"no grader is called {wanted!r}{nearest(wanted, names)}"
             )
+
+    def _check_judges(self) -> None:
+        for name in self.judges:
+            if not _NAME.match(name):
+                self._refuse(
+                    "judges", f"{name!r}: a judge's name is letters, digits, '_', '.', '-'"
+                )
+        for entry in self.graders:
+            if entry.judge is not None and entry.judge not in self.judges:
+                self._refuse(
+                    f"graders.{entry.name}.judge",
+                    f"there is no [judges.{entry.judge}]{nearest(entry.judge, self.judges)}",
+                )
 
     def _refuse(self, key: str, message: str) -> NoReturn:
         raise ConfigError(f"{self._where}: {key}: {message}")

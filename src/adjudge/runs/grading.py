@@ -15,6 +15,7 @@ import msgspec
 import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError
+from adjudge.judges.calls import CallCount
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.built import fingerprint
 from adjudge.rewards.function import SpecRewardFunction
@@ -72,6 +73,7 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
     graders = job.spec.build_graders()
+    calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
         RunFolder(
@@ -94,12 +96,21 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
         elapsed_s = time.perf_counter() - started
         summary = summarise(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
         summary["groups"]["source"] = group_source
+        summary["endpoints"] = run_blocking(_call_table(calls))
         job.summary = summary | _circumstances(job, folder)
         folder.write_json("summary.json", job.summary)
         names = [entry.name for entry in job.spec.graders]
         rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
         write_report(folder.path / "report.html", job.summary, rows)
     return results
+
+
+async def _count_calls() -> CallCount:
+    return CallCount()
+
+
+async def _call_table(calls: CallCount) -> list[dict[str, Any]]:
+    return calls.table()
 
 
 def _judge(job: GradingJob, function: SpecRewardFunction) -> tuple[list[Facts], list[Judged], str]:

@@ -14,6 +14,7 @@ from adjudge.rewards.batch import Judged
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.agreement import Agreement, concordance, within_group_concordance
+from adjudge.runs.calls import grader_calls
 from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.types import GraderError, GraderScore, Role
 
@@ -131,6 +132,7 @@ def _grader(
         "missing": len(scores) - scores_present - not_drawn,
         "missing_by_kind": _kinds(errors),
         "not_evaluable": len(idle),
+        "judge": grader_calls(result for some in said for result in some),
         **_agreements(scores, env, groups),
     }
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.runs.report import sections
+from adjudge.runs.report import calls, sections
 
 __all__ = ["ReportRow", "write_report"]
 
@@ -104,6 +104,7 @@ def _static_parts(
         "READING": sections.reading(summary),
         "GRADERS": sections.grader_panels(summary, reward, scores),
         "MISSING": sections.missing(summary),
+        "CALLS": calls.section(summary),
         "METRICS": sections.metrics(summary),
     }
     return {name: _encodable(html) for name, html in parts.items()}

@@ -1,0 +1,120 @@
+"""Judges of a spec through the command line, against a real provider process."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import app
+from adjudge.mock import start_mock
+
+OWN = """
+import json
+from adjudge import BaseGrader, GraderScore
+
+class Judged(BaseGrader):
+    score_range = (0.0, 1.0)
+
+    def __init__(self, model, name: str = ""):
+        super().__init__(name)
+        self.model = model
+
+    async def aevaluate(self, response):
+        reply = await self.model.achat([{"role": "user", "content": response}])
+        score = json.loads(reply.text)["score"]
+        return GraderScore(self.name, float(score), provenance=reply.provenance)
+"""
+
+SPEC = """
+[[graders]]
+name = "quality"
+type = "judged_by_own:Judged"
+
+[judges.main]
+type = "vllm"
+model = "mock"
+base_url = "{url}"
+price = {{ input = 1.0, output = 2.0 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    with start_mock(latency=("fixed:0.005",)) as base_url:
+        yield base_url
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def folder(tmp_path: Path, url: str) -> Path:
+    (tmp_path / "judged_by_own.py").write_text(OWN)
+    (tmp_path / "spec.toml").write_text(SPEC.format(url=url))
+    rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(40)]
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_grade_shows_a_table_of_calls(tmp_path: Path, provider: str) -> None:
+    here = folder(tmp_path, provider)
+    out = here / "out"
+    done = run("grade", here / "rollouts.jsonl", "-s", here / "spec.toml", "-o", out, "-q")
+    assert done.exit_code == 0, done.output
+    assert f"mock @ {provider.partition('://')[2]}" in done.output
+    assert "latency p50 / p95 / p99" in done.output
+    summary = json.loads((out / "summary.json").read_text())
+    (endpoint,) = summary["endpoints"]
+    assert endpoint["calls"] == endpoint["answered"] == 40
+    assert endpoint["failures"] == {}
+    assert endpoint["models"] == ["mock"]
+    assert endpoint["cost_usd"] > 0
+    judged = summary["graders"]["quality"]["judge"]
+    assert judged["sources"] == {"live": 40}
+    assert judged["input_tokens"] == endpoint["input_tokens"] > 0
+    assert judged["cost_usd"] == pytest.approx(endpoint["cost_usd"])
+    assert "Judge calls" in (out / "report.html").read_text()
+
+
+def test_a_rule_only_run_shows_no_calls(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text('[[graders]]\nname = "n"\ntype = "json_valid"\n')
+    (tmp_path / "rollouts.jsonl").write_text('{"prompt": "p", "response": "{}"}\n')
+    out = tmp_path / "out"
+    run("grade", tmp_path / "rollouts.jsonl", "-s", tmp_path / "spec.toml", "-o", out, "-q")
+    assert json.loads((out / "summary.json").read_text())["endpoints"] == []
+    assert "Judge calls" not in (out / "report.html").read_text()
+
+
+def test_calls_of_an_earlier_run_are_not_counted(tmp_path: Path, provider: str) -> None:
+    here = folder(tmp_path, provider)
+    for name in ("one", "two"):
+        command = ("grade", here / "rollouts.jsonl", "-s", here / "spec.toml", "-o", here / name)
+        assert run(*command, "-q").exit_code == 0
+    (endpoint,) = json.loads((here / "two" / "summary.json").read_text())["endpoints"]
+    assert endpoint["calls"] == 40
+
+
+def test_doctor_says_what_a_server_honours(tmp_path: Path) -> None:
+    with start_mock(fail=("drop-logprobs:1", "drop-schema:1")) as url:
+        here = folder(tmp_path, url)
+        done = run("doctor", here / "spec.toml", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)["judges"]["main"]
+    honoured = {one["feature"]: one["honoured"] for one in found["findings"]}
+    assert honoured["reply"] == honoured["usage"] == honoured["streaming"] == "yes"
+    assert honoured["logprobs"] == honoured["schema"] == "no"
+    shown = run("doctor", here / "spec.toml")
+    assert shown.exit_code == 3  # the provider is gone by now
+    assert "connection" in shown.output
+
+
+def test_doctor_advises_features(tmp_path: Path, provider: str) -> None:
+    here = folder(tmp_path, provider)
+    text = (here / "spec.toml").read_text()
+    (here / "spec.toml").write_text(text + 'features = ["logprobs"]\n')
+    done = run("doctor", here / "spec.toml")
+    assert done.exit_code == 0, done.output
+    assert 'features = ["schema", "choices", "logprobs", "stream_usage"]' in done.output

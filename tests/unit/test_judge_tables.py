@@ -1,0 +1,210 @@
+"""``[judges.NAME]`` tables: what they build, what they refuse, and which grader asks which."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge import GradingRunner
+from adjudge.errors import ConfigError
+from adjudge.judges import AnthropicChatModel, OpenAIChatModel, ReplyCache, ScriptedModel
+from adjudge.judges.base import ChatCall, Reply
+from adjudge.rewards.spec import RewardSpec
+
+OWN = """
+from adjudge import BaseGrader
+
+class Asks(BaseGrader):
+    score_range = (0.0, 1.0)
+
+    def __init__(self, model, scale: float = 1.0, name: str = ""):
+        super().__init__(name)
+        self.model, self.scale = model, scale
+
+    async def aevaluate(self, response):
+        reply = await self.model.achat([{"role": "user", "content": response}])
+        return self.scale * float(reply.text)
+
+class MayAsk(BaseGrader):
+    score_range = (0.0, 1.0)
+
+    def __init__(self, model=None, name: str = ""):
+        super().__init__(name)
+        self.model = model
+
+    async def aevaluate(self, response):
+        return 0.5
+
+def by_length(messages):
+    return str(len(messages[-1]["content"]) / 10)
+"""
+
+
+def spec(
+    judges: dict[str, Any], *graders: dict[str, Any], folder: Path | None = None
+) -> RewardSpec:
+    entries = [{"name": f"g{i}", **grader} for i, grader in enumerate(graders)]
+    data = {"graders": entries or [{"name": "g", "type": "answer"}], "judges": judges}
+    return RewardSpec.from_dict(data, where="spec.toml", folder=folder)
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spec's folder with own graders in it."""
+    (tmp_path / "own_judged.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_a_server_table_becomes_the_model_with_everything_passed_on(tmp_path: Path) -> None:
+    table = {
+        "type": "vllm",
+        "model": "m",
+        "base_url": ["http://a:1/v1", "http://b:2/v1"],
+        "api_key_env": "SOME_KEY",
+        "temperature": 0.0,
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
+        "features": ["schema"],
+        "stream": True,
+        "price": {"input": 1.0, "output": 2.0},
+        "endpoint": {"max_concurrency": 7, "deadline_s": 3},
+    }
+    model = spec({"main": table}).build_judges()["main"]
+    assert isinstance(model, OpenAIChatModel)
+    assert model.preset == "vllm"
+    assert model.base_urls == ("http://a:1/v1", "http://b:2/v1")
+    assert model.api_key_env == "SOME_KEY"
+    assert model.sampling == {
+        "temperature": 0.0,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    assert model.features == {"schema"}
+    assert model.stream
+    assert model.price is not None
+    assert (model.price.input, model.price.output) == (1.0, 2.0)
+    settings = model._wanted.settings
+    assert settings is not None
+    assert (settings.max_concurrency, settings.deadline_s) == (7, 3.0)
+    other = spec({"a": {"type": "anthropic", "model": "m"}}).build_judges()["a"]
+    assert isinstance(other, AnthropicChatModel)
+
+
+def test_a_cache_stands_beside_the_spec_and_a_given_one_replaces_it(tmp_path: Path) -> None:
+    table = {"type": "openai", "model": "m", "cache": "judge.sqlite"}
+    one = spec({"main": table}, folder=tmp_path)
+    model = one.build_judges()["main"]
+    assert isinstance(model, OpenAIChatModel)
+    assert model._wanted.cache == str(tmp_path / "judge.sqlite")
+    given = ReplyCache(tmp_path / "other.sqlite")
+    replaced = one.build_judges(given)["main"]
+    assert isinstance(replaced, OpenAIChatModel)
+    assert replaced._wanted.cache is given
+    given.close()
+
+
+def test_recorded_and_scripted_judges(beside: Path) -> None:
+    with closing(ReplyCache(beside / "tape.sqlite", sampled=True)) as cache:
+        question = [{"role": "user", "content": "abc"}]
+        call = ChatCall(model="m", messages=question, sampling={"temperature": 1.0})
+        cache.put(cache.key(call, "openai"), Reply(text="0.25", model="m"), call)
+    judges = {
+        "tape": {"type": "recorded", "cassette": "tape.sqlite"},
+        "said": {"type": "scripted", "script": {"abc": "0.75"}},
+        "computed": {"type": "scripted", "function": "own_judged:by_length"},
+    }
+    graders = [{"type": "own_judged:Asks", "judge": name} for name in judges]
+    built = spec(judges, *graders, folder=beside).build_graders()
+    results = GradingRunner(built, show_progress=False).run([{"response": "abc"}])
+    assert [getattr(results[f"g{i}"][0], "score", None) for i in range(3)] == [0.25, 0.75, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"type": "openai"}, "judges.main: type 'openai' needs model"),
+        ({"type": "openi", "model": "m"}, "judges.main.type: input should be 'openai'"),
+        ({"type": "openai", "model": "m", "temprature": 1}, "did you mean 'temperature'?"),
+        ({"type": "openai", "model": "m", "temperature": "hot"}, "judges.main.temperature"),
+        ({"type": "openai", "model": "m", "price": {"input": 1.0}}, "price.output: is required"),
+        ({"type": "openai", "model": "m", "cache_sampled": True}, "give its file in cache"),
+        ({"type": "openai", "model": "m", "script": "x"}, "script: is no key of type 'openai'"),
+        ({"type": "scripted", "script": "x", "base_url": "http://a"}, "base_url: is no key"),
+        ({"type": "scripted"}, "needs script or function"),
+        ({"type": "scripted", "script": "x", "function": "a:b"}, "needs script or function"),
+        ({"type": "recorded"}, "needs cassette"),
+    ],
+)
+def test_a_wrong_table_is_refused_by_file_and_key(table: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec({"main": table})
+    assert complaint in str(caught.value)
+    assert str(caught.value).startswith("spec.toml: judges.main")
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"base_url": "ftp://x"}, "base_url"),
+        ({"features": ["scheme"]}, "features: 'scheme' unknown"),
+        ({"endpoint": {"max_concurency": 3}}, "did you mean 'max_concurrency'?"),
+        ({"endpoint": {"max_concurrency": "many"}}, "endpoint: Expected `int`"),
+        ({"endpoint": {"max_concurrency": 0}}, "endpoint: max_concurrency: found 0"),
+    ],
+)
+def test_what_only_building_can_tell(table: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec({"main": {"type": "vllm", "model": "m", **table}}).build_judges()
+    assert str(caught.value).startswith("spec.toml: judges.main: ")
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["api_key", "api_key_env"])
+def test_a_literal_key_is_refused_and_never_shown(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec({"main": {"type": "openai", "model": "m", key: "sk-secret-1"}}).build_judges()
+    assert "sk-secret" not in str(caught.value)
+    assert "environment variable" in str(caught.value)
+
+
+def test_missing_cassettes_and_functions_are_config_errors(tmp_path: Path) -> None:
+    for table, word in (
+        ({"type": "recorded", "cassette": "none.sqlite"}, "no such cassette"),
+        ({"type": "scripted", "function": "no_such_module_x:f"}, "cannot import"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            spec({"main": table}, folder=tmp_path).build_judges()
+
+
+def test_one_judge_need_not_be_named(beside: Path) -> None:
+    judges = {"main": {"type": "scripted", "script": "1"}}
+    one = {"type": "own_judged:Asks"}
+    built = spec(judges, one, {"type": "own_judged:MayAsk"}, folder=beside).build_graders()
+    assert isinstance(built["g0"].model, ScriptedModel)
+    assert isinstance(built["g1"].model, ScriptedModel)
+
+
+def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:
+    two = {name: {"type": "scripted", "script": "1"} for name in ("strict", "kind")}
+    asks = {"type": "own_judged:Asks"}
+    with pytest.raises(ConfigError, match=r"g0: judge: is required .*strict, kind"):
+        spec(two, asks, folder=beside).build_graders()
+    with pytest.raises(ConfigError, match=r"asks a judge; add a \[judges.main\] table"):
+        spec({}, asks, folder=beside).build_graders()
+    with pytest.raises(ConfigError, match=r"no \[judges.strct\]; did you mean 'strict'"):
+        spec(two, {**asks, "judge": "strct"})
+    with pytest.raises(ConfigError, match="type 'answer' asks no judge"):
+        spec(two, {"type": "answer", "judge": "strict"}).build_graders()
+    built = spec(two, {**asks, "judge": "kind"}, {"type": "own_judged:MayAsk"}, folder=beside)
+    graders = built.build_graders()
+    assert graders["g0"].model.model == "kind"
+    assert graders["g1"].model is None
+
+
+def test_what_changes_replies_changes_the_hash_and_nothing_else_does() -> None:
+    def hashed(**keys: Any) -> str:
+        return spec({"main": {"type": "openai", "model": "m", **keys}}).hash
+
+    assert hashed() == hashed(endpoint={"max_concurrency": 3}) == hashed(cache="a.sqlite")
+    assert hashed() == hashed(price={"input": 1.0, "output": 1.0}) == hashed(api_key_env="OTHER")
+    assert len({hashed(), hashed(temperature=0.0), hashed(base_url="http://a:1/v1")}) == 3
