@@ -9,7 +9,7 @@ ENVS   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/adjudge/envs
 # Suites that run in an environment of their own, with few plug-ins.
 ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importlib
 
-.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray test-wheel lock clean
+.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray test-serving test-wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,15 @@ $(ENVS)/ray/.done: requirements/core.txt
 	$(ENVS)/ray/bin/pip --disable-pip-version-check --quiet install ray==2.60.0 pytest==9.2.0
 	@touch $@
 
+# On Linux the index's torch is a CUDA build of gigabytes; for the one that suffices here, set
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+$(ENVS)/serving/.done: requirements/core.txt
+	$(PYTHON) -m venv $(ENVS)/serving
+	$(ENVS)/serving/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/serving/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 \
+	    "transformers[serving]==5.23.0" pytest==9.2.0
+	@touch $@
+
 bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge
 	$(BIN)/python benchmarks/run.py --peer-python $(ENVS)/openjudge/bin/python
 
@@ -71,6 +80,9 @@ test-openjudge: $(ENVS)/openjudge/.done  ## graders of the real py-openjudge, us
 
 test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
 	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/ray
+
+test-serving: $(ENVS)/serving/.done  ## the line to a judge against a real server, `transformers serve`
+	PYTHONPATH=src $(ENVS)/serving/bin/python -m pytest $(ALONE) tests/contract/serving
 
 test-wheel: $(VENV)/.dev  ## the built wheel, installed alone, runs the demonstration
 	rm -rf dist && $(BIN)/python -m hatchling build -t wheel

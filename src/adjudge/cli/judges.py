@@ -26,6 +26,7 @@ __all__ = ["check_spec"]
 _MARKS = {
     "yes": "[green]✓[/]",
     "no": "[yellow]no[/]",
+    "unclear": "[yellow]unclear[/]",
     "failed": "[red]failed[/]",
     "not offered": "[dim]not offered[/]",
 }
@@ -99,7 +100,7 @@ def _print(
         sent = {True: "yes", False: "no", None: ""}[one.sent]
         shown.add_row(one.feature, _MARKS[one.honoured], sent, clean(one.note))
     console.print(shown)
-    for advice in _advice(findings, table):
+    for advice in _advice(findings):
         console.print(f"[yellow]→[/] {clean(advice)}")
 
 
@@ -111,12 +112,14 @@ def _headline(model: ChatModel, table: JudgeTable) -> str:
     return f"{table.type}: {model.model} @ {', '.join(facts['base_urls'])} ({key})"
 
 
-def _advice(findings: Sequence[Finding], table: JudgeTable) -> list[str]:
+def _advice(findings: Sequence[Finding]) -> list[str]:
     """The ``features`` that would be true, where the setting is not."""
     checked = [one for one in findings if one.feature in ("schema", "choices", "logprobs")]
+    if any(one.honoured == "unclear" for one in checked):
+        return []
     wrong = [one for one in checked if one.sent is not None and one.sent != (one.honoured == "yes")]
     if not wrong:
         return []
     true = [one.feature for one in checked if one.honoured == "yes"]
     listed = ", ".join(f'"{name}"' for name in [*true, "stream_usage"])
-    return [f"features = [{listed}] would say what this server does"] if table.model else []
+    return [f"features = [{listed}] would say what this server does"]

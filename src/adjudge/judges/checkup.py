@@ -14,7 +14,7 @@ from adjudge.judges.table import JudgeTable
 
 __all__ = ["Finding", "check_judge"]
 
-State = Literal["yes", "no", "failed", "not offered"]
+State = Literal["yes", "no", "unclear", "failed", "not offered"]
 
 _CHOICES = ("alpha", "omega")
 _COLOUR = [{"role": "user", "content": "Name a colour. Answer with one word."}]
@@ -33,8 +33,9 @@ Build = Callable[[JudgeTable], ChatModel]
 class Finding(msgspec.Struct, frozen=True):
     """Whether a server honours one thing, and what was seen.
 
-    ``honoured``: ``yes``; ``no`` (asked for and evidently not there); ``failed`` (the call failed:
-    ``note`` has kind and message); ``not offered`` (this kind of server has no field for it).
+    ``honoured``: ``yes``; ``no`` (asked for and evidently not there); ``unclear`` (the reply was
+    cut by its length limit before it could show); ``failed`` (the call failed: ``note`` has kind
+    and message); ``not offered`` (this kind of server has no field for it).
     ``sent``: whether calls with this judge ask for it, ``None`` where that is not a setting.
     """
 
@@ -98,9 +99,18 @@ async def _asked(
         return _failed(feature, failure, sent)
     if feature in reply.ignored:
         return Finding(feature, "no", "the reply does not have it: dropped silently", sent)
+    if feature in ("schema", "choices") and reply.finish_reason == "length":
+        return _cut(feature, reply, sent)
     if not reply.text and feature != "logprobs":
         return Finding(feature, "no", f"the reply has no text ({reply.finish_reason})", sent)
     return Finding(feature, "yes", seen(reply), sent)
+
+
+def _cut(feature: str, reply: Reply, sent: bool | None) -> Finding:
+    """A cut reply shows at most that the form was not kept: an object begins with a brace."""
+    if feature == "schema" and not reply.text.lstrip().startswith("{"):
+        return Finding(feature, "no", "the reply is no JSON: dropped silently", sent)
+    return Finding(feature, "unclear", "the reply was cut: raise max_tokens", sent)
 
 
 async def _schema(model: ChatModel, sent: bool) -> Finding:

@@ -22,12 +22,13 @@ class OpenAIChatModel(HttpChatModel):
 
     ``model``: its name at the server. ``preset``: what is known about the server; sets the address,
     the key's variable and what is sent (:mod:`adjudge.judges.presets`). ``api_key_env``: name of
-    the environment variable with the key, read at every call; ``openai``, ``vllm`` and ``sglang``
-    take ``OPENAI_API_KEY``. A key that is not there is an error at the first call
-    (``GradingFailure(auth)``), and none for local servers. ``base_url``: the address up to and with
-    ``/v1``, or a list of replicas; default ``OPENAI_BASE_URL`` (not for ``groq`` and
-    ``dashscope``), else the preset's. ``stream``: ask for streams; models that only stream are
-    found out by themselves. ``features``: what this model honours, instead of the preset's.
+    the environment variable with the key, read at every call; by default the provider's own
+    (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that is
+    not there is an error at the first call (``GradingFailure(auth)``), and none for local servers.
+    ``base_url``: the address up to and with ``/v1``, or a list of replicas; default
+    ``OPENAI_BASE_URL`` (not for ``groq`` and ``dashscope``), else the preset's. ``stream``: ask for
+    streams; models that only stream are found out by themselves. ``features``: what this model
+    honours, instead of the preset's.
     ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
     for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
     million tokens. ``trust_env``: use the environment's proxies. Everything else (``temperature``,

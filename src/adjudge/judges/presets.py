@@ -73,7 +73,7 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="vllm",
             base_url="http://localhost:8000/v1",
-            key_env="OPENAI_API_KEY",
+            key_env="VLLM_API_KEY",
             needs_key=False,
             url_from_env=True,
             choices_field="structured_outputs",
@@ -81,7 +81,7 @@ PRESETS: dict[str, Preset] = {
         Preset(
             name="sglang",
             base_url="http://localhost:30000/v1",
-            key_env="OPENAI_API_KEY",
+            key_env="SGLANG_API_KEY",
             needs_key=False,
             url_from_env=True,
             choices_field="regex",
