@@ -46,6 +46,36 @@ def test_refusals_cut_once_per_cooldown() -> None:
     assert (limit.limit, limit.cuts) == (64, 2)
 
 
+def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit.throttled(0.0, None)
+    limit.succeeded(0.1)
+    limit.throttled(0.2, None)
+    assert limit.cuts == 1, "one for one says nothing yet"
+    limit.throttled(0.2, None)
+    assert (limit.limit, limit.cuts) == (64, 2)
+
+
+def test_a_burst_of_refusals_without_an_answer_is_one_cut() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    for _ in range(64):
+        limit.throttled(0.0, None)
+    assert (limit.limit, limit.cuts) == (80, 1)
+
+
+def test_an_answer_ends_a_pause_that_nobody_asked_for() -> None:
+    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    for _ in range(3):
+        limit.throttled(0.0, None)
+    assert limit.paused_until == 1.0
+    limit.succeeded(0.3)
+    assert limit.paused_until <= 0.3
+    for _ in range(3):
+        limit.throttled(0.4, 5.0)
+    limit.succeeded(0.5)
+    assert limit.paused_until == 5.4, "the server named a time"
+
+
 def test_the_server_may_ask_for_a_longer_cooldown() -> None:
     limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
     limit.throttled(0.0, 60.0)

@@ -21,10 +21,12 @@ class AdaptiveLimit:
 
     Starts at ``start`` and doubles per round of ``limit`` successes up to the threshold (the last
     limit that was too high, at first ``maximum``), then grows by 5 % a round; only while at least
-    80 % of it is used. ``throttled`` (429, 503, 529) cuts to 80 %, at most once per ``cooldown_s``
-    or what the server asked for; nothing grows meanwhile. ``faltered`` (other 5xx, timeouts, lost
+    80 % of it is used. ``throttled`` (429, 503, 529) cuts to 80 %, once per ``cooldown_s`` or what
+    the server asked for, and again within it while a working server refuses more than it answers
+    (a bounded queue); nothing grows meanwhile. ``faltered`` (other 5xx, timeouts, lost
     connections) stops growth for a round. Three refusals in a row without a success stop all
-    sending for as long as the server says, else for 1 s, 2 s, … ``cooldown_s``.
+    sending for as long as the server says, else for 1 s, 2 s, … ``cooldown_s``, or until a call
+    that was out is answered.
 
     Source: additive increase, multiplicative decrease; constants as in inspect_ai's adaptive
     connections.
@@ -38,6 +40,9 @@ class AdaptiveLimit:
         "_start",
         "_streak",
         "_threshold",
+        "_told_until",
+        "_refused",
+        "_taken",
         "_value",
         "cooling_until",
         "cuts",
@@ -68,6 +73,8 @@ class AdaptiveLimit:
         self._skip = 0
         self._streak = 0
         self._pause = 0.0
+        self._told_until = float("-inf")
+        self._refused = self._taken = 0
 
     def take(self) -> None:
         """Occupy a slot; the caller has checked that ``in_flight < limit``."""
@@ -78,6 +85,8 @@ class AdaptiveLimit:
         """A call was answered; called while it still holds its slot."""
         self._streak = 0
         self._pause = 0.0
+        self._taken += 1
+        self.paused_until = min(self.paused_until, self._told_until)
         if self.limit >= self.maximum:
             return
         if self._skip > 0:
@@ -91,7 +100,9 @@ class AdaptiveLimit:
 
     def throttled(self, now: float, wait_s: float | None) -> None:
         """The server refused for load; ``wait_s`` is how long it asked to wait, if it said so."""
-        if now >= self.cooling_until:
+        self._refused += 1
+        if now >= self.cooling_until or self._refused > self._taken > 0:
+            self._refused = self._taken = 0
             self._set(max(self._value * CUT, float(self._minimum)))
             self._threshold = self._value
             self.cuts += 1
@@ -108,7 +119,8 @@ class AdaptiveLimit:
 
     def _stop(self, now: float, wait_s: float | None) -> None:
         if wait_s is not None:
-            self.paused_until = max(self.paused_until, now + wait_s)
+            self._told_until = max(self._told_until, now + wait_s)
+            self.paused_until = max(self.paused_until, self._told_until)
         elif now >= self.paused_until:
             self._pause = min(max(1.0, 2 * self._pause), self._cooldown)
             self.paused_until = now + self._pause
