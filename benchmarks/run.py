@@ -34,6 +34,7 @@ def main() -> None:
     )
     section("trajectory graders", "trajectory.py", *peer, *quick)
     section("runner overhead, no I/O", "runner.py", *peer, *quick)
+    section("judge calls: CPU and rate beside the peer", "judge_calls.py", *peer, *quick)
     section("judge calls: slow and failing providers", "tail.py", "--seeds", "1" if quick else "5")
     samples = "10000" if arguments.quick else "100000"
     section("adjudge grade, end to end", "grade.py", "--samples", samples)

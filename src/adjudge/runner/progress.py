@@ -13,13 +13,17 @@ __all__ = ["Progress", "Tally"]
 
 
 class Tally:
-    """How far a run is: results so far, those resumed, failures by kind, and a note to show."""
+    """How far a run is: results so far, those resumed, failures by kind, and a note to show.
+
+    ``cost_usd`` is what the results so far cost, as far as judges have a price.
+    """
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.done = 0
         self.resumed = 0
         self.note = ""
+        self.cost_usd = 0.0
         self.failures: Counter[str] = Counter()
 
     def withdraw(self, failed: GraderError) -> None:
@@ -92,4 +96,5 @@ class Progress:
 def _shown(tally: Tally) -> str:
     counts = dict(tally.failures)  # a copy: the engine goes on counting
     listed = [f"{kind} {count}" for kind, count in sorted(counts.items()) if count]
-    return " ".join([*listed, tally.note])
+    cost = [f"{tally.cost_usd:.4f} USD"] if tally.cost_usd else []
+    return " ".join([*cost, *listed, tally.note])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = ["Slot", "Work", "run_asks"]
 # Synchronous graders run on the loop itself; other work there (judge calls, progress, Ctrl-C)
 # waits no longer than this.
 _YIELD_AFTER_S = 0.005
+_LOT = 32
 
 Slot = tuple[Question, Mapping[str, Any], int, list[GraderResult | None], int, str | None]
 """Question, a sample's fields, the draw, where the result goes (list, place), the journal's key."""
@@ -51,6 +53,8 @@ async def _worker(asks: Iterator[Slot], work: Work, breather: _Breather) -> None
         result = await question.ask(fields, draw)
         results[place] = result
         tally.done += 1
+        if result.provenance is not None and result.provenance.usage is not None:
+            tally.cost_usd += result.provenance.usage.cost_usd or 0.0
         if type(result) is GraderError:
             tally.failures[result.kind] += 1
             if stop_on_auth and result.kind is ErrorKind.AUTH:
@@ -63,22 +67,27 @@ class _Breather:
     """Lets the loop's other work have a turn, however many workers there are.
 
     Workers that each yielded by themselves would run one after the other within one turn of the
-    loop; here all of them wait for the same turn to pass.
+    loop; here all of them wait for the same turn to pass. They go on in small lots: woken all at
+    once, most would find their time used up again.
     """
 
     def __init__(self) -> None:
         self.until = time.perf_counter() + _YIELD_AFTER_S
-        self._turn: asyncio.Future[None] | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def breathe(self) -> None:
-        if self._turn is None:
-            loop = asyncio.get_running_loop()
-            self._turn = loop.create_future()
-            loop.call_soon(self._go_on)
-        await self._turn
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._go_on, loop)
+        self._waiting.append(turn)
+        await turn
 
-    def _go_on(self) -> None:
-        turn, self._turn = self._turn, None
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
         self.until = time.perf_counter() + _YIELD_AFTER_S
-        if turn is not None and not turn.done():
-            turn.set_result(None)
+        for _ in range(min(_LOT, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._go_on, loop)
