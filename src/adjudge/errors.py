@@ -92,15 +92,22 @@ def _rebuild(cls: type[AdjudgeError], args: tuple[Any, ...], state: dict[str, An
 class GradingFailure(AdjudgeError):
     """Raised inside a grader or judge that cannot answer; becomes ``GraderError(kind)``.
 
-    ``metadata`` travels into the error, so partial knowledge is kept.
+    ``metadata`` travels into the error, so partial knowledge is kept, and so does ``provenance``
+    (:class:`~adjudge.types.Provenance`): what was spent on the failure.
     """
 
     def __init__(
-        self, kind: ErrorKind | str, message: str, metadata: dict[str, Any] | None = None
+        self,
+        kind: ErrorKind | str,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        provenance: Any = None,
     ) -> None:
         super().__init__(message)
         self.kind = ErrorKind(kind)
         self.metadata = metadata or {}
+        self.provenance = provenance
 
 
 class ConfigError(AdjudgeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pickle
 import subprocess
@@ -355,3 +356,26 @@ def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> Non
     asyncio.run(aclose_all())
     assert model.chat(MESSAGES).provenance.source == "cache"
     assert len(provider.asked) == 3
+
+
+@pytest.mark.parametrize("by", ["the loop's shutdown", "aclose_all"])
+def test_a_cache_opened_from_a_path_is_written_and_closed(
+    provider: Provider, tmp_path: Path, by: str
+) -> None:
+    path = tmp_path / "replies.sqlite"
+    model = model_at(provider, temperature=0.0, cache=path)
+
+    def files() -> list[str]:
+        return [file.name for file in tmp_path.iterdir()]
+
+    async def main() -> None:
+        for draw in range(3):
+            await model.ask(model._call(MESSAGES, None, None, False, draw, {}))
+        if by == "aclose_all":
+            await aclose_all()
+            assert files() == [path.name]
+
+    asyncio.run(main())
+    assert files() == [path.name]
+    with contextlib.closing(ReplyCache(path, "replay")) as cache:
+        assert len(cache._file.recorded()) == 3

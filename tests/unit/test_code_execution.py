@@ -3,45 +3,14 @@
 import asyncio
 import importlib
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
-from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.code import CodeExecutionGrader
-from adjudge.types import GraderScore
-
-
-@pytest.fixture
-def sandboxed() -> None:
-    reason = sandbox_available()
-    if reason is not None and os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
-        pytest.fail(reason)
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
-    if reason is not None:
-        pytest.skip(reason)
-
-
-needs_sandbox = pytest.mark.usefixtures("sandboxed")
-
-
-def block(code: str, language: str = "python") -> str:
-    return f"Here it is:\n```{language}\n{code}\n```\nDone."
-
-
-def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any) -> GraderScore:
-    grader = CodeExecutionGrader(**parameters)
-    return asyncio.run(grader.aevaluate(block(code), test_cases, function=function))
-
-
-def outcomes(score: GraderScore) -> list[str]:
-    return list(score.metadata["outcomes"])
-
 
 # Honest code
 

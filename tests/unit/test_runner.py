@@ -135,6 +135,35 @@ def test_a_wrong_kind_of_answer_is_a_bug(answer: Any) -> None:
     assert kind(grade(FunctionGrader(lambda: answer), [{}])[0]) is ErrorKind.BUG
 
 
+@pytest.mark.parametrize("how", ["run", "aask"])
+def test_what_the_user_wrote_wrong_stops_the_run_as_it_is(how: str) -> None:
+    wrong = ConfigError("judges a and b must agree on their settings")
+    asked: list[int] = []
+
+    async def grader(x: int) -> float:
+        asked.append(x)
+        await asyncio.sleep(0)
+        raise wrong
+
+    runner = GradingRunner({"g": FunctionGrader(grader)}, 4, show_progress=False)
+    items = [{"x": x} for x in range(100)]
+    asks = [Ask("g", item) for item in items]
+    with pytest.raises(ConfigError) as caught:
+        runner.run(items) if how == "run" else asyncio.run(runner.aask(asks))
+    assert caught.value is wrong
+    assert len(asked) <= 8
+
+
+def test_an_aggregator_stops_nothing() -> None:
+    def wrong(row: Mapping[str, GraderResult]) -> float:
+        raise ConfigError("no such weight")
+
+    runner = GradingRunner({"g": Length()}, aggregators=[wrong], show_progress=False)
+    results = runner.run([{"response": "ab"}])
+    assert kind(results["wrong"][0]) is ErrorKind.BUG
+    assert results["g"] == [GraderScore("g", 2.0, "", {}, (0.0, 10.0))]
+
+
 def test_a_missing_field_is_named() -> None:
     [result] = grade(Length(), [{"text": "abc"}])
     assert kind(result) is ErrorKind.INVALID_INPUT

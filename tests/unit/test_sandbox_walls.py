@@ -1,42 +1,15 @@
 """What a sandboxed program cannot do: each way out is tried for real."""
 
-import asyncio
 import errno
-import os
-import shutil
 import socket
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.sandboxed import printed, run
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult, sandbox_available
-
-
-@pytest.fixture
-def sandbox() -> Sandbox:
-    reason = sandbox_available()
-    if reason is not None and os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
-        pytest.fail(reason)
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
-    if reason is not None:
-        pytest.skip(reason)
-    return Sandbox()
-
-
-def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:
-    return asyncio.run(sandbox.run(program, **settings))
-
-
-def printed(sandbox: Sandbox, program: str, **settings: Any) -> str:
-    """What ``program`` prints; it must end well."""
-    result = run(sandbox, program, **settings)
-    assert result.exit_code == 0, result.stderr.decode()
-    return result.stdout.decode()
-
+from adjudge.engine.sandbox import Sandbox
 
 ATTEMPT = """
 def attempt(what):

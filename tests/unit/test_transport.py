@@ -197,6 +197,9 @@ def test_an_unasked_response_never_answers_the_next_request(
         if late:
             await asyncio.sleep(late)
         writer.write(answer[:cut])
+        said.append(body)
+
+    said: list[bytes] = []
 
     async def main() -> None:
         async with serving(twice) as server, opened() as transport:
@@ -206,7 +209,9 @@ def test_an_unasked_response_never_answers_the_next_request(
                     server.url, HttpRequest(path="/x", headers={}, body=body)
                 )
                 assert response.body == body
-                await asyncio.sleep(0.02)
+                while body not in said:  # noqa: ASYNC110  (the server runs on either loop)
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01)  # it has been said, and is read in the loop's next turns
 
     run(main())
 

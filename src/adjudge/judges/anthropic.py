@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.judges.budget import Price
+from adjudge.judges.budget import Price, SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint import EndpointSettings
 from adjudge.judges.http_model import HttpChatModel
@@ -40,6 +40,7 @@ class AnthropicChatModel(HttpChatModel):
         cache: str | Path | ReplyCache | None = None,
         price: Price | Mapping[str, float] | None = None,
         trust_env: bool = True,
+        budget: SpendCeiling | None = None,
         **sampling: Any,
     ) -> None:
         super().__init__(
@@ -53,6 +54,7 @@ class AnthropicChatModel(HttpChatModel):
             cache=cache,
             price=price,
             trust_env=trust_env,
+            budget=budget,
             sampling=sampling,
         )
 

@@ -20,6 +20,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from adjudge.judges.presets import FEATURES
+from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.types import Provenance, Usage
 
 __all__ = [
@@ -128,10 +130,20 @@ class Wire(Protocol):
 
 
 class ChatModel(ABC):
-    """A judge that chats. One object serves any thread, loop and process: configuration only."""
+    """A judge that chats. One object serves any thread, loop and process: configuration only.
+
+    ``features``: what calls to it may ask for (:mod:`adjudge.judges.presets`); graders put into
+    words what a judge is not sent as a field.
+    """
 
     model: str
     kind: Literal["openai", "anthropic", "recorded", "scripted", "local"]
+    features: frozenset[str] = FEATURES
+
+    @property
+    def fence_key(self) -> bytes:
+        """The key for tags that fence text in prompts; that of its cassette, if it has one."""
+        return PROCESS_KEY
 
     @abstractmethod
     async def achat(

@@ -28,7 +28,6 @@ from adjudge.judges.base import ChatCall, Reply
 from adjudge.judges.cache_diff import CallIndex, describe_call, differences, told
 from adjudge.judges.cache_file import CacheFile, Row
 from adjudge.judges.cache_key import (
-    Blank,
     canonical_call,
     decode_judge,
     decode_reply,
@@ -78,9 +77,7 @@ class ReplyCache:
     ``path``: the cassette; created with access for its owner only, because it holds prompts and
     replies. ``mode``: see the module. ``sampled``: also store and answer calls in which chance has
     a say, that is whose temperature is above 0 or not given; ``replay`` and ``strict`` answer
-    whatever was recorded. ``blank`` takes out of every message text what must not count for the
-    key (an importable function, since pickling refers to it by name); it must leave whatever a
-    candidate can write, or two candidates share a reply.
+    whatever was recorded.
 
     Two processes that ask one call at once each keep their own reply, and the file the first.
     Pickling carries path and settings; a forked child opens its own handle. Usable from several
@@ -94,7 +91,6 @@ class ReplyCache:
         mode: CacheMode = "record",
         *,
         sampled: bool = False,
-        blank: Blank | None = None,
     ) -> None:
         if mode not in get_args(CacheMode):
             allowed = ", ".join(get_args(CacheMode))
@@ -102,10 +98,10 @@ class ReplyCache:
         self.path = Path(path)
         self.mode: CacheMode = mode
         self.sampled = sampled
-        self._blank = blank
-        self._replays = mode in {"replay", "strict"}
-        self._source = "cassette" if self._replays else "cache"
-        self._file = CacheFile(self.path, writable=not self._replays, replace=mode == "refresh")
+        self.replays = mode in {"replay", "strict"}
+        """Answers from the file alone: nothing is ever sent."""
+        self._source = "cassette" if self.replays else "cache"
+        self._file = CacheFile(self.path, writable=not self.replays, replace=mode == "refresh")
         self._memory: OrderedDict[str, Reply] = OrderedDict()
         self._providers: dict[str, None] = {}
         self._asked: set[str] | None = set() if mode == "strict" else None
@@ -115,7 +111,7 @@ class ReplyCache:
         self._final: CacheReport | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, self.mode, self.sampled, self._blank)
+        return _reopened, (self.path, self.mode, self.sampled)
 
     @property
     def fence_key(self) -> bytes:
@@ -137,7 +133,7 @@ class ReplyCache:
         ``provider`` names who answers, the same at recording and at replaying. Raises
         ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
         """
-        key = sha256(canonical_call(call, provider, self._blank)).hexdigest()
+        key = sha256(canonical_call(call, provider)).hexdigest()
         if self._asked is not None:
             self._recent[key] = (call, provider)
             if len(self._recent) > _RECENT:
@@ -161,7 +157,7 @@ class ReplyCache:
             reply = self._stamped(reply)
         if reply is None:
             self._misses += 1
-            if self._replays:
+            if self.replays:
                 raise self._not_recorded(key)
             return None
         self._remember(key, reply)
@@ -180,7 +176,7 @@ class ReplyCache:
         digest, sampled, data = row
         if digest != digest_of(key, data):
             raise self._damaged(key, "does not match its checksum")
-        if sampled and not self.sampled and not self._replays:
+        if sampled and not self.sampled and not self.replays:
             return None
         try:
             return self._stamped(decode_reply(data))
@@ -229,7 +225,7 @@ class ReplyCache:
         """The nearest recorded call, and how the one that was asked differs from it."""
         if self._index is None:
             self._index = CallIndex(self._file.calls(_INDEXED))
-        asked = canonical_call(call, provider, self._blank)
+        asked = canonical_call(call, provider)
         nearest = self._index.nearest(asked)
         recorded = self._file.read_call(nearest) if nearest is not None else None
         if recorded is None:
@@ -247,7 +243,7 @@ class ReplyCache:
         taken to have had no say in the reply. Written within a twentieth of a second, with others.
         Raises ``RuntimeError`` under ``replay`` and ``strict``, which write nothing.
         """
-        if self._replays:
+        if self.replays:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
         sampled = call is not None and is_sampled(call)
         if sampled and not self.sampled:
@@ -270,7 +266,7 @@ class ReplyCache:
         if call is None:
             return None, None
         for provider in self._providers:
-            data = canonical_call(call, provider, self._blank)
+            data = canonical_call(call, provider)
             if sha256(data).hexdigest() == key:
                 return data, encode_judge(call, provider)
         return None, None
@@ -328,5 +324,5 @@ def _warn(report: CacheReport) -> None:
         )
 
 
-def _reopened(path: Path, mode: CacheMode, sampled: bool, blank: Blank | None) -> ReplyCache:
-    return ReplyCache(path, mode, sampled=sampled, blank=blank)
+def _reopened(path: Path, mode: CacheMode, sampled: bool) -> ReplyCache:
+    return ReplyCache(path, mode, sampled=sampled)

@@ -1,9 +1,8 @@
-"""The SQLite file behind the reply cache: reading, writes in batches, forks, exit.
+"""The SQLite file behind the reply cache: reading, forks, exit.
 
 Several processes may use one file: while it is written it is in WAL mode, and the last one to
-close leaves one plain file behind, fit for version control and read-only places. Writes are
-collected and committed together within :data:`BATCH_S`; while another process holds the write
-lock they wait in memory, not on the loop. What a crash may lose is the last batch.
+close leaves one plain file behind, fit for version control and read-only places. Writing is the
+business of ``cache_writer``; what is on its way there is read from it.
 """
 
 from __future__ import annotations
@@ -16,19 +15,17 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.errors import ConfigError
-from adjudge.judges.cache_key import decode_reply
-from adjudge.judges.cache_schema import READ_WAIT_MS, is_busy, open_cassette
+from adjudge.judges.cache_schema import open_cassette
+from adjudge.judges.cache_writer import CLOSE_WAIT_MS, FLUSH_WAIT_MS, CacheWriter, Row
 
-__all__ = ["BATCH_ROWS", "BATCH_S", "CacheFile", "Row"]
+__all__ = ["CacheFile", "Row"]
 
-BATCH_S = 0.05
-BATCH_ROWS = 100
-_LOOP_WAIT_MS = 25
-_CLOSE_WAIT_MS = 30_000
+_FORK_WAIT_S = 1.0
 # CAST and hex: SQLite columns hold values of any type, and the file may come from anywhere.
 _SELECT = "SELECT digest, sampled, CAST(reply AS BLOB) FROM replies WHERE key = ?"
 _SELECT_CALL = "SELECT CAST(call AS BLOB) FROM replies WHERE key = ?"
@@ -38,25 +35,8 @@ _SELECT_CALLS = (
 )
 _SELECT_KEYS = "SELECT lower(hex(key)) FROM replies ORDER BY rowid"
 _SELECT_JUDGES = "SELECT CAST(judge AS BLOB) FROM judges ORDER BY judge"
-_INSERT = "INSERT INTO replies (key, digest, sampled, reply, call) VALUES (?, ?, ?, ?, ?)"
-_KEEP = f"{_INSERT} ON CONFLICT (key) DO NOTHING"
-_REPLACE = (
-    f"{_INSERT} ON CONFLICT (key) DO UPDATE SET digest = excluded.digest,"
-    " sampled = excluded.sampled, reply = excluded.reply, call = excluded.call"
-)
 
 _log = logging.getLogger(__name__)
-
-
-class Row(NamedTuple):
-    """One recorded call as it is written; ``judge`` is JSON of provider, model and sampling."""
-
-    key: bytes
-    digest: bytes
-    sampled: bool
-    reply: bytes
-    call: bytes | None
-    judge: bytes | None
 
 
 class CacheFile:
@@ -70,18 +50,11 @@ class CacheFile:
 
     def __init__(self, path: Path, *, writable: bool, replace: bool = False) -> None:
         self.path = path
-        self.compared = 0
-        self.changed: list[str] = []
         self.fence_key = b""
         self._writable = writable
-        self._replace = replace
-        self._pending: list[Row] = []
-        self._flush_at = BATCH_ROWS
-        self._timer_loop: asyncio.AbstractEventLoop | None = None
-        self._judges: set[bytes] = set()
-        self._warned = False
+        self._writer = CacheWriter(path, replace=replace)
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._open()
         _files.add(self)
@@ -100,9 +73,12 @@ class CacheFile:
 
     def read(self, key: str) -> tuple[bytes, bool, bytes] | None:
         """Checksum, whether it was sampled, and reply bytes; raises ``sqlite3.Error``."""
+        raw = bytes.fromhex(key)
+        if (pending := self._writer.pending(raw)) is not None:
+            return pending.digest, pending.sampled, pending.reply
         with self._lock:
             connection = self._connection or self._open()
-            row = connection.execute(_SELECT, (bytes.fromhex(key),)).fetchone()
+            row = connection.execute(_SELECT, (raw,)).fetchone()
         return None if row is None else (row[0], bool(row[1]), row[2])
 
     def read_call(self, key: str) -> bytes | None:
@@ -130,81 +106,23 @@ class CacheFile:
 
     # -- writing ---------------------------------------------------------------------------------
 
+    @property
+    def compared(self) -> int:
+        """How many rows stood in the file already, under ``replace``."""
+        return self._writer.compared
+
+    @property
+    def changed(self) -> list[str]:
+        """The keys of those whose reply has another text now."""
+        return self._writer.changed
+
     def write_later(self, row: Row) -> None:
         """Write ``row`` with the next batch; at once where no event loop runs."""
-        if self._closed:
-            raise ConfigError(f"{self.path}: this cache was closed")
-        pending = self._pending
-        pending.append(row)
-        if len(pending) >= self._flush_at:
-            self.flush()
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush(_CLOSE_WAIT_MS)
-            return
-        if self._timer_loop is not loop and pending:
-            # A timer of another loop may never fire: that loop may be closed.
-            self._timer_loop = loop
-            loop.call_later(BATCH_S, self._on_timer)
-        if _exiting:
-            self.flush()
+        self._writer.add(row, at_once=_exiting or not _on_loop())
 
-    def _on_timer(self) -> None:
-        self._timer_loop = None
-        if not self._closed and not self.flush():
-            self._timer_loop = asyncio.get_running_loop()
-            self._timer_loop.call_later(BATCH_S, self._on_timer)
-
-    def flush(self, wait_ms: int = _LOOP_WAIT_MS) -> bool:
+    def flush(self, wait_ms: int = FLUSH_WAIT_MS) -> bool:
         """Commit what is pending; False when it could not be done now (it stays pending)."""
-        with self._lock:
-            rows = self._pending[:]
-            if not rows:
-                return True
-            connection = self._connection or self._open()
-            try:
-                connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
-                self._commit(connection, rows)
-                connection.execute(f"PRAGMA busy_timeout = {READ_WAIT_MS}")
-            except sqlite3.Error as error:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                connection.execute(f"PRAGMA busy_timeout = {READ_WAIT_MS}")
-                self._flush_at = len(rows) + BATCH_ROWS
-                self._complain(error)
-                return False
-            del self._pending[: len(rows)]
-            self._flush_at = BATCH_ROWS
-            return True
-
-    def _commit(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        drift = self._drift(connection, rows) if self._replace else []
-        connection.executemany(_REPLACE if self._replace else _KEEP, [row[:5] for row in rows])
-        judges = {row.judge for row in rows if row.judge is not None} - self._judges
-        insert = "INSERT OR IGNORE INTO judges (judge) VALUES (?)"
-        connection.executemany(insert, [(judge,) for judge in judges])
-        connection.execute("COMMIT")
-        self._judges |= judges
-        self.compared += len(drift)
-        self.changed += [key for key, same in drift if not same]
-
-    def _drift(self, connection: sqlite3.Connection, rows: list[Row]) -> list[tuple[str, bool]]:
-        """For each row that stands in the file already: its key, and whether the text is equal."""
-        found = []
-        for row in rows:
-            old = connection.execute(_SELECT, (row.key,)).fetchone()
-            if old is not None:
-                found.append((row.key.hex(), _text(old[2]) == _text(row.reply)))
-        return found
-
-    def _complain(self, error: sqlite3.Error) -> None:
-        if not self._warned and not is_busy(error):
-            self._warned = True
-            _log.warning(
-                "%s: replies cannot be written now and wait in memory: %s", self.path, error
-            )
+        return self._writer.flush(wait_ms)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -215,42 +133,62 @@ class CacheFile:
         """
         if self._closed:
             return
-        written = self.flush(_CLOSE_WAIT_MS)
-        self._closed = True
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlite3.Error):  # others still use it: they tidy up
-                if self._writable:
-                    connection.execute("PRAGMA busy_timeout = 0")
-                    connection.execute("PRAGMA journal_mode = DELETE")
-            connection.close()
-        if not written:
-            lost, self._pending = len(self._pending), []
+        lost = self._writer.close()
+        with self._lock:
+            self._closed = True
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):  # others still use it: they tidy up
+                    if self._writable:
+                        connection.execute("PRAGMA busy_timeout = 0")
+                        connection.execute("PRAGMA journal_mode = DELETE")
+                connection.close()
+        if lost:
             raise ConfigError(f"{self.path}: {lost} replies could not be written")
 
+    def hold(self) -> list[Callable[[], None]]:
+        """Before a fork: keep other threads out of SQLite; what lets them in again."""
+        held: list[Callable[[], None]] = []
+        if self._lock.acquire(timeout=_FORK_WAIT_S):
+            held.append(self._lock.release)
+        if self._writer.hold():
+            held.append(self._writer.release)
+        return held
+
     def forked(self) -> None:
-        """In a forked child: leave the parent's handle and its pending rows alone."""
-        _inherited.append(self._connection)
+        """In a forked child: leave the parent's handles and its pending rows alone."""
+        _inherited.extend((self._connection, self._writer.forked()))
         self._connection = None
-        self._pending = []
-        self._timer_loop = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
-def _text(reply: bytes) -> str | None:
+def _on_loop() -> bool:
     try:
-        return decode_reply(reply).text
-    except ValueError:
-        return None
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 _files: weakref.WeakSet[CacheFile] = weakref.WeakSet()
 # Kept referenced for ever: SQLite forbids a child to close what its parent opened.
 _inherited: list[sqlite3.Connection | None] = []
+_held: list[Callable[[], None]] = []
 _exiting = False
 
 
+def _before_fork() -> None:
+    for file in list(_files):
+        _held.extend(file.hold())
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop()()
+
+
 def _after_fork() -> None:
+    _held.clear()
     for file in list(_files):
         file.forked()
 
@@ -259,13 +197,11 @@ def _at_exit() -> None:
     global _exiting  # noqa: PLW0603  (the process exits once)
     _exiting = True  # what a loop of a daemon thread still brings is written at once
     for file in list(_files):
-        try:
-            written = file.flush(_CLOSE_WAIT_MS)
-        except ConfigError:
-            written = False
-        if not written:
+        if not file.flush(CLOSE_WAIT_MS):
             _log.warning("%s: replies could not be written before the exit", file.path)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+)
 atexit.register(_at_exit)

@@ -15,7 +15,7 @@ name), so nothing is lost and nothing collides.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -26,7 +26,7 @@ from adjudge.judges.base import ChatCall, Reply
 
 __all__ = [
     "CALL_PARTS",
-    "Blank",
+    "asked_form",
     "canonical_call",
     "decode_judge",
     "decode_reply",
@@ -37,9 +37,6 @@ __all__ = [
     "loads",
     "split_call",
 ]
-
-Blank = Callable[[str], str]
-"""Gives a message's text back without the parts that must not count for the key."""
 
 CALL_PARTS = (
     "provider",
@@ -81,12 +78,12 @@ _reply_decoder = msgspec.json.Decoder(Reply)
 _call_decoder = msgspec.json.Decoder(_CallParts)
 
 
-def canonical_call(call: ChatCall, provider: str, blank: Blank | None = None) -> bytes:
+def canonical_call(call: ChatCall, provider: str) -> bytes:
     """The bytes that are hashed: a JSON array of :data:`CALL_PARTS`.
 
     Raises ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
     """
-    messages = call.messages if blank is None else _blanked(call.messages, blank)
+    messages = call.messages
     schema = call.schema
     try:
         return _sorted(
@@ -123,6 +120,22 @@ def _canonical_with_surrogates(
     return f"[{','.join(parts)}]".encode("utf-8", "surrogatepass")
 
 
+def asked_form(call: ChatCall) -> bytes:
+    """What ``call`` asks of the form of its reply, as JSON; empty when it asks nothing.
+
+    Raises ``GradingFailure(invalid_input)`` for a schema or choices that JSON cannot express.
+    """
+    if call.schema is None and call.choices is None and not call.logprobs:
+        return b""
+    form = (call.schema, call.choices, call.logprobs)
+    try:
+        return _in_order(form)
+    except UnicodeEncodeError:
+        return _dumps(form, sort_keys=False).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _not_json(error) from None
+
+
 def encode_judge(call: ChatCall, provider: str) -> bytes:
     """JSON of provider, model and sampling: what tells one recorded judge from another."""
     judge = (provider, call.model, call.sampling)
@@ -150,26 +163,6 @@ def _not_json(error: Exception) -> GradingFailure:
     return GradingFailure(
         ErrorKind.INVALID_INPUT, f"the call cannot be written as JSON: {type(error).__name__}"
     )
-
-
-def _blanked(messages: Sequence[Mapping[str, Any]], blank: Blank) -> list[Mapping[str, Any]]:
-    """``messages`` with ``blank`` applied to every text: string contents and text parts."""
-    return [{**message, **_blanked_content(message, blank)} for message in messages]
-
-
-def _blanked_content(message: Mapping[str, Any], blank: Blank) -> dict[str, Any]:
-    content = message.get("content")
-    if isinstance(content, str):
-        return {"content": blank(content)}
-    if not isinstance(content, list | tuple):
-        return {}
-    return {"content": [_blanked_part(part, blank) for part in content]}
-
-
-def _blanked_part(part: Any, blank: Blank) -> Any:
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return {**part, "text": blank(part["text"])}
-    return part
 
 
 def loads(data: bytes) -> Any:

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError
+from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint import Endpoint, EndpointSettings
 from adjudge.judges.transport import AiohttpTransport
@@ -35,7 +36,8 @@ class Wanted:
     """What a model needs of an endpoint.
 
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
-    first address), ``cache`` an absolute path or an open cache, ``owner`` the model's name in error
+    first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
+    other endpoints (a run's; it gets endpoints of its own), ``owner`` the model's name in error
     messages.
     """
 
@@ -46,6 +48,7 @@ class Wanted:
     cache: str | ReplyCache | None = None
     cache_name: str | None = None
     trust_env: bool = True
+    budget: SpendCeiling | None = None
     owner: str = "?"
 
 
@@ -94,7 +97,14 @@ async def connect(wanted: Wanted, key: str | None) -> Connection:
     """
     here = await _here()
     digest = hashlib.sha256((key or "").encode()).digest()
-    place = (wanted.provider, wanted.base_urls, wanted.key_env, digest, wanted.trust_env)
+    place = (
+        wanted.provider,
+        wanted.base_urls,
+        wanted.key_env,
+        digest,
+        wanted.trust_env,
+        wanted.budget and id(wanted.budget),
+    )
     found = here.connections.get(place)
     if found is None:
         found = here.connections[place] = _opened(wanted)
@@ -111,6 +121,7 @@ def _opened(wanted: Wanted) -> Connection:
         wanted.settings or EndpointSettings(),
         cache=own or (wanted.cache if isinstance(wanted.cache, ReplyCache) else None),
         provider=wanted.cache_name,
+        budget=wanted.budget,
     )
     return Connection(endpoint, wanted, own)
 

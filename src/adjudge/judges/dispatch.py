@@ -20,7 +20,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Reply, Transport
-from adjudge.judges.budget import Afford
+from adjudge.judges.budget import Afford, SpendCeiling
 from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.flight import Flight, Send, Why
 from adjudge.judges.health import Health
@@ -49,13 +49,14 @@ class Dispatcher:
         stats: Stats,
         rng: random.Random,
         landed: Callable[[Flight], None],
+        budget: SpendCeiling | None = None,
     ) -> None:
         self._settings = settings
         self._transport = transport
         self._rng = rng
         self._landed = landed
         self._stats = stats
-        self._meter = Meter(settings, stats)
+        self._meter = Meter(settings, stats, budget)
         self.health = Health(base_urls, settings)
         self._limit = self.health.limit
         self._budget = self.health.hedges

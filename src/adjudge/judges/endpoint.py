@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, Reply, Transport, Wire
-from adjudge.judges.budget import Price
+from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
+from adjudge.judges.budget import Price, SpendCeiling
+from adjudge.judges.cache_key import asked_form
 from adjudge.judges.dispatch import Dispatcher
 from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.flight import Flight
@@ -54,7 +55,8 @@ class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
 
     Belongs to the event loop that first asks. ``provider`` names it in cache keys (default: the
-    first base URL); ``rng`` is the source of jitter. See :class:`EndpointSettings` for what it
+    first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside its own, which
+    other endpoints of the loop may share. See :class:`EndpointSettings` for what it
     does and by how much.
     """
 
@@ -67,6 +69,7 @@ class Endpoint:
         *,
         provider: str | None = None,
         rng: random.Random | None = None,
+        budget: SpendCeiling | None = None,
     ) -> None:
         if not base_urls:
             raise ValueError("an endpoint needs at least one base URL")
@@ -75,6 +78,7 @@ class Endpoint:
         self._settings = settings
         self._cache = cache
         self._provider = base_urls[0] if provider is None else provider
+        self._budget = budget
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._joinable: dict[tuple[int, str, bytes], Flight] = {}
         self._stats = Stats()
@@ -100,7 +104,8 @@ class Endpoint:
         """One complete reply to ``call``, with its provenance and, given a ``price``, its cost.
 
         ``group`` keeps calls on one of several base URLs. An equal call in flight (same request,
-        same ``draw``, temperature 0) is joined and shares its outcome.
+        same ``draw``, same wishes for the reply's form, temperature 0) is joined and shares its
+        outcome.
 
         Raises ``GradingFailure``: ``timeout`` (the deadline passed), ``circuit_open`` (it passed
         while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
@@ -121,11 +126,11 @@ class Endpoint:
             if price is None:
                 self._refuse_unpriced()
             request = wire.request(call)
+            join = _join_key(call, request) if self._shares(call) else None
         except GradingFailure as failure:
             self._stats.count_failure(failure.kind)
             raise
         waiter: asyncio.Future[Reply] = loop.create_future()
-        join = (call.draw, request.path, request.body) if self._shares(call) else None
         flight = None if join is None else self._joinable.get(join)
         if flight is not None:
             self._stats.deduplicated += 1
@@ -155,10 +160,14 @@ class Endpoint:
         return reply
 
     async def aclose(self) -> None:
-        """End what is under way as ``cancelled``, and close the connections."""
+        """End what is under way as ``cancelled``, and close the connections.
+
+        Replies that have come are in the cache afterwards; it is its opener's to close.
+        """
         self._closed = True
         if self._dispatcher is not None:
             await self._dispatcher.aclose()
+            await asyncio.sleep(0)  # who got a reply in this step of the loop keeps it in the next
         await self._transport.aclose()
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
@@ -167,14 +176,20 @@ class Endpoint:
             raise RuntimeError("this endpoint is closed")
         if dispatcher is None:
             dispatcher = self._dispatcher = Dispatcher(
-                self._urls, self._transport, self._settings, self._stats, self._rng, self._landed
+                self._urls,
+                self._transport,
+                self._settings,
+                self._stats,
+                self._rng,
+                self._landed,
+                self._budget,
             )
         elif dispatcher.loop is not loop:
             raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
         return dispatcher
 
     def _refuse_unpriced(self) -> None:
-        if self._settings.spend_ceiling_usd is not None:
+        if self._settings.spend_ceiling_usd is not None or self._budget is not None:
             raise GradingFailure(
                 ErrorKind.BUDGET, "a spend ceiling is set and the price of this model is unknown"
             )
@@ -195,3 +210,13 @@ class Endpoint:
         """A flight has ended that could be joined."""
         if flight.join_key is not None:
             self._joinable.pop(flight.join_key, None)
+
+
+def _join_key(call: ChatCall, request: HttpRequest) -> tuple[int, str, bytes]:
+    """What two calls share a reply by: a wire may leave out of the body what was asked for.
+
+    A NUL parts the two; the form, being JSON, has none.
+    """
+    form = asked_form(call)
+    body = request.body + b"\0" + form if form else request.body
+    return call.draw, request.path, body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +17,13 @@ import msgspec
 from adjudge.engine.loop import on_engine, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, ChatModel, Reply, Wire
-from adjudge.judges.budget import Price
+from adjudge.judges.budget import Price, SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.connections import Connection, Wanted, connect
 from adjudge.judges.endpoint import EndpointSettings
 from adjudge.judges.presets import Preset, checked_features
 from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.prompts.fence import PROCESS_KEY
 
 __all__ = ["HttpChatModel"]
 
@@ -67,6 +69,7 @@ class HttpChatModel(ChatModel):
         cache: str | Path | ReplyCache | None,
         price: Price | Mapping[str, float] | None,
         trust_env: bool,
+        budget: SpendCeiling | None,
         sampling: Mapping[str, Any],
     ) -> None:
         if not isinstance(model, str) or not model:
@@ -95,18 +98,21 @@ class HttpChatModel(ChatModel):
             # them; elsewhere one model name may be many models.
             cache_name=preset.name if preset.needs_key and urls == (preset.base_url,) else None,
             trust_env=trust_env,
+            budget=budget,
             owner=f"{preset.name}:{model}",
         )
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
+        self._fence_key: bytes | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, base_url={list(self.base_urls)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lines"}
+        left = ("_lines", "_fence_key")
+        return {name: value for name, value in self.__dict__.items() if name not in left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lines=WeakKeyDictionary())
+        self.__dict__.update(state, _lines=WeakKeyDictionary(), _fence_key=None)
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -117,6 +123,20 @@ class HttpChatModel(ChatModel):
     def api_key_env(self) -> str:
         """The environment variable that holds the key; read at every call."""
         return self._wanted.key_env
+
+    @property
+    def fence_key(self) -> bytes:
+        """The key for tags that fence text in prompts; its cassette's, if it has one."""
+        if self._fence_key is None:
+            cache = self._wanted.cache
+            if cache is None:
+                self._fence_key = PROCESS_KEY
+            elif isinstance(cache, ReplyCache):
+                self._fence_key = cache.fence_key
+            else:
+                with contextlib.closing(ReplyCache(cache)) as opened:
+                    self._fence_key = opened.fence_key
+        return self._fence_key
 
     @abstractmethod
     def _wire(self, key: str | None, *, stream: bool) -> Wire | None:
@@ -183,7 +203,7 @@ class HttpChatModel(ChatModel):
         A server that says it only streams is asked once more for a stream, and remembered.
         """
         line = self._lines.get(asyncio.get_running_loop())
-        key = self._key()
+        key = None if self._replays() else self._key()
         if line is None or line.key != key or line.connection.closed:
             line = await self._connect(key)
         connection = line.connection
@@ -226,6 +246,11 @@ class HttpChatModel(ChatModel):
         raise GradingFailure(
             ErrorKind.AUTH, f"the environment variable {name} {problem}; it must hold the key"
         )
+
+    def _replays(self) -> bool:
+        """Whether a cassette answers everything, so that no key is needed."""
+        cache = self._wanted.cache
+        return isinstance(cache, ReplyCache) and cache.replays
 
     def _local(self) -> bool:
         """Whether all addresses are this machine's own, whose servers rarely want a key."""

@@ -17,26 +17,31 @@ __all__ = ["Meter"]
 class Meter:
     """Request rate, token rate and spend ceiling of one endpoint; books into ``stats``.
 
+    ``budget`` is a second ceiling, which several endpoints of one loop may share.
     Every send that was :meth:`taken <take>` is settled once: by a reply, as free, or, when nobody
     can know whether the provider bills it, at its reservation.
     """
 
-    def __init__(self, settings: EndpointSettings, stats: Stats) -> None:
+    def __init__(
+        self, settings: EndpointSettings, stats: Stats, budget: SpendCeiling | None = None
+    ) -> None:
         rpm, tpm = settings.requests_per_minute, settings.tokens_per_minute
         self._requests = RateBucket(rpm) if rpm else None
         self._tokens = RateBucket(tpm) if tpm else None
-        self._ceiling = SpendCeiling(settings.spend_ceiling_usd)
+        own = settings.spend_ceiling_usd
+        ceilings = (None if own is None else SpendCeiling(own), budget)
+        self._ceilings = [ceiling for ceiling in ceilings if ceiling is not None]
         self._assumed_output = settings.assumed_output_tokens
-        self.idle = not (rpm or tpm or settings.spend_ceiling_usd)
+        self.idle = not (rpm or tpm or self._ceilings)
         """There is nothing to measure: everything is admitted, nothing reserved."""
         self._stats = stats
 
     def admits(self, flight: Flight, now: float) -> Afford:
         """Whether one more send of ``flight`` may go out now, later or never (unless idle)."""
         dollars, tokens = self._estimate(flight)
-        afford = self._ceiling.afford(dollars)
-        if afford is not Afford.YES:
-            return afford
+        for ceiling in self._ceilings:
+            if (afford := ceiling.afford(dollars)) is not Afford.YES:
+                return afford
         if self._requests is not None and not self._requests.admits(1, now):
             return Afford.WAIT
         if self._tokens is not None and not self._tokens.admits(tokens, now):
@@ -46,7 +51,8 @@ class Meter:
     def take(self, flight: Flight) -> None:
         """A send goes out (unless idle)."""
         dollars, tokens = self._estimate(flight)
-        self._ceiling.reserve(dollars)
+        for ceiling in self._ceilings:
+            ceiling.reserve(dollars)
         if self._requests is not None:
             self._requests.take(1)
         if self._tokens is not None:
@@ -64,7 +70,7 @@ class Meter:
         self._stats.spent(usage, cost)
         if not self.idle:
             dollars, tokens = self._estimate(flight)
-            self._ceiling.settle(dollars, cost or 0.0)
+            self._settle(dollars, cost or 0.0)
             if self._tokens is not None:
                 self._tokens.take(usage.input_tokens + usage.output_tokens - tokens)
         return usage
@@ -74,14 +80,18 @@ class Meter:
         if flight.price is None:
             return
         dollars, _ = self._estimate(flight)
-        self._ceiling.settle(dollars, dollars)
+        self._settle(dollars, dollars)
         self._stats.cost_usd += dollars
         self._stats.assumed_usd += dollars
 
     def settle_free(self, flight: Flight) -> None:
         """The server answered with an error status, or nothing was sent: no bill."""
         if not self.idle:
-            self._ceiling.settle(self._estimate(flight)[0], 0.0)
+            self._settle(self._estimate(flight)[0], 0.0)
+
+    def _settle(self, estimate: float, cost: float) -> None:
+        for ceiling in self._ceilings:
+            ceiling.settle(estimate, cost)
 
     def _estimate(self, flight: Flight) -> tuple[float, int]:
         if flight.estimate is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError
-from adjudge.judges.budget import Price
+from adjudge.judges.budget import Price, SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint import EndpointSettings
 from adjudge.judges.http_model import HttpChatModel
@@ -31,7 +31,8 @@ class OpenAIChatModel(HttpChatModel):
     honours, instead of the preset's.
     ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
     for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
-    million tokens. ``trust_env``: use the environment's proxies. Everything else (``temperature``,
+    million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
+    environment's proxies. Everything else (``temperature``,
     ``max_tokens``, ``seed``, ``top_p``, ``extra_body``, …) is sent with each call, as the server
     names it.
 
@@ -57,6 +58,7 @@ class OpenAIChatModel(HttpChatModel):
         cache: str | Path | ReplyCache | None = None,
         price: Price | Mapping[str, float] | None = None,
         trust_env: bool = True,
+        budget: SpendCeiling | None = None,
         **sampling: Any,
     ) -> None:
         known = named_preset(preset)
@@ -73,6 +75,7 @@ class OpenAIChatModel(HttpChatModel):
             cache=cache,
             price=price,
             trust_env=trust_env,
+            budget=budget,
             sampling=sampling,
         )
         for url in self.base_urls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -11,8 +11,12 @@ from adjudge.config import nearest
 from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatCall, ChatModel, Reply
 from adjudge.judges.cache import CacheReport, ReplyCache
+from adjudge.judges.presets import PRESETS, checked_features
 
 __all__ = ["RecordedModel"]
+
+_UNKNOWN = PRESETS["vllm"]
+"""A provider that is known by its address only."""
 
 
 class RecordedModel(ChatModel):
@@ -22,7 +26,8 @@ class RecordedModel(ChatModel):
     ``provider``: whose replies, needed only when the cassette holds those of several. ``sampling``:
     the parameters that the recorded model was constructed with (``temperature``, ``max_tokens``,
     …); by default those that all its recorded calls have in common. What a call passes itself goes
-    before them.
+    before them. ``features``: what it was said to honour, where that was not the provider's
+    default; prompts depend on it.
 
     Replays strictly: :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
     in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
@@ -39,15 +44,18 @@ class RecordedModel(ChatModel):
         *,
         provider: str | None = None,
         sampling: Mapping[str, Any] | None = None,
+        features: Iterable[str] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._arguments = (model, provider, sampling)
+        self._arguments = (model, provider, sampling, features)
         self._cassette = _cassette(self.path)
         judges = self._cassette.judges()
         recorded = sorted({judge[:2] for judge in judges}, key=lambda judge: (judge[1], judge[0]))
         self.provider, self.model = _chosen(self.path, recorded, model, provider)
         of_this = [judge[2] for judge in judges if judge[:2] == (self.provider, self.model)]
         self.sampling = _common(of_this) if sampling is None else dict(sampling)
+        known = PRESETS.get(self.provider, _UNKNOWN)
+        self.features = checked_features(known, features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.path, *self._arguments)
@@ -88,9 +96,13 @@ class RecordedModel(ChatModel):
 
 
 def _rebuilt(
-    path: Path, model: str | None, provider: str | None, sampling: Mapping[str, Any] | None
+    path: Path,
+    model: str | None,
+    provider: str | None,
+    sampling: Mapping[str, Any] | None,
+    features: Iterable[str] | None,
 ) -> RecordedModel:
-    return RecordedModel(path, model, provider=provider, sampling=sampling)
+    return RecordedModel(path, model, provider=provider, sampling=sampling, features=features)
 
 
 _cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDictionary()

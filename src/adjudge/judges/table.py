@@ -13,6 +13,7 @@ from adjudge.config import import_named, nearest
 from adjudge.errors import ConfigError
 from adjudge.judges.anthropic import AnthropicChatModel
 from adjudge.judges.base import ChatModel
+from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.openai import OpenAIChatModel
@@ -46,7 +47,7 @@ NOT_ABOUT_REPLIES = frozenset(
 
 _OF_NO_SERVER = {"cassette", "provider", "script", "function"}
 _KEYS_OF = {
-    "recorded": {"model", "cassette", "provider", *SAMPLING},
+    "recorded": {"model", "cassette", "provider", "features", *SAMPLING},
     "scripted": {"model", "script", "function"},
 }
 _REQUIRED = {"recorded": ("cassette",), "scripted": ("script", "function")}
@@ -147,11 +148,12 @@ def build_judge(
     where: str,
     folder: Path | None = None,
     cache: ReplyCache | None = None,
+    budget: SpendCeiling | None = None,
 ) -> ChatModel:
     """The chat model of a table; ``where`` opens every complaint (the file).
 
-    Paths are relative to ``folder``; ``cache`` is used instead of the table's own. Raises
-    :class:`ConfigError`.
+    Paths are relative to ``folder``; ``cache`` is used instead of the table's own; ``budget``
+    bounds the spending of several judges together. Raises :class:`ConfigError`.
     """
     folder = folder or Path()
     try:
@@ -161,11 +163,12 @@ def build_judge(
                 table.model,
                 provider=table.provider,
                 sampling=table.sampling() or None,
+                features=table.features,
             )
         if table.type == "scripted":
             script = import_named(table.function, folder) if table.function else table.script
             return ScriptedModel(script or "", model=table.model or name)
-        return _server(table, folder, cache)
+        return _server(table, folder, cache, budget)
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
 
@@ -174,6 +177,7 @@ def _server(
     table: JudgeTable,
     folder: Path,
     cache: ReplyCache | None,
+    budget: SpendCeiling | None,
 ) -> ChatModel:
     settings = _settings(table.endpoint) if table.endpoint else None
     own: ReplyCache | Path | None = cache
@@ -187,6 +191,7 @@ def _server(
         "cache": own,
         "price": None if table.price is None else table.price.model_dump(exclude_none=True),
         "trust_env": table.trust_env,
+        "budget": budget,
         **table.sampling(),
     }
     if table.api_key_env is not None:

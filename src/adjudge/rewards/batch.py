@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.samples import RewardSample
+from adjudge.rollouts.events import events_of
 from adjudge.runner.runner import Ask, GradingRunner
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, Role
 
@@ -69,7 +70,7 @@ class Batch:
         self._results: list[GraderResult] = []
         self._asked: list[bool] = []
         self._outcome: dict[int, dict[str, int]] = {}
-        self._events: dict[int, list[dict[str, int]] | None] = {}
+        self._events: dict[int, list[dict[str, int]] | GraderError] = {}
         self._members: dict[str, list[int]] = {}
         self._ranked: dict[str, dict[str, int]] = {}
         self._lay_out()
@@ -93,13 +94,21 @@ class Batch:
             self._asks.append(Ask(name, fields))
         return places
 
-    def _add_events(self, fields: Mapping[str, Any]) -> list[dict[str, int]] | None:
-        """Each event's own fields laid over its sample's; ``None`` without a list of events."""
+    def _add_events(self, fields: Mapping[str, Any]) -> list[dict[str, int]] | GraderError:
+        """Each event's own fields laid over its sample's; the whole event is ``event``.
+
+        Events are the sample's ``events``, else the assistant's turns in its ``messages``.
+        """
         events = fields.get("events")
+        if events is None:
+            try:
+                events = events_of(fields.get("messages"))
+            except GradingFailure as failure:
+                return _without_events(str(failure))
         if not isinstance(events, list):
-            return None
-        items = (event if isinstance(event, dict) else {"event": event} for event in events)
-        return [self._add(self._roster.event, {**fields, **item}) for item in items]
+            return _without_events(f"'events' is a {type(events).__name__}")
+        items = [event if isinstance(event, dict) else {"event": event} for event in events]
+        return [self._add(self._roster.event, {**fields, "event": item, **item}) for item in items]
 
     async def ask(self) -> None:
         """Ask every grader about everything."""
@@ -155,16 +164,13 @@ class Batch:
 
     def _said_of_events(self, place: int) -> list[dict[str, GraderResult]] | GraderError:
         events = self._events[place]
-        if events is None:
-            return GraderError(
-                "events",
-                ErrorKind.INVALID_INPUT,
-                "graders with scope = 'event' need a list in the sample's 'events' field",
-            )
+        if isinstance(events, GraderError):
+            return events
         return [{name: self._results[p] for name, p in event.items()} for event in events]
 
     def _was_asked(self, place: int) -> bool:
-        layouts = [self._outcome[place], *(self._events.get(place) or [])]
+        events = self._events.get(place, [])
+        layouts = [self._outcome[place], *(events if isinstance(events, list) else [])]
         layouts.append(self._ranked.get(self._groups[place], {}))
         return any(self._asked[p] for layout in layouts for p in layout.values())
 
@@ -210,6 +216,15 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
         GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
         for score, place in zip(scores, result.rank, strict=True)
     ]
+
+
+def _without_events(why: str) -> GraderError:
+    return GraderError(
+        "events",
+        ErrorKind.INVALID_INPUT,
+        "graders with scope = 'event' need a list in the sample's 'events' field, or messages; "
+        + why,
+    )
 
 
 def _not_sampled(name: str) -> GraderError:

@@ -92,8 +92,8 @@ class SpecRewardFunction(RewardFunction):
         """One result per sample, groups in the mapping's order.
 
         Raises :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`,
-        and under policy ``raise`` :class:`~adjudge.errors.MissingRewardError`; nothing else on a
-        grader's behalf.
+        under policy ``raise`` :class:`~adjudge.errors.MissingRewardError`, and a grader's
+        :class:`~adjudge.errors.ConfigError`; nothing else on a grader's behalf.
         """
         samples = [sample for group in prompt_to_samples.values() for sample in group]
         groups = [key for key, group in prompt_to_samples.items() for _ in group]

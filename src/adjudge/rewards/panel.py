@@ -80,7 +80,8 @@ class Panel:
 
         ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about. Raises
         :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
-        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key.
+        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, and a grader's
+        :class:`~adjudge.errors.ConfigError`.
         """
         batch = Batch(samples, groups, sampled, self._roster, self._runner)
         await batch.ask()

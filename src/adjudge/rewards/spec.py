@@ -16,6 +16,7 @@ from adjudge.config import load_toml, nearest, validate
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader
 from adjudge.judges.base import ChatModel
+from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.aggregate import AggregateMethod, GateRule, Term
@@ -164,13 +165,18 @@ class RewardSpec(BaseModel):
         """Names, weights and essentials of the graders of one scope."""
         return [Term(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope]
 
-    def build_judges(self, cache: ReplyCache | None = None) -> dict[str, ChatModel]:
+    def build_judges(
+        self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None
+    ) -> dict[str, ChatModel]:
         """The chat models of ``[judges]`` by name; raises :class:`ConfigError`.
 
-        ``cache`` takes the place of every cache that the tables name.
+        ``cache`` takes the place of every cache that the tables name; ``budget`` is for all calls
+        together, beside each endpoint's own ceiling.
         """
         return {
-            name: build_judge(name, table, where=self._where, folder=self._folder, cache=cache)
+            name: build_judge(
+                name, table, where=self._where, folder=self._folder, cache=cache, budget=budget
+            )
             for name, table in self.judges.items()
         }
 
@@ -180,18 +186,19 @@ class RewardSpec(BaseModel):
         Raises :class:`ConfigError`.
         """
         judges = self.build_judges() if judges is None else judges
-        return {
-            entry.name: build_grader(
-                entry.type,
-                entry.name,
-                entry.model_extra or {},
-                where=f"{self._where}: graders.{entry.name}",
-                folder=self._folder,
-                judges=judges,
-                judge=entry.judge,
-            )
-            for entry in self.graders
-        }
+        return {entry.name: self.build_grader(entry, judges) for entry in self.graders}
+
+    def build_grader(self, entry: GraderEntry, judges: Mapping[str, ChatModel]) -> Any:
+        """The grader object of one entry; raises :class:`ConfigError`."""
+        return build_grader(
+            entry.type,
+            entry.name,
+            entry.model_extra or {},
+            where=f"{self._where}: graders.{entry.name}",
+            folder=self._folder,
+            judges=judges,
+            judge=entry.judge,
+        )
 
     def _check(self) -> None:
         counts = Counter(entry.name for entry in self.graders)

@@ -9,12 +9,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.types import (
     GraderError,
     GraderRank,
     GraderResult,
     GraderScore,
+    Provenance,
     Role,
     ScoreRange,
 )
@@ -51,9 +52,14 @@ class Answers:
         return self._stamped(answer if isinstance(answer, GraderScore) else self._score(answer))
 
     def failure(self, error: BaseException) -> GraderError:
-        """The result of an answer that did not come: its kind by the exception."""
+        """The result of an answer that did not come: its kind by the exception.
+
+        ``ConfigError`` is raised again: what the user wrote is as wrong for every other item.
+        """
+        if isinstance(error, ConfigError):
+            raise error
         if isinstance(error, GradingFailure):
-            return self.error(error.kind, str(error), error.metadata)
+            return self.error(error.kind, str(error), error.metadata, error.provenance)
         if isinstance(error, asyncio.CancelledError):
             return self.error(ErrorKind.CANCELLED, "the grader cancelled itself")
         if isinstance(error, TimeoutError):
@@ -63,10 +69,15 @@ class Answers:
         return self.error(ErrorKind.BUG, _describe(error), {"at": _innermost(error)})
 
     def error(
-        self, kind: ErrorKind, message: str, metadata: dict[str, Any] | None = None
+        self,
+        kind: ErrorKind,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        provenance: Provenance | None = None,
     ) -> GraderError:
         """A ``GraderError`` under this name."""
-        return GraderError(self.name, kind, message[:_MESSAGE_LIMIT], metadata or {}, self.role)
+        message = message[:_MESSAGE_LIMIT]
+        return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
 
     def _score(
         self, number: Any, reason: str = "", metadata: dict[str, Any] | None = None
@@ -131,6 +142,8 @@ def settled(
     answers = Answers(name)
     try:
         return answers.result(aggregator(row))
+    except ConfigError as error:  # too late to stop anything: all has been graded
+        return answers.error(ErrorKind.BUG, _describe(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001  (its failure is that item's result)
         return answers.failure(error)
 

@@ -1,6 +1,7 @@
 """A grader made ready to be asked many times.
 
-:meth:`Question.ask` is total: whatever a grader does, one sample gets one result.
+:meth:`Question.ask` is total: whatever a grader does, one sample gets one result. Only what the
+user must mend (``ConfigError``) and cancellation go through.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Question:
         self._range, self._role = score_range, role
 
     async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
-        """One result for one item, whatever the grader does; only cancellation goes through."""
+        """One result for one item, whatever the grader does; see the module."""
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:

@@ -73,20 +73,26 @@ class GradingRunner:
     async def arun(self, dataset: Dataset) -> RunnerResult:
         """Grade one dataset.
 
-        Raises nothing on a grader's behalf: what failed is a ``GraderError`` in its place.
+        What failed is a ``GraderError`` in its place. Only :class:`~adjudge.errors.ConfigError`
+        goes through, as it is, and stops the run: what the user wrote (an endpoint's settings,
+        say) is as wrong for every other item.
         """
         [result] = await self.arun_multiple_datasets([dataset])
         return result
 
     async def arun_multiple_datasets(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
-        """Grade several datasets as one stream of work; one result per dataset, in order."""
+        """Grade several datasets as one stream of work; one result per dataset, in order.
+
+        Raises what :meth:`arun` raises.
+        """
         return await run_on_engine(self._grade(datasets))
 
     async def aask(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
         """Ask single questions; one result each, in order, and whether it was asked at all.
 
         What the journal knew was not asked. Raises :class:`~adjudge.errors.JudgeAuthError` as soon
-        as a provider refuses the key: every further call would fail too.
+        as a provider refuses the key, and :class:`~adjudge.errors.ConfigError` as soon as a grader
+        does: every further call would fail too.
         """
         return await run_on_engine(self._ask(asks))
 

@@ -35,7 +35,10 @@ class Work(NamedTuple):
 
 
 async def run_asks(asks: Iterator[Slot], workers: int, work: Work) -> None:
-    """Ask everything, ``workers`` at a time; raises ``JudgeAuthError`` where that is asked for."""
+    """Ask everything, ``workers`` at a time.
+
+    Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
+    """
     breather = _Breather()
     try:
         await run_all(_worker(asks, work, breather) for _ in range(workers))

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import msgspec
 
 import adjudge
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import RolloutError
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.judges.base import ChatModel
+from adjudge.judges.budget import SpendCeiling
+from adjudge.judges.cache import ReplyCache
 from adjudge.judges.calls import CallCount
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.built import fingerprint
@@ -30,7 +34,7 @@ from adjudge.runs.report import ReportRow, write_report
 from adjudge.runs.summary import Facts, summarise
 from adjudge.types import Sample
 
-__all__ = ["BrokenRow", "GradingJob", "grade_rollouts"]
+__all__ = ["BrokenRow", "GradingJob", "first_samples", "grade_rollouts"]
 
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
@@ -47,7 +51,11 @@ class BrokenRow:
 
 @dataclass
 class GradingJob:
-    """What :func:`grade_rollouts` is to do, and did: ``summary`` is empty until it is done."""
+    """What :func:`grade_rollouts` is to do, and did: ``summary`` is empty until it is done.
+
+    ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what all judges together
+    may cost; every one then needs a price.
+    """
 
     paths: Sequence[Path]
     spec: RewardSpec
@@ -55,6 +63,8 @@ class GradingJob:
     mapping: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     show_progress: bool = True
+    cassette: ReplyCache | None = None
+    budget_usd: float | None = None
     broken: list[BrokenRow] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     resumed: int = 0
@@ -72,7 +82,7 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     started = time.perf_counter()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
-    graders = job.spec.build_graders()
+    graders = job.spec.build_graders(_judges(job))
     calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
@@ -105,6 +115,19 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     return results
 
 
+def _judges(job: GradingJob) -> dict[str, ChatModel]:
+    budget = None
+    if job.budget_usd is not None:
+        budget = SpendCeiling(job.budget_usd)
+        for name, table in job.spec.judges.items():
+            if table.has_server and table.price is None:
+                raise ConfigError(
+                    f"{job.spec.where}: judges.{name}.price: is needed under a budget "
+                    "(US dollars per million tokens: input, output)"
+                )
+    return job.spec.build_judges(job.cassette, budget)
+
+
 async def _count_calls() -> CallCount:
     return CallCount()
 
@@ -130,6 +153,16 @@ def _judge(job: GradingJob, function: SpecRewardFunction) -> tuple[list[Facts], 
         files = ", ".join(map(str, job.paths))
         raise RolloutError(f"{files}: no usable row ({len(job.broken)} broken){first}")
     return facts, judged, groups.source
+
+
+def first_samples(job: GradingJob, most: int) -> tuple[list[RewardSample], list[str]]:
+    """The first usable samples of a job as the reward function sees them, and their groups."""
+    groups = _Groups()
+    check_files(job.paths)
+    check_mapping(job.paths, job.mapping)
+    samples = list(islice(_usable(job), most))
+    named = [groups.name(sample) for sample in samples]
+    return [_reward_sample(sample, i) for i, sample in enumerate(samples)], named
 
 
 def _usable(job: GradingJob) -> Iterator[Sample]:
@@ -264,6 +297,7 @@ def _circumstances(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
         "inputs": [str(path) for path in job.paths],
         "map": dict(job.mapping),
         "resumed_results": job.resumed,
+        "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
         "broken_rows": {
             "count": len(job.broken),
             "first": [{"where": row.where, "message": row.message} for row in job.broken[:20]],

@@ -1,0 +1,18 @@
+"""Programs in a sandbox."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from adjudge.engine.sandbox import Sandbox, SandboxResult
+
+
+def run(sandbox: Sandbox, program: str | Sequence[str], **settings: Any) -> SandboxResult:
+    return asyncio.run(sandbox.run(program, **settings))
+
+
+def printed(sandbox: Sandbox, program: str, **settings: Any) -> str:
+    """What ``program`` prints; it must end well."""
+    result = run(sandbox, program, **settings)
+    assert result.exit_code == 0, result.stderr.decode()
+    return result.stdout.decode()

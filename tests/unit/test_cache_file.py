@@ -1,0 +1,151 @@
+"""The cassette file: altered, foreign, odd, and what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from tests.unit.helpers.cassettes import (
+    a_call,
+    a_reply,
+    failure_of,
+    files,
+    opened,
+    record,
+)
+
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judges.cache import CacheMode, ReplyCache
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "judge.sqlite"
+
+
+# -- a file that was altered ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "reply = replace(reply, 'reply 0', 'reply 1')",
+        "reply = CAST(replace(reply, 'reply 0', 'reply 1') AS BLOB)",
+        "reply = 7",
+        "digest = zeroblob(16)",
+        "digest = 1.5",
+    ],
+)
+@pytest.mark.parametrize("mode", ["record", "replay", "strict"])
+def test_an_altered_reply_is_never_served(path: Path, change: str, mode: CacheMode) -> None:
+    (key,) = record(path, a_call())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE replies SET {change}")
+    with opened(path, mode, sampled=True) as cache:
+        failure = failure_of(cache, a_call())
+    assert failure.kind is ErrorKind.INVALID_INPUT
+    assert key in str(failure)
+    assert "checksum" in str(failure)
+    record(path, a_call(), mode="refresh")
+    with opened(path, "replay") as cache:
+        assert cache.get(key) is not None
+
+
+def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:
+    keys = record(path, a_call(), a_call(draw=1))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM replies WHERE key = ?", (bytes.fromhex(keys[0]),))
+        connection.execute("UPDATE replies SET key = ?", (bytes.fromhex(keys[0]),))
+    with opened(path, "replay") as cache:
+        assert "checksum" in str(failure_of(cache, a_call()))
+
+
+def test_an_altered_call_is_not_compared_with(path: Path) -> None:
+    record(path, a_call())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE replies SET call = replace(call, 'judge', 'fudge')")
+    with opened(path, "strict") as cache:
+        assert "was altered" in str(failure_of(cache, a_call(draw=1)))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE replies SET call = 5")
+    with opened(path, "strict") as cache:
+        assert "not in the cassette" in str(failure_of(cache, a_call(draw=1)))
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def test_files_are_for_their_owner_only_and_one_at_rest(path: Path) -> None:
+    cache = ReplyCache(path)
+    cache.put(cache.key(a_call(), "p"), a_reply(), a_call())
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert (modes, len(files(path)) > 1) == ({0o600}, True)
+    cache.close()
+    assert files(path) == [path.name]
+
+
+@pytest.mark.parametrize("mode", ["record", "replay", "strict", "refresh"])
+def test_a_file_that_is_no_cassette_is_refused_and_left_alone(path: Path, mode: CacheMode) -> None:
+    path.write_text('{"not": "a database"}' * 100)
+    with pytest.raises(ConfigError, match="not a database"):
+        ReplyCache(path, mode)
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE meta (mine)")
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="but not a cassette"):
+        ReplyCache(path, mode)
+    assert path.read_bytes() == before
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match=str(path)):
+        ReplyCache(path, mode)
+
+
+def test_another_schema_version_is_refused(path: Path) -> None:
+    record(path, a_call())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
+    modes: list[CacheMode] = ["record", "strict"]
+    for mode in modes:
+        with pytest.raises(ConfigError, match="schema version 99 and this adjudge reads version 1"):
+            ReplyCache(path, mode)
+
+
+@pytest.mark.parametrize("mode", ["replay", "strict"])
+def test_a_cassette_to_replay_must_exist(path: Path, mode: CacheMode) -> None:
+    with pytest.raises(ConfigError, match="no such cassette"):
+        ReplyCache(path, mode)
+    path.touch()
+    with pytest.raises(ConfigError, match="empty"):
+        ReplyCache(path, mode)
+
+
+def test_a_folder_is_made_for_it_and_one_that_cannot_be_is_named(tmp_path: Path) -> None:
+    record(tmp_path / "a" / "b" / "c.sqlite", a_call())
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be created"):
+        ReplyCache(tmp_path / "file" / "c.sqlite")
+
+
+def test_odd_file_names_are_taken_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "what? 100%#.sqlite"
+    (key,) = record(path, a_call())
+    assert files(path) == [path.name]
+    with opened(path, "replay") as cache:
+        assert cache.get(key) is not None
+
+
+def test_the_fence_key_is_drawn_once(path: Path, tmp_path: Path) -> None:
+    with opened(path) as cache:
+        key = cache.fence_key
+    assert len(key) == 32
+    modes: list[CacheMode] = ["record", "replay", "strict", "refresh"]
+    for mode in modes:
+        with opened(path, mode) as cache:
+            assert cache.fence_key == key
+    with opened(tmp_path / "other.sqlite") as cache:
+        assert cache.fence_key != key

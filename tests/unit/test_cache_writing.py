@@ -1,0 +1,246 @@
+"""How replies get into the file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sqlite3
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+from tests.unit.helpers.cassettes import (
+    MESSAGES,
+    a_call,
+    a_reply,
+    failure_of,
+    files,
+    opened,
+    put_many,
+    record,
+    stored,
+    until_stored,
+)
+
+from adjudge.errors import ConfigError
+from adjudge.judges import cache, cache_writer
+from adjudge.judges.cache import CacheMode, ReplyCache
+from adjudge.judges.cache_writer import CacheWriter, Row
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "judge.sqlite"
+
+
+@pytest.fixture
+def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is written for its age."""
+    monkeypatch.setattr(cache_writer, "BATCH_S", 3600.0)
+
+
+def text_of(cache: ReplyCache, number: int) -> str | None:
+    reply = cache.get(cache.key(a_call(draw=number), "openai"))
+    return None if reply is None else reply.text
+
+
+@pytest.mark.usefixtures("slow_batches")
+def test_writes_wait_for_their_batch_and_are_answered_meanwhile(path: Path) -> None:
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(3))
+        assert stored(path) == 0
+        assert text_of(cache, 2) == "reply 2"
+        put_many(cache, range(3, cache_writer.BATCH_ROWS))
+        await until_stored(path, cache_writer.BATCH_ROWS)
+
+    with opened(path) as cache:
+        asyncio.run(main(cache))
+
+
+def test_a_batch_is_written_when_its_time_has_come(path: Path) -> None:
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(3))
+        await until_stored(path, 3)
+        await asyncio.sleep(2 * cache_writer.BATCH_S)  # the thread has nothing to do and ends
+        put_many(cache, range(3, 6))
+        await until_stored(path, 6)
+
+    with opened(path) as cache:
+        asyncio.run(main(cache))
+
+
+@pytest.mark.parametrize("mode", ["record", "refresh"])
+def test_the_loop_goes_on_and_reads_while_a_batch_is_written(
+    path: Path, mode: CacheMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread stands in the middle of its transaction until the loop has done all this."""
+    (old,) = record(path, a_call(draw=999), text="old")
+    monkeypatch.setattr(cache, "_MEMORY", 0)
+    monkeypatch.setattr(cache_writer, "BATCH_S", 0.0)
+    begun, go_on = threading.Event(), threading.Event()
+    insert = CacheWriter._insert
+
+    def waits(self: CacheWriter, connection: sqlite3.Connection, rows: list[Row]) -> None:
+        insert(self, connection, rows)
+        begun.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(CacheWriter, "_insert", waits)
+
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(1))
+        while not begun.is_set():  # noqa: ASYNC110  (an event of threads)
+            await asyncio.sleep(0.001)
+        put_many(cache, range(1, 250))
+        if mode == "record":
+            assert [text_of(cache, number) for number in (0, 1, 249)] == [
+                "reply 0",
+                "reply 1",
+                "reply 249",
+            ]
+            reply = cache.get(old)
+            assert reply is not None
+            assert reply.text == "old"
+        assert text_of(cache, 250) is None
+        assert stored(path) == 1
+        go_on.set()
+        await until_stored(path, 251)
+
+    with opened(path, mode, sampled=True) as kept:
+        try:
+            asyncio.run(main(kept))
+        finally:
+            go_on.set()
+
+
+def test_of_two_replies_to_one_call_record_keeps_the_first_and_refresh_the_last(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MEMORY", 0)
+
+    async def main(kept: ReplyCache) -> str | None:
+        key = kept.key(a_call(), "openai")
+        for text in ("first", "last"):
+            kept.put(key, a_reply(text), a_call())
+        return text_of(kept, 0)
+
+    for mode, expected in (("record", "first"), ("refresh", "last")):
+        with opened(path, mode) as kept:  # type: ignore[arg-type]  # one of the modes
+            assert asyncio.run(main(kept)) == (expected if mode == "record" else None)
+        with opened(path, "replay") as kept:
+            assert text_of(kept, 0) == expected
+
+
+@pytest.mark.usefixtures("slow_batches")
+def test_a_batch_survives_its_loop(path: Path) -> None:
+    async def main(cache: ReplyCache, numbers: range) -> None:
+        put_many(cache, numbers)
+
+    with opened(path) as cache:
+        for step in range(3):
+            asyncio.run(main(cache, range(step, step + 1)))
+        assert stored(path) == 0
+    assert stored(path) == 3
+
+
+def test_a_loop_that_ended_holds_nothing_back(path: Path) -> None:
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(1))
+
+    with opened(path) as cache:
+        asyncio.run(main(cache))
+        asyncio.run(until_stored(path, 1))
+
+
+def test_an_idle_cache_has_no_thread_and_a_forgotten_one_is_written(path: Path) -> None:
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(1))
+
+    kept = ReplyCache(path)
+    asyncio.run(main(kept))
+    gone = weakref.ref(kept._file)
+    del kept
+    while gone() is not None:
+        time.sleep(0.001)
+        gc.collect()
+    assert stored(path) == 1
+    assert files(path) == [path.name]
+
+
+def test_where_no_thread_can_be_started_replies_are_written_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main(cache: ReplyCache) -> None:
+        put_many(cache, range(2))
+        assert stored(path) == 2
+
+    with opened(path) as cache:
+        monkeypatch.setattr(threading.Thread, "start", refuses)
+        asyncio.run(main(cache))
+
+
+def test_without_a_loop_each_reply_is_written_at_once(path: Path) -> None:
+    with opened(path) as cache:
+        put_many(cache, range(2))
+        assert stored(path) == 2
+
+
+def test_while_another_process_writes_replies_wait_in_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MEMORY", 0)
+    monkeypatch.setattr(cache_writer, "BATCH_S", 0.0)
+
+    async def main(cache: ReplyCache, other: sqlite3.Connection) -> None:
+        other.execute("BEGIN IMMEDIATE")
+        put_many(cache, range(250))
+        await asyncio.sleep(0.01)
+        assert text_of(cache, 1) == "reply 1"
+        other.execute("ROLLBACK")
+        await until_stored(path, 250)
+
+    with opened(path) as kept, contextlib.closing(sqlite3.connect(path)) as other:
+        asyncio.run(main(kept, other))
+
+
+def test_replies_that_cannot_be_written_are_not_lost_in_silence(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cache_writer, "CLOSE_WAIT_MS", 0)
+    cache = ReplyCache(path)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("DROP TABLE judges")
+        put_many(cache, range(2))
+    assert "replies cannot be written now" in caplog.text
+    with pytest.raises(ConfigError, match="2 replies could not be written"):
+        cache.close()
+    with pytest.raises(ConfigError, match="was closed"):
+        put_many(cache, range(1))
+
+
+def test_a_call_whose_messages_grew_meanwhile_is_stored_under_its_key(path: Path) -> None:
+    messages = [dict(message) for message in MESSAGES]
+    call = a_call(messages=messages)
+    with opened(path) as cache:
+        key = cache.key(call, "openai")
+        messages.append({"role": "assistant", "content": "more"})
+        cache.put(key, a_reply(), call)
+    with opened(path, "strict") as cache:
+        assert cache.get(cache.key(a_call(), "openai")) is not None
+        assert "no call to compare with" in str(failure_of(cache, a_call(draw=1)))
+
+
+def test_memory_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MEMORY", 4)
+    with opened(path) as kept:
+        put_many(kept, range(20))
+        assert len(kept._memory) == 4
+        for number in range(20):
+            assert text_of(kept, number) == f"reply {number}"
+            assert len(kept._memory) <= 4

@@ -1,0 +1,195 @@
+"""An endpoint's circuit breaker, its servers, and an outage of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from tests.unit.helpers.scripted_provider import (
+    Answer,
+    Line,
+    Provider,
+    now,
+    together,
+)
+
+from adjudge.engine.virtual import run_virtual
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import Reply
+
+
+def test_an_open_circuit_lets_one_probe_through_and_calls_wait() -> None:
+    async def run() -> None:
+        line = Line(Provider(), breaker_failures=4, max_attempts=9, hedge=False)
+        line.provider.plan = lambda at, url, n: 500 if at < 20 else 0.1
+        replies = await together(*(line.ask(str(i)) for i in range(8)))
+        assert [reply.text for reply in replies] == [str(i) for i in range(8)]
+        times = [sent for sent, _, _ in line.provider.sends]
+        # Probes 1, 2, 4, 8 and 10 s after the one before; then all others at once.
+        probes = [t for t in times if 0.1 < t < 25.1]
+        assert probes[:5] == pytest.approx([1.0, 3.0, 7.1, 15.1, 25.1], abs=0.2)
+        assert len([t for t in times if 0.1 < t < 25]) == 4
+        assert line.endpoint.stats.circuit_opened == 1
+
+    run_virtual(run())
+
+
+def test_calls_that_only_meet_an_open_circuit_say_so() -> None:
+    async def run() -> None:
+        line = Line(Provider(500), breaker_failures=4, max_attempts=99, deadline_s=30)
+        errors = await together(*(line.ask(str(i)) for i in range(20)))
+        assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
+        assert now() == pytest.approx(30, abs=0.05)
+        # The first twenty, and four probes (after 1, 3, 7 and 15 s), one of them at 25 s.
+        assert len(line.provider.sends) <= 20 + 5
+
+    run_virtual(run())
+
+
+def test_timeouts_open_the_circuit_and_a_hanging_probe_does_not_block_it() -> None:
+    async def run() -> None:
+        line = Line(Provider(), breaker_failures=4, hedge=False, max_attempts=2, deadline_s=60)
+        await line.warm(1.0)
+        start = now()
+        line.provider.plan = lambda at, url, n: None if at < start + 30 else 0.1
+        outcomes = await together(*(line.ask(str(i)) for i in range(12)))
+        assert line.endpoint.stats.circuit_opened >= 1
+        # A probe is the second and last send of its call, so it hangs on; the others get through.
+        replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
+        assert 12 > len(replies) >= 5
+
+    run_virtual(run())
+
+
+def test_a_cancelled_probe_makes_room_for_another() -> None:
+    async def run() -> None:
+        line = Line(Provider(500, None, 0.1), breaker_failures=1, max_attempts=9)
+        ask = asyncio.ensure_future(line.ask("a"))
+        await asyncio.sleep(5)  # failed once, and hangs as the probe
+        other = asyncio.ensure_future(line.ask("b"))
+        await asyncio.sleep(1)
+        assert len(line.provider.sends) == 2
+        ask.cancel()
+        assert (await other).text == "b"
+
+    run_virtual(run())
+
+
+URLS = ("http://a", "http://b", "http://c")
+
+
+def test_calls_go_where_the_least_is_in_flight_and_groups_stay_together() -> None:
+    async def run() -> None:
+        line = Line(Provider(1.0), URLS)
+        await together(*(line.ask(str(i)) for i in range(18)))
+        used = [url for _, url, _ in line.provider.sends]
+        assert sorted(used) == sorted(URLS * 6)
+        line.provider.sends.clear()
+        for i in range(30):
+            await line.ask(str(i), group=f"group {i % 10}")
+        homes: dict[int, set[str]] = {}
+        for _, url, body in line.provider.sends:
+            homes.setdefault(int(body) % 10, set()).add(url)
+        assert all(len(urls) == 1 for urls in homes.values())
+        assert len(set.union(*homes.values())) > 1
+
+    run_virtual(run())
+
+
+def test_a_group_spills_when_its_server_is_much_busier() -> None:
+    async def run() -> None:
+        line = Line(Provider(1.0), URLS, start_concurrency=64)
+        await together(*(line.ask(str(i), group="one") for i in range(60)))
+        used = [url for _, url, _ in line.provider.sends]
+        home = max(URLS, key=used.count)
+        assert 20 < used.count(home) < 45
+
+    run_virtual(run())
+
+
+def test_a_bad_server_is_ejected_and_probed() -> None:
+    async def run() -> None:
+        line = Line(Provider(), URLS[:2], breaker_failures=3)
+
+        def plan(at: float, url: str, n: int) -> Answer:
+            return 500 if url == "http://b" and at < 30 else 0.2
+
+        line.provider.plan = plan
+        for i in range(300):
+            await line.ask(str(i))
+        sends = line.provider.sends
+        bad = [at for at, url, _ in sends if url == "http://b" and 2 < at < 30]
+        assert len(bad) <= 5
+        assert [url for at, url, _ in sends if at > 45].count("http://b") > 10
+        assert line.endpoint.stats.failures == {}
+
+    run_virtual(run())
+
+
+def test_a_silent_server_is_not_asked_again_at_once() -> None:
+    async def run() -> None:
+        line = Line(Provider(), URLS[:2], hedge=False)
+        await line.warm(1.0)
+        line.provider.plan = lambda at, url, n: None if n == 0 else 0.1
+        await line.ask(group="at home")
+        assert len({url for _, url, _ in line.provider.sends}) == 2
+
+    run_virtual(run())
+
+
+def test_retries_and_hedges_go_elsewhere() -> None:
+    async def run() -> None:
+        line = Line(Provider(), URLS[:2])
+        await line.warm(1.0)
+        line.provider.plan = lambda at, url, n: 500 if n == 0 else 0.1
+        await line.ask("retried", group="at home")
+        line.provider.plan = lambda at, url, n: None if n == 2 else 0.1
+        await line.ask("hedged", group="at home")
+        used = [url for _, url, _ in line.provider.sends]
+        assert used[0] != used[1]
+        assert used[2] != used[3]
+
+    run_virtual(run())
+
+
+# ── an outage ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("down", [500, GradingFailure(ErrorKind.CONNECTION, "refused")], ids=str)
+def test_an_outage_of_a_minute_costs_a_minute_and_no_call(down: Answer) -> None:
+    rng = random.Random(5)
+    workers, outage = 64, (60.0, 120.0)
+
+    def plan(at: float, url: str, n: int) -> Answer:
+        if outage[0] <= at < outage[1]:
+            return down
+        if at < outage[1] and rng.random() < 0.1:
+            return 429
+        return rng.lognormvariate(-1.6, 0.5)
+
+    async def run() -> None:
+        line = Line(Provider(), max_concurrency=workers)
+        line.provider.plan = plan
+        done: list[float] = []
+        asked: list[float] = []
+
+        async def worker(name: int) -> None:
+            while now() < 180:
+                asked.append(now())
+                reply = await line.ask(f"{name} {now()}")
+                assert reply.text.startswith(f"{name} ")
+                done.append(now())
+
+        outcomes = await together(*(worker(i) for i in range(workers)))
+        assert outcomes == [None] * workers
+        assert line.endpoint.stats.failures == {}
+        within = [t for t, _, _ in line.provider.sends if outage[0] <= t < outage[1]]
+        calls = [t for t in asked if outage[0] <= t < outage[1]]
+        assert len(within) <= 1.1 * (len(calls) + workers)
+        before = len([t for t in done if 50 <= t < 60])
+        after = [len([t for t in done if s <= t < s + 10]) for s in range(120, 170)]
+        full = next(i for i, rate in enumerate(after) if rate >= 0.9 * before)
+        assert full <= 20
+
+    run_virtual(run())

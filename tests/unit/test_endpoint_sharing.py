@@ -1,0 +1,165 @@
+"""Equal calls of an endpoint: in flight, and from its cache."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.unit.helpers.scripted_provider import (
+    Line,
+    Provider,
+    failure,
+    together,
+)
+
+from adjudge.engine.virtual import run_virtual
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, HttpResponse, Reply
+
+
+def test_equal_calls_in_flight_share_a_reply_at_temperature_0() -> None:
+    async def run() -> None:
+        line = Line(Provider(1.0))
+        first, second = await together(line.ask(temperature=0), line.ask(temperature=0))
+        assert first is second
+        assert len(line.provider.sends) == 1
+        await line.ask(temperature=0)  # not in flight any more, and there is no cache
+        assert len(line.provider.sends) == 2
+        stats = line.endpoint.stats
+        assert (stats.calls, stats.answered, stats.deduplicated) == (3, 3, 1)
+
+    run_virtual(run())
+
+
+def test_votes_are_votes() -> None:
+    async def run() -> None:
+        line = Line(Provider(1.0))
+        await together(*(line.ask(draw=i, temperature=0) for i in range(3)))
+        await together(line.ask(temperature=1), line.ask(temperature=1), line.ask(), line.ask())
+        assert len(line.provider.sends) == 7
+        assert line.endpoint.stats.deduplicated == 0
+
+    run_virtual(run())
+
+
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"choices": ["A", "B"]},
+    {"choices": ["B", "A"]},
+    {"choices": ["\ud800"]},
+    {"logprobs": True},
+    {"schema": {}},
+    {"schema": {"a": 1, "b": 2}},
+    {"schema": {"b": 2, "a": 1}},
+    {"schema": {"a": True, "b": 2}},
+]
+
+
+def test_calls_that_want_other_forms_of_reply_share_none() -> None:
+    """This wire leaves all of it out of the request."""
+
+    async def run() -> None:
+        line = Line(Provider(1.0))
+        asks = [line.ask(form=form, temperature=0) for form in FORMS for _ in range(2)]
+        replies = await together(*asks)
+        assert len(line.provider.sends) == len({id(reply) for reply in replies}) == len(FORMS)
+        assert line.endpoint.stats.deduplicated == len(FORMS)
+        odd = await failure(line.ask(form={"schema": {"a": object()}}, temperature=0))
+        assert odd.kind is ErrorKind.INVALID_INPUT
+
+    run_virtual(run())
+
+
+def test_a_shared_call_lives_as_long_as_anybody_waits() -> None:
+    async def run() -> None:
+        line = Line(Provider(1.0, None))
+        asks = [asyncio.ensure_future(line.ask(temperature=0)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        asks[0].cancel()
+        asks[2].cancel()
+        assert (await asks[1]).text == "q"
+        asks = [asyncio.ensure_future(line.ask(temperature=0)) for _ in range(2)]
+        await asyncio.sleep(0.5)
+        for ask in asks:
+            ask.cancel()
+        await asyncio.sleep(0.1)
+        assert line.provider.in_flight == 0
+        stats = line.endpoint.stats
+        assert stats.failures == {"cancelled": 4}
+        assert stats.calls == stats.answered + 4
+
+    run_virtual(run())
+
+
+class Cache:
+    """A dict with the cache's face; ``strict``: what is not in it fails."""
+
+    def __init__(self, sampled: bool = False, strict: bool = False) -> None:
+        self.kept: dict[str, Reply] = {}
+        self.puts = 0
+        self.sampled = sampled
+        self.strict = strict
+
+    def key(self, call: ChatCall, provider: str) -> str:
+        return f"{provider}/{call.messages[0]['content']}/{call.draw}"
+
+    def get(self, key: str) -> Reply | None:
+        if self.strict and key not in self.kept:
+            raise GradingFailure(ErrorKind.UNSUPPORTED, "not recorded")
+        return self.kept.get(key)
+
+    def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
+        assert call is not None
+        self.puts += 1
+        self.kept[key] = reply
+
+
+def test_a_cache_answers_without_sending() -> None:
+    async def run() -> None:
+        cache = Cache()
+        line = Line(Provider(1.0), cache=cache)
+        first = await line.ask(temperature=0)
+        assert await line.ask(temperature=0) is first
+        assert first.provenance.prompt_hash == "http://a/q/0"
+        stats = line.endpoint.stats
+        assert (len(line.provider.sends), cache.puts, stats.cache_hits) == (1, 1, 1)
+        assert stats.calls == stats.answered == 2
+        cache.strict = True
+        assert (await failure(line.ask("new"))).kind is ErrorKind.UNSUPPORTED
+        assert stats.calls == stats.answered + stats.failures["unsupported"]
+
+    run_virtual(run())
+
+
+def test_replies_that_have_come_are_kept_before_closing_ends() -> None:
+    async def run() -> None:
+        cache = Cache()
+        line = Line(Provider(), cache=cache)
+        waiting = asyncio.get_running_loop().create_future()
+
+        async def post(*_: object) -> HttpResponse:
+            await waiting
+            return HttpResponse(status=200, headers={}, body=b"come")
+
+        line.provider.post = post  # type: ignore[assignment,method-assign]  # one reply, to the step
+        ask = asyncio.ensure_future(line.ask(temperature=0))
+        await asyncio.sleep(0.1)
+        waiting.set_result(None)
+        await asyncio.sleep(0)  # the send has its reply, and who asked is about to be told
+        assert not ask.done()
+        await line.endpoint.aclose()
+        assert cache.puts == 1
+        assert (await ask).text == "come"
+
+    run_virtual(run())
+
+
+def test_a_cache_that_keeps_sampled_replies_makes_equal_calls_share() -> None:
+    async def run() -> None:
+        cache = Cache(sampled=True)
+        line = Line(Provider(1.0), cache=cache)
+        first, second = await together(line.ask(), line.ask())
+        assert first is second
+        assert cache.puts == 1
+
+    run_virtual(run())

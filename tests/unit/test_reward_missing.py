@@ -1,0 +1,322 @@
+"""Rewards that are missing: asking again, outages, and the policies."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored, values
+
+from adjudge import (
+    BaseGrader,
+    ErrorKind,
+    FunctionGrader,
+    GradingFailure,
+    Journal,
+    RewardResult,
+    RewardSample,
+    RewardSpec,
+    SpecRewardFunction,
+)
+from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
+from adjudge.rewards.missing import OutageWatch
+from adjudge.runner.progress import Tally
+
+
+class Flaky(BaseGrader):
+    """Fails the first ``times`` asks of each sample with ``kind``."""
+
+    score_range = (0.0, 1.0)
+
+    def __init__(self, kind: str, times: int) -> None:
+        super().__init__("flaky")
+        self.kind, self.times = kind, times
+        self.asks: list[tuple[int, int]] = []
+
+    async def aevaluate(self, n: int, draw: int = 0) -> float:
+        self.asks.append((n, draw))
+        if sum(m == n for m, _ in self.asks) <= self.times:
+            raise GradingFailure(self.kind, "not yet")
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    "kind", ["timeout", "rate_limited", "connection", "server_error", "circuit_open"]
+)
+def test_passing_failures_are_asked_once_more_after_the_others(kind: str) -> None:
+    grader = Flaky(kind, 1)
+    made = build({"flaky": grader})
+    assert values(made.compute(samples({"n": 0}, {"n": 1}))) == [1.0, 1.0]
+    assert grader.asks == [(0, 0), (1, 0), (0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("kind", ["unparsable", "truncated", "refused"])
+def test_parse_failures_are_asked_once_more_with_a_new_draw(kind: str) -> None:
+    grader = Flaky(kind, 1)
+    assert values(build({"flaky": grader}).compute(samples({"n": 0}))) == [1.0]
+    assert grader.asks == [(0, 0), (0, 1)]
+
+
+def test_a_new_draw_is_made_once() -> None:
+    grader = Flaky("unparsable", 9)
+    assert values(build({"flaky": grader}).compute(samples({"n": 0}))) == [None]
+    assert grader.asks == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("kind", ["out_of_range", "budget", "bug", "invalid_input", "unsupported"])
+def test_final_kinds_are_not_asked_again(kind: str) -> None:
+    grader = Flaky(kind, 1)
+    [result] = build({"flaky": grader}).compute(samples({"n": 0}))
+    assert result.missing is not None
+    assert result.missing.kind == kind
+    assert len(grader.asks) == 1
+
+
+def test_a_deadline_of_our_own_is_neither_asked_again_nor_an_outage() -> None:
+    asked: list[int] = []
+
+    def hostile(n: int) -> float:
+        asked.append(n)
+        raise GradingFailure("timeout", "ran past its deadline", {"local": True})
+
+    clock = FakeClock()
+    made = build({"j": FunctionGrader(hostile, score_range=(0, 1))}, clock=clock)
+    results = made.compute(samples(*({"n": n} for n in range(64))))
+    assert {r.missing and r.missing.kind for r in results} == {"timeout"}
+    assert asked == list(range(64))
+    assert clock.now == 0
+
+
+def test_what_fails_twice_is_missing_with_its_reason() -> None:
+    [result] = build({"flaky": Flaky("timeout", 9)}).compute(samples({"n": 0}))
+    assert result.score is None
+    assert result.missing is not None
+    assert result.missing.kind is ErrorKind.TIMEOUT
+    assert "not yet" in result.missing.error
+
+
+def test_a_repeated_ask_is_counted_once() -> None:
+    spec = RewardSpec.from_dict({"graders": [{"name": "j", "type": "m:C"}]})
+    tally = Tally(3)
+    made = SpecRewardFunction(spec, graders={"j": scored()}, tally=tally)
+    made.compute(samples({"s": 1.0}, {"s": "timeout"}, {"s": "unparsable"}))
+    assert tally.done == 3
+    assert +tally.failures == {"timeout": 1, "unparsable": 1}
+
+
+def test_an_outage_is_outlasted() -> None:
+    clock = FakeClock()
+    down_until = 100.0
+
+    def judge(n: int) -> float:
+        if clock.now < down_until:
+            raise GradingFailure("server_error", "503")
+        return 1.0
+
+    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
+    rows = samples(*({"n": n} for n in range(64)))
+    assert values(made.compute(rows)) == [1.0] * 64
+    assert 100 <= clock.now <= 131
+
+
+def test_an_outage_that_outlasts_the_patience_stops_under_every_policy() -> None:
+    for policy in ("mask", "drop_group", "raise"):
+        clock = FakeClock()
+        made = build({"j": scored()}, missing={"policy": policy, "patience_s": 600}, clock=clock)
+        with pytest.raises(JudgeUnavailable, match="600 s.*timeout"):
+            made.compute(samples(*({"s": "timeout"} for _ in range(40))))
+        assert clock.now == pytest.approx(600)
+
+
+def test_parse_failures_and_few_failures_are_no_outage() -> None:
+    clock = FakeClock()
+    made = build({"j": scored()}, clock=clock)
+    made.compute(samples(*({"s": "unparsable"} for _ in range(64))))
+    made.compute(samples(*({"s": "timeout" if i < 32 else 0.5} for i in range(64))))
+    assert clock.now == 0
+    small = build({"j": scored()}, clock=clock)
+    assert values(small.compute(samples({"s": "timeout"}))) == [None]
+    assert clock.now == 0
+
+
+def test_an_outage_is_seen_across_small_calls() -> None:
+    clock = FakeClock()
+    made = build({"j": scored()}, missing={"patience_s": 5}, clock=clock)
+    for _ in range(16):
+        made.compute(samples({"s": "timeout"}))
+    with pytest.raises(JudgeUnavailable):
+        made.compute(samples({"s": "timeout"}))
+
+
+def test_the_watch_looks_at_the_last_call_or_the_last_32() -> None:
+    watch = OutageWatch(0.5)
+    assert not watch.is_outage(watch.begin([True] * 16))
+    assert watch.is_outage(watch.begin([True]))
+    assert not watch.is_outage(watch.begin([True] + [False] * 39))
+    call = watch.begin([True] * 60 + [False] * 40)
+    assert watch.is_outage(call)
+    call[:] = [False] * 100
+    assert not watch.is_outage(call)
+
+
+def test_a_call_of_which_nothing_is_missing_is_no_outage() -> None:
+    clock = FakeClock()
+    made = build({"j": scored()}, clock=clock)
+    made.compute(samples(*({"s": 0.5 if i < 34 else "rate_limited"} for i in range(64))))
+    assert values(made.compute(samples(*({"s": 0.5} for _ in range(4))))) == [0.5] * 4
+    assert clock.now == 0
+
+
+def test_calls_that_overlap_outlast_an_outage_each_for_itself() -> None:
+    clock = FakeClock()
+
+    def judge(n: int) -> float:
+        if clock.now < 40:
+            raise GradingFailure("server_error", "503")
+        return 1.0
+
+    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
+
+    async def one(n: int) -> RewardResult:
+        [result] = await made.compute_batch_scores(
+            {"g": [RewardSample(n, 0, "p", "r", None, {"n": n})]}
+        )
+        return result
+
+    async def all_at_once() -> list[RewardResult]:
+        return [await task for task in [asyncio.create_task(one(n)) for n in range(40)]]
+
+    results = asyncio.run(all_at_once())
+    scores = [result.score for result in results]
+    assert scores.count(1.0) >= 23  # those that met the outage waited for its end
+    assert all(score in (1.0, None) for score in scores)
+    assert clock.now < 600
+
+
+def test_what_was_resumed_does_not_hide_an_outage(tmp_path: Path) -> None:
+    rows = samples(*({"n": n} for n in range(100)))
+    up = {"share": 60}
+
+    def judge(n: int) -> float:
+        if n >= up["share"]:
+            raise GradingFailure("timeout", "down")
+        return 1.0
+
+    spec = RewardSpec.from_dict(
+        {"graders": [{"name": "j", "type": "m:C"}], "missing": {"patience_s": 5}}
+    )
+    graders = {"j": FunctionGrader(judge, score_range=(0, 1))}
+    for expected in (60, None):
+        journal = Journal(tmp_path / "journal.jsonl", "spec")
+        made = SpecRewardFunction(spec, graders=graders, clock=FakeClock(), journal=journal)
+        if expected is None:
+            with pytest.raises(JudgeUnavailable):
+                made.compute(rows)
+        else:
+            assert values(made.compute(rows)).count(1.0) == expected
+
+
+def test_never_more_in_flight_than_allowed_even_when_asking_again() -> None:
+    now = most = 0
+
+    async def judge(n: int) -> float:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+        raise GradingFailure("timeout", "late")
+
+    graders = {name: FunctionGrader(judge, name, score_range=(0, 1)) for name in "abcd"}
+    listed = [{"name": name, "type": "m:C"} for name in graders]
+    spec = RewardSpec.from_dict({"graders": listed, "max_concurrency": 2})
+    SpecRewardFunction(spec, graders=graders).compute(samples(*({"n": n} for n in range(6))))
+    assert most == 2
+
+
+def test_a_refused_key_stops_the_run() -> None:
+    with pytest.raises(JudgeAuthError, match="401|recorded auth"):
+        build({"j": scored()}).compute(samples({"s": 1.0}, {"s": "auth"}))
+
+
+def test_policy_raise_ends_with_every_error() -> None:
+    made = build({"j": scored()}, missing={"policy": "raise"})
+    with pytest.raises(MissingRewardError) as caught:
+        made.compute(samples({"s": 1.0}, {"s": "budget"}, {"s": "bug"}))
+    assert [error.kind for error in caught.value.errors] == ["budget", "bug"]
+    assert values(made.compute(samples({"s": 1.0}))) == [1.0]
+
+
+def test_drop_group_keeps_each_reason() -> None:
+    made = build({"j": scored()}, missing={"policy": "drop_group", "min_valid": 2})
+    results = made.compute(samples({"s": 1.0}, {"s": "budget"}, {"s": 0.2}, {"s": 0.3}, group=2))
+    assert values(results) == [None, None, 0.2, 0.3]
+    assert [r.missing and r.missing.kind for r in results] == ["quorum", "budget", None, None]
+
+
+def test_a_fallback_must_be_a_rule_and_named() -> None:
+    with pytest.raises(ConfigError, match="not a rule grader"):
+        build({"j": scored()}, missing={"policy": "fallback", "fallback": "j"})
+    with pytest.raises(ConfigError, match="did you mean 'judge'"):
+        build({"judge": scored()}, missing={"policy": "fallback", "fallback": "jugde"})
+    with pytest.raises(ConfigError, match=r"missing\.fallback"):
+        build({"j": scored()}, missing={"policy": "fallback"})
+
+
+def test_a_sample_without_a_reward_shapes_no_group() -> None:
+    """Whatever makes it missing: its events, the environment's reward, a negative one."""
+    graders = {"j": scored(), "e": scored()}
+    entries = {"e": {"scope": "event"}}
+    good = [{"s": s, "env_reward": 1.0, "events": [{"s": 0.5}]} for s in (0.2, 0.4, 0.9)]
+    broken = [
+        {"s": 0.9, "env_reward": 1.0, "events": [{"s": "budget"}]},
+        {"s": 0.9, "events": [{"s": 0.5}]},
+        {"s": 0.9, "env_reward": -1.0, "events": [{"s": 0.5}]},
+    ]
+    for step in ("centre", "z_score", "rank", "best_bonus"):
+        reward = {"group": step, "event_weight": 0.5, "combine_mode": "multiply"}
+        made = build(graders, entries=entries, reward=reward)
+        alone = values(made.compute(samples(*good)))
+        for bad in broken:
+            assert values(made.compute(samples(*good, bad))) == [*alone, None]
+    made = build(
+        graders,
+        entries=entries,
+        reward={"event_weight": 0.5, "combine_mode": "multiply"},
+        missing={"policy": "drop_group", "min_valid": 2},
+    )
+    assert values(made.compute(samples(good[0], broken[0], broken[1]))) == [None] * 3
+
+
+def test_a_fallback_answers_for_events_too() -> None:
+    rule = FunctionGrader(lambda n: n / 10, "rule", score_range=(0, 1))
+    rule.is_rule = True
+    made = build(
+        {"j": scored(), "rule": rule},
+        entries={"j": {"scope": "event"}, "rule": {"weight": 0.0}},
+        reward={"event_weight": 1.0, "outcome_weight": 0.0},
+        missing={"policy": "fallback", "fallback": "rule"},
+    )
+    rows = samples({"n": 3, "events": [{"s": 0.9}]}, {"n": 5, "events": [{"s": "budget"}]})
+    assert values(made.compute(rows)) == [0.3, 0.5]
+
+
+def test_a_failed_outcome_of_weight_zero_makes_no_reward_missing() -> None:
+    made = build(
+        {"whole": scored(), "step": scored()},
+        entries={"step": {"scope": "event"}},
+        reward={"event_weight": 1.0, "outcome_weight": 0.0},
+    )
+    [result] = made.compute(samples({"s": "budget", "events": [{"s": 0.5}, {"s": 0.25}]}))
+    assert result.score == 0.75
+    assert result.reward_info["outcome"] is None
+
+
+@pytest.mark.parametrize("env", [float("nan"), float("inf"), "high", None])
+def test_an_unjudged_sample_gets_a_real_env_reward_or_none(env: Any) -> None:
+    options = {"sample_rate": 1e-9, "combine_mode": "weighted_sum", "unjudged": "env"}
+    [result] = build({"j": scored()}, reward=options).compute(
+        samples({"s": 1.0, "env_reward": env})
+    )
+    assert result.score is None
+    assert (result.details or {})["source"] == "none"
