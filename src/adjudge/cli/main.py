@@ -14,7 +14,7 @@ from typing import NoReturn, ParamSpec
 import typer
 
 import adjudge
-from adjudge.cli import demo, doctor, grade, graders, init, mock
+from adjudge.cli import demo, doctor, grade, graders, init, mock, rubric
 from adjudge.cli.consoles import clean, errors
 from adjudge.errors import (
     ConfigError,
@@ -78,6 +78,7 @@ def _stop(code: int, message: str) -> NoReturn:
 
 for _command in (grade.grade, demo.demo, graders.graders, init.init, mock.mock, doctor.doctor):
     app.command(_command.__name__)(_guarded(_command))
+app.add_typer(rubric.rubric_app)
 
 
 def main() -> None:

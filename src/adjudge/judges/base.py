@@ -82,6 +82,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     provenance: Provenance = Provenance()
 
+    @property
+    def content(self) -> str:
+        """``text``, under the name that callbacks written for py-openjudge use."""
+        return self.text
+
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One POST; ``path`` is appended to the base URL, ``stream`` asks to be told of each chunk."""

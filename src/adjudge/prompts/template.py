@@ -66,7 +66,7 @@ class PromptTemplate:
 
     def __init__(
         self,
-        messages: Sequence[Any] | Mapping[LanguageEnum | str, Sequence[Any]],
+        messages: Sequence[Any] | Mapping[Any, Sequence[Any]],
         trusted: Iterable[str] = (),
     ) -> None:
         by_language = messages if isinstance(messages, Mapping) else {"": messages}

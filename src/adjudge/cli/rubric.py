@@ -1,0 +1,181 @@
+"""``adjudge rubric``: rubric files, looked at before a judge is paid to read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.cli.consoles import clean, errors, output
+from adjudge.errors import ConfigError, GradingFailure, RolloutError
+from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.rollouts.rows import read_rows
+from adjudge.rubrics.linting import SEVERITIES, Finding, lint, parts_of
+from adjudge.rubrics.load import load_rubric
+from adjudge.rubrics.parse import AnyRubric, rubric_from
+from adjudge.rubrics.rubric import Rubric
+
+__all__ = ["lint_file", "rubric_app"]
+
+_COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics")
+_ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")
+_SNIPPET = 60
+_SHOWN = 100
+_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+
+_Place = tuple[str, AnyRubric, list[Finding]]
+
+rubric_app = typer.Typer(
+    name="rubric",
+    help="Rubric files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@rubric_app.callback()
+def _group() -> None:
+    """Rubric files, looked at before a judge is paid to read them."""
+
+
+@rubric_app.command("lint")
+def lint_file(
+    file: Annotated[
+        Path,
+        typer.Argument(help="A rubric (TOML, JSON, YAML), or rows with one each (JSONL, Parquet)."),
+    ],
+    column: Annotated[
+        str | None,
+        typer.Option("--column", "-c", help="Where rows have their rubric; dots reach inside."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings make the exit code 1, too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find criteria that can be met without being good, and arithmetic that cannot work.
+
+    Compound, presence-only, unverifiable, overlapping and doubly negated criteria, points with the
+    wrong sign, scores that cannot reach 1, gaps in a scoring guide. The wording rules are
+    heuristics: a note may be meant. The exit code is 1 when there are errors, 2 when the file
+    cannot be read as a rubric.
+
+    Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
+    """
+    try:
+        places = [(where, rubric, lint(rubric)) for where, rubric in _rubrics(file, column)]
+    except (ConfigError, RolloutError, GradingFailure) as error:
+        for line in str(error).splitlines():
+            errors().print(f"[bold red]adjudge:[/] {clean(line)}")
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(_plain(file, places))).decode())
+    else:
+        _print(output(), file, places)
+    failing = ("error", "warning") if strict else ("error",)
+    if any(finding.severity in failing for *_, findings in places for finding in findings):
+        raise typer.Exit(1)
+
+
+def _rubrics(file: Path, column: str | None) -> Iterator[tuple[str, AnyRubric]]:
+    if file.suffix.lower() not in _ROWS:
+        yield str(file), load_rubric(file)
+        return
+    for where, row in read_rows([file]):
+        if isinstance(row, RolloutError):
+            raise row
+        yield where, _of_row(row, column, where)
+
+
+def _of_row(row: dict[str, Any], column: str | None, where: str) -> Rubric:
+    names = _COLUMNS if column is None else (column,)
+    for name in names:
+        value = get_path(row, name)
+        if value is not MISSING and value is not None:
+            return rubric_from(value, where=f"{where}: {name}")
+    columns = ", ".join(sorted(map(str, row))[:20])
+    raise ConfigError(
+        f"{where}: no rubric in {', '.join(names)} (columns: {columns}); use --column"
+    )
+
+
+def _plain(file: Path, places: list[_Place]) -> dict[str, Any]:
+    counts = Counter(finding.severity for *_, findings in places for finding in findings)
+    return {
+        "file": str(file),
+        "rubrics": len(places),
+        "criteria": sum(
+            len(part.criteria) for _, rubric, _ in places for _, part in parts_of(rubric)
+        ),
+        **{f"{severity}s": counts[severity] for severity in SEVERITIES},
+        "findings": [
+            {"where": where, **msgspec.to_builtins(finding)}
+            for where, _, findings in places
+            for finding in findings
+        ],
+    }
+
+
+def _print(console: Console, file: Path, places: list[_Place]) -> None:
+    report = _plain(file, places)
+    if report["findings"]:
+        console.print(_table(places))
+        if (more := len(report["findings"]) - _SHOWN) > 0:
+            console.print(f"[dim]… and {more:,} more (--json has all)[/]")
+        console.print(_rates(report))
+    counted = ", ".join(f"{report[f'{one}s']:,} {one}s" for one in SEVERITIES)
+    rubrics = f" in {len(places):,} rubrics" if len(places) != 1 else ""
+    console.print(f"{clean(file)}: {report['criteria']:,} criteria{rubrics}: {counted}")
+
+
+def _table(places: list[_Place]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "rule", "criterion", "what", "remedy"):
+        table.add_column(heading, overflow="fold")
+    shown = [(w, r, f) for w, r, findings in places for f in findings]
+    shown.sort(key=lambda one: SEVERITIES.index(one[2].severity))
+    for where, rubric, finding in shown[:_SHOWN]:
+        colour = _COLOURS[finding.severity]
+        row = f"{where.rpartition(':')[2]}: " if len(places) > 1 else ""
+        table.add_row(
+            f"[{colour}]{finding.severity}[/]",
+            finding.rule,
+            clean(row + _named(rubric, finding)),
+            clean(finding.message),
+            clean(finding.suggestion),
+        )
+    return table
+
+
+def _rates(report: dict[str, Any]) -> Table:
+    """How many findings each rule has, and per 100 criteria."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("rule", "severity", "findings", "per 100 criteria"):
+        table.add_column(heading, justify="left" if heading in ("rule", "severity") else "right")
+    counts = Counter((one["rule"], one["severity"]) for one in report["findings"])
+    for (rule, severity), count in sorted(counts.items()):
+        share = 100 * count / max(1, report["criteria"])
+        table.add_row(rule, severity, f"{count:,}", f"{share:.1f}")
+    return table
+
+
+def _named(rubric: AnyRubric, finding: Finding) -> str:
+    """The part of a bundle, the criterion's id and the start of its text."""
+    if finding.criterion is None:
+        return finding.part
+    texts = {
+        (name, criterion.id): criterion.text
+        for name, part in parts_of(rubric)
+        if isinstance(part, Rubric)
+        for criterion in part.criteria
+    }
+    text = " ".join(texts[finding.part, finding.criterion].split())
+    shown = f"{text[:_SNIPPET]}{'…' if len(text) > _SNIPPET else ''}"
+    return f"{finding.part} {finding.criterion} {shown}".strip()

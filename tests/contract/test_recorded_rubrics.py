@@ -1,0 +1,111 @@
+"""Rubric scores of recorded judge replies, and signed points on real rubrics.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
+``judge_outputs/scores_clean.jsonl``, ``healthbench/healthbench_val.parquet`` (500 HealthBench
+rubrics) and ``verinstruct/verinstruct_val.parquet`` (275 checklists).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.rubrics import Incomplete, Rubric, Scored, lint, rubric_from, score, score_range
+
+
+def data_file(name: str) -> Path:
+    folder = os.environ.get("ADJUDGE_DATA")
+    if not folder:
+        pytest.skip("ADJUDGE_DATA is not set: no recorded rubrics to compare with")
+    path = Path(folder) / name
+    if not path.is_file():
+        pytest.skip(f"ADJUDGE_DATA has no {name}")
+    return path
+
+
+def rubrics_in(name: str) -> list[Rubric]:
+    path = data_file(name)
+    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
+        pytest.importorskip("pyarrow", reason="the rubrics are in Parquet files")
+    import pyarrow.parquet
+
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    return [rubric_from(row["reward_model"]["rubrics"]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def healthbench() -> list[Rubric]:
+    return rubrics_in("healthbench/healthbench_val.parquet")
+
+
+@pytest.fixture(scope="module")
+def replies() -> list[dict[str, Any]]:
+    path = data_file("judge_outputs/scores_clean.jsonl")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if row["source"] == "healthbench"]
+
+
+def marks_in(text: str) -> dict[str, bool]:
+    fenced = re.search(r"```json\s*(\{.*?\})\s*```", text, re.DOTALL)
+    assert fenced is not None
+    return {name: said == "PRESENT" for name, said in json.loads(fenced[1]).items()}
+
+
+def test_recorded_replies_give_the_recorded_scores(
+    replies: list[dict[str, Any]], healthbench: list[Rubric]
+) -> None:
+    assert len(replies) == 14
+    for row in replies:
+        rubric = healthbench[int(row["id"].rsplit(":", 1)[1])]
+        rubric = msgspec.structs.replace(rubric, clip=True)
+        outcome = score(rubric, marks_in(row["judge_debug"]["response_text"]))
+        assert isinstance(outcome, Scored)
+        assert outcome.score == row["score"], row["id"]
+
+
+def test_a_recorded_reply_cut_short_gives_an_interval_around_its_score(
+    replies: list[dict[str, Any]], healthbench: list[Rubric]
+) -> None:
+    for row in replies:
+        rubric = healthbench[int(row["id"].rsplit(":", 1)[1])]
+        marks = marks_in(row["judge_debug"]["response_text"])
+        whole = score(rubric, marks)
+        half = score(rubric, dict(list(marks.items())[: len(marks) // 2]))
+        assert isinstance(whole, Scored)
+        assert isinstance(half, Incomplete)
+        assert half.low <= whole.score <= half.high
+
+
+def test_raw_scores_below_zero_survive(healthbench: list[Rubric]) -> None:
+    assert len(healthbench) == 500
+    assert sum(len(rubric.criteria) for rubric in healthbench) == 5965
+    lowest = []
+    for rubric in healthbench:
+        outcome = score(rubric, {c.id: c.is_fault for c in rubric.criteria})
+        assert isinstance(outcome, Scored)
+        bounds = score_range(rubric)
+        assert bounds == (outcome.score, 1.0)
+        lowest.append(outcome.score)
+    assert min(lowest) == pytest.approx(-3.286, abs=5e-4)
+    assert fmean(lowest) == pytest.approx(-0.503, abs=5e-4)
+
+
+def test_rubrics_of_both_sets_can_work(healthbench: list[Rubric]) -> None:
+    checklists = rubrics_in("verinstruct/verinstruct_val.parquet")
+    assert len(checklists) == 275
+    assert {rubric.scheme for rubric in checklists} == {"weights"}
+    found = Counter(f.severity for rubric in healthbench + checklists for f in lint(rubric))
+    assert found["error"] == 0
+
+
+def test_signs_that_are_wrong_in_real_rubrics_are_found(healthbench: list[Rubric]) -> None:
+    found = [f for rubric in healthbench for f in lint(rubric) if f.rule == "polarity"]
+    assert 10 <= len(found) <= 20

@@ -1,0 +1,175 @@
+"""Rubric files of every kind, what is refused in them, and rubrics by id."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge.rubrics import (
+    GlobalRubric,
+    Rubric,
+    RubricBundle,
+    find_bundle,
+    load_bundle,
+    load_rubric,
+)
+
+TOML = """
+id = "game@v1"
+criteria = [
+    { id = "dose", criterion = "Names a dose of ${AMOUNT}", points = 5 },
+    { criterion = "Alarms", points = -2, veto = true },
+]
+"""
+YAML = """
+id: game@v1
+criteria:
+  - {id: dose, criterion: "Names a dose of ${AMOUNT}", points: 5}
+  - criterion: Alarms
+    points: -2
+    veto: true
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_kind_of_file_gives_the_same_rubric(tmp_path: Path) -> None:
+    data = {
+        "id": "game@v1",
+        "criteria": [
+            {"id": "dose", "criterion": "Names a dose of ${AMOUNT}", "points": 5},
+            {"criterion": "Alarms", "points": -2, "veto": True},
+        ],
+    }
+    row = json.dumps(data)
+    files = {
+        "a.toml": TOML,
+        "a.yaml": YAML,
+        "a.yml": YAML,
+        "a.json": "\ufeff" + json.dumps(data, indent=2),
+        "a.jsonl": row + "\n\n",
+    }
+    found = [load_rubric(write(tmp_path, name, text)) for name, text in files.items()]
+    assert isinstance(found[0], Rubric)
+    assert found[0].criteria[0].text == "Names a dose of ${AMOUNT}"
+    assert all(one == found[0] for one in found)
+
+
+def test_rows_are_chosen_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path, "rows.jsonl", '["first"]\n["second"]\n')
+    second = load_rubric(path, row=2)
+    assert isinstance(second, Rubric)
+    assert second.criteria[0].text == "second"
+    with pytest.raises(ConfigError, match="has several rows; a rubric is one"):
+        load_rubric(path)
+    with pytest.raises(ConfigError, match="has no row 3"):
+        load_rubric(path, row=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.txt", "", "are read from .toml, .json, .jsonl, .yaml, .yml files"),
+        ("a.toml", "criteria = [", "cannot be read as toml"),
+        ("a.json", '{"criteria": [}', "cannot be read as json"),
+        ("a.json", '{"criteria": ["a"], "criteria": ["b"]}', "'criteria': stands twice"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.jsonl", "\n", "has no row; a rubric is one"),
+        ("a.yaml", "criteria: [", "is not valid YAML"),
+        ("a.yaml", "criteria: [a]\ncriteria: [b]", "line 2: 'criteria' stands twice"),
+        ("a.yaml", "a: &x [1]\nb: *x", "line 1: anchors and aliases are not read"),
+        ("a.yaml", "a: !!python/object:os.system x", "line 1: tags such as"),
+        ("a.yaml", "a: !!bool x", "line 1: tags such as"),
+        ("a.yaml", "a: 2024-13-45", "put it in quotes"),
+        ("a.yaml", "criteria: [2024-01-01]", "not a date"),
+        ("a.yaml", "[" * 5_000 + "]" * 5_000, "nested too deeply"),
+        ("a.yaml", "", "not nothing"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    path = write(tmp_path, name, text)
+    with pytest.raises(ConfigError) as caught:
+        load_rubric(path)
+    assert complaint in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_rubric(tmp_path / "none.toml")
+    (tmp_path / "latin.json").write_bytes('["é"]'.encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load_rubric(tmp_path / "latin.json")
+    write(tmp_path, "big.json", " " * ((2 << 20) + 1))
+    with pytest.raises(ConfigError, match="larger than 2 MB"):
+        load_rubric(tmp_path / "big.json")
+
+
+def test_any_rubric_becomes_a_bundle(tmp_path: Path) -> None:
+    guide = '{"criteria": ["a"], "scoring_guide": {"0-1": "x"}}'
+    bundle = load_bundle(write(tmp_path, "guide.json", guide))
+    assert isinstance(bundle.global_rubric, GlobalRubric)
+    assert isinstance(load_bundle(write(tmp_path, "list.json", '["a"]')).outcome, Rubric)
+    both = load_bundle(write(tmp_path, "both.json", '{"event": ["a"], "outcome": ["b"]}'))
+    assert isinstance(both.events, Rubric)
+
+
+@pytest.fixture
+def rubrics(tmp_path: Path) -> Path:
+    write(tmp_path, "rubrics/game/bundle@v1.toml", '[global_rubric]\ncriteria = ["Explores"]\n')
+    write(tmp_path, "rubrics/game/bundle@v2.yaml", "id: game/bundle@v2\ncriteria: [Survives]\n")
+    write(tmp_path, "secret@v1.json", '["outside"]')
+    return tmp_path / "rubrics"
+
+
+def test_rubrics_by_id(rubrics: Path) -> None:
+    found = find_bundle("game/bundle@v1", rubrics)
+    assert isinstance(found, RubricBundle)
+    assert found.global_rubric == GlobalRubric(criteria=("Explores",))
+    assert find_bundle("game/bundle@v2", rubrics).outcome is not None
+
+
+@pytest.mark.parametrize(
+    ("rubric_id", "complaint"),
+    [
+        ("game/bundle", "must be NAME@VERSION such as crafter/bundle@v1; did you mean"),
+        ("game/bundel@v1", "did you mean 'game/bundle@v1'?"),
+        ("zzz@v9", "there are: game/bundle@v1, game/bundle@v2"),
+        ("../secret@v1", "must stay inside"),
+        ("game/../../secret@v1", "must stay inside"),
+        ("/etc/passwd@v1", "must be NAME@VERSION"),
+        ("game\\bundle@v1", "must be NAME@VERSION"),
+        ("game/bundle@v1/../x", "must be NAME@VERSION"),
+        ("@v1", "must be NAME@VERSION"),
+        ("a\x00b@v1", "must be NAME@VERSION"),
+        ("a" * 2_000, "at most 1,000"),
+    ],
+)
+def test_ids_that_lead_nowhere_or_out(rubrics: Path, rubric_id: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_bundle(rubric_id, rubrics)
+    assert complaint in str(caught.value)
+
+
+def test_ids_that_are_ambiguous_or_lie(rubrics: Path, tmp_path: Path) -> None:
+    write(rubrics, "game/bundle@v1.json", '["Explores"]')
+    with pytest.raises(ConfigError, match="more than one file"):
+        find_bundle("game/bundle@v1", rubrics)
+    write(rubrics, "other@v1.json", '{"id": "game/bundle@v1", "criteria": ["a"]}')
+    with pytest.raises(ConfigError, match="is 'game/bundle@v1' inside, 'other@v1' by its name"):
+        find_bundle("other@v1", rubrics)
+    write(rubrics, "split@v1.json", '{"id": "split", "version": "v1", "criteria": ["a"]}')
+    assert find_bundle("split@v1", rubrics).outcome is not None
+    (rubrics / "link@v1.json").symlink_to(tmp_path / "secret@v1.json")
+    with pytest.raises(ConfigError, match="leads out of"):
+        find_bundle("link@v1", rubrics)
+    with pytest.raises(ConfigError, match="has no rubric"):
+        find_bundle("a@v1", tmp_path / "none")

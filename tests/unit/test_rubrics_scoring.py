@@ -1,0 +1,187 @@
+"""What each formula gives for a few marks by hand, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.rubrics import (
+    Category,
+    Criterion,
+    Incomplete,
+    NotEvaluable,
+    Rubric,
+    Scored,
+    score,
+    score_range,
+    subscores,
+)
+
+DOSE = Criterion("Names a dose", "dose", 5)
+CALL = Criterion("Says when to call", "call", 3)
+ALARM = Criterion("Alarms", "alarm", -8)
+
+
+def value(rubric: Rubric, **marks: Any) -> float:
+    outcome = score(rubric, marks)
+    assert isinstance(outcome, Scored)
+    return outcome.score
+
+
+def test_points_over_positive_points_are_not_clipped() -> None:
+    rubric = Rubric((DOSE, CALL, ALARM))
+    assert value(rubric, dose=True, call=False, alarm=False) == 5 / 8
+    assert value(rubric, dose=True, call=True, alarm=True) == 0
+    assert value(rubric, dose=False, call=False, alarm=True) == -1
+    assert score_range(rubric) == (-1, 1)
+
+
+def test_clipping_is_asked_for_by_name() -> None:
+    rubric = Rubric((DOSE, CALL, ALARM), clip=True)
+    assert value(rubric, dose=False, call=False, alarm=True) == 0
+    assert score_range(rubric) == (0, 1)
+
+
+def test_a_failed_judge_gives_an_interval_where_all_false_would_be_a_bonus() -> None:
+    # A rule found the dose (+5); the judge of +3 and -8 failed. All false would make it 0.625,
+    # though the response may have earned -3/8.
+    rubric = Rubric((DOSE, CALL, ALARM))
+    assert score(rubric, {"dose": True}) == Incomplete(-3 / 8, 1.0, 1, ("call", "alarm"))
+    assert value(rubric, dose=True, call=False, alarm=False) == 0.625
+
+
+def test_weights_and_not_applicable() -> None:
+    rubric = Rubric((DOSE, Criterion("Cites", "cite", 3, na_allowed=True)))
+    assert value(rubric, dose=True, cite=False) == 5 / 8
+    assert value(rubric, dose=True, cite=None) == 1
+    assert score(rubric, {"dose": True, "cite": None}) == Scored(1.0, 5.0, 5.0, (), ("cite",))
+
+
+def test_nothing_left_to_judge_is_no_score() -> None:
+    rubric = Rubric((Criterion("Cites", "cite", 3, na_allowed=True), ALARM))
+    assert score(rubric, {"cite": None, "alarm": False}) == NotEvaluable(("cite",))
+    assert score(rubric, {"cite": None}) == NotEvaluable(("cite",), ("alarm",))
+    assert score_range(Rubric((ALARM,))) is None
+    assert score_range(Rubric((Criterion("Shown only", points=0),))) is None
+
+
+def test_categories_use_the_categories_weights_whatever_the_points_say() -> None:
+    criteria = (
+        Criterion("Names the cause", "cause", 5, Category.ESSENTIAL),
+        Criterion("Is brief", "brief", 2, Category.OPTIONAL),
+        Criterion("Avoids jargon", "jargon", None, Category.PITFALL),
+        Criterion("Alarms", "alarm", -2, Category.PITFALL),
+    )
+    rubric = Rubric(criteria, scheme="categories")
+    total = 1.0 + 0.3 + 0.9 + 0.9
+    assert value(rubric, cause=True, brief=False, jargon=True, alarm=True) == pytest.approx(
+        1.9 / total
+    )
+    # A pitfall of negative points is phrased as the fault: unmet is what a good response does.
+    assert value(rubric, cause=False, brief=False, jargon=False, alarm=False) == pytest.approx(
+        0.9 / total
+    )
+    assert score_range(rubric) == (0.0, 1.0)
+
+
+def test_a_failed_veto_caps_the_score_and_never_raises_it() -> None:
+    rubric = Rubric((DOSE, ALARM, Criterion("Invents a fact", "invents", -1, veto=True)))
+    assert value(rubric, dose=True, alarm=False, invents=False) == 1
+    assert value(rubric, dose=True, alarm=False, invents=True) == 0
+    assert value(rubric, dose=False, alarm=True, invents=True) == -9 / 5
+    outcome = score(rubric, {"dose": True, "alarm": False, "invents": True})
+    assert isinstance(outcome, Scored)
+    assert outcome.vetoes == ("invents",)
+
+
+def test_a_positive_veto_fails_when_it_is_not_met() -> None:
+    rubric = Rubric((DOSE, Criterion("Is in English", "english", 1, veto=True)), veto_score=-1)
+    assert value(rubric, dose=True, english=True) == 1
+    assert value(rubric, dose=True, english=False) == -1
+    assert score_range(rubric) == (-1, 1)
+
+
+def test_a_veto_that_does_not_apply_does_not_fail() -> None:
+    rubric = Rubric((DOSE, Criterion("Cites", "cite", 1, veto=True, na_allowed=True)))
+    assert value(rubric, dose=True, cite=None) == 1
+    assert value(rubric, dose=True, cite=False) == 0
+
+
+def test_a_veto_decides_where_nothing_else_can_be_judged() -> None:
+    rubric = Rubric(
+        (
+            Criterion("Cites", "cite", 1, na_allowed=True),
+            Criterion("Invents", "invents", -1, veto=True),
+        ),
+        veto_score=-2,
+    )
+    assert value(rubric, cite=None, invents=True) == -2
+    assert score(rubric, {"cite": None}) == Incomplete(-2, -2, 1, ("invents",))
+
+
+def test_essential_criteria_gate_when_the_rubric_says_so() -> None:
+    cause = Criterion("Names the cause", "cause", None, Category.ESSENTIAL)
+    gated = Rubric((cause, DOSE), essential_gate=True)
+    assert value(gated, cause=False, dose=True) == 0
+    assert value(Rubric((cause, DOSE)), cause=False, dose=True) == 5 / 6
+
+
+def test_shares_on_the_bounded_scale() -> None:
+    rubric = Rubric((Criterion("Explores", "explores", 4, scale="bounded"), DOSE))
+    assert value(rubric, explores=0.25, dose=True) == 6 / 9
+    assert value(rubric, explores=True, dose=False) == 4 / 9
+
+
+def test_criteria_without_points_are_never_asked_for() -> None:
+    rubric = Rubric((DOSE, Criterion("Shown only", "shown", 0)))
+    assert value(rubric, dose=True) == value(rubric, dose=True, shown=False) == 1
+
+
+def test_a_veto_that_failed_does_not_complete_the_rest() -> None:
+    rubric = Rubric((DOSE, Criterion("Invents", "invents", -1, veto=True)), clip=True)
+    assert score(rubric, {"invents": True}) == Incomplete(0, 0, 1, ("dose",))
+
+
+def test_subscores_by_tag() -> None:
+    rubric = Rubric(
+        (
+            Criterion("a", "a", 5, tags={"axis": "accuracy"}),
+            Criterion("b", "b", -5, veto=True, tags={"axis": "accuracy"}),
+            Criterion("c", "c", 2, tags={"axis": "tone"}),
+            Criterion("d", "d", 2),
+        )
+    )
+    marks = {"a": True, "b": True, "d": False}
+    found = subscores(rubric, marks, "axis")
+    assert found == {
+        "accuracy": Scored(0.0, 0.0, 5.0),
+        "tone": Incomplete(0.0, 1.0, 0, ("c",)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("marks", "complaint"),
+    [
+        ({"doze": True}, "is no criterion of the rubric; did you mean 'dose'?"),
+        ({"dose": None}, "na_allowed is false"),
+        ({"dose": 0.5}, "scale is binary"),
+        ({"dose": 1}, "scale is binary"),
+        ({"part": 1.5}, "a share in"),
+        ({"part": float("nan")}, "a share in"),
+        ({"part": "yes"}, "a share in"),
+    ],
+)
+def test_marks_that_are_none(marks: dict[str, Any], complaint: str) -> None:
+    rubric = Rubric((DOSE, Criterion("p", "part", 1, scale="bounded")))
+    with pytest.raises(GradingFailure, match="invalid_input|mark") as caught:
+        score(rubric, marks)
+    assert complaint in str(caught.value)
+
+
+def test_an_implicit_rubric_has_no_marks() -> None:
+    rubric = Rubric((DOSE,), scheme="implicit")
+    assert score_range(rubric) == (0, 1)
+    with pytest.raises(ConfigError, match="no marks"):
+        score(rubric, {})

@@ -1,0 +1,215 @@
+"""Every shape in which the field writes rubrics is read; everything else is refused by name."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.rubrics import (
+    Category,
+    Criterion,
+    GlobalRubric,
+    Rubric,
+    RubricBundle,
+    digest,
+    parse_rubric,
+    rubric_from,
+)
+
+
+def rubric(data: Any) -> Rubric:
+    found = parse_rubric(data)
+    assert isinstance(found, Rubric)
+    return found
+
+
+def test_signed_points_with_tags_in_both_forms() -> None:
+    found = rubric(
+        [
+            {
+                "criterion": "Names a dose",
+                "points": 7,
+                "tags": {"axis": "accuracy", "cluster": None},
+            },
+            {"criterion": "Alarms", "points": -3, "tags": ["axis:tone", "theme:a", "theme:b"]},
+        ]
+    )
+    assert found.scheme == "points"
+    assert [(c.id, c.worth, c.is_fault) for c in found.criteria] == [
+        ("1", 7.0, False),
+        ("2", -3.0, True),
+    ]
+    assert [c.tags for c in found.criteria] == [
+        {"axis": "accuracy"},
+        {"axis": "tone", "theme": "a, b"},
+    ]
+
+
+def test_categories_as_rubrics_as_rewards_writes_them() -> None:
+    found = rubric(
+        [
+            {"title": "Cause", "description": "Essential Criteria: Names the cause", "weight": 5},
+            {"title": "Harm", "description": "Pitfall Criteria: Does not alarm", "weight": -1},
+            {"text": "Is brief", "category": "optional"},
+        ]
+    )
+    assert [c.category for c in found.criteria] == ["Essential", "Pitfall", "Optional"]
+    assert [c.text for c in found.criteria] == ["Names the cause", "Does not alarm", "Is brief"]
+    assert [c.worth for c in found.criteria] == [5, -1, 0.3]
+    assert found.criteria[0].tags == {"title": "Cause"}
+
+
+def test_category_weights_are_those_of_the_paper() -> None:
+    worth = {str(c): Criterion("x", category=c).worth for c in Category}
+    assert worth == {"Essential": 1.0, "Important": 0.7, "Optional": 0.3, "Pitfall": 0.9}
+
+
+def test_a_checklist_of_sentences_has_equal_weights() -> None:
+    found = rubric(["Names a dose", "Is brief"])
+    assert found.scheme == "weights"
+    assert [c.worth for c in found.criteria] == [1.0, 1.0]
+
+
+def test_the_strict_rubric_of_a_task_service() -> None:
+    found = rubric(
+        {
+            "version": 1.5,
+            "goal_text": "Play well",
+            "aggregation": "weighted_sum",
+            "criteria": [
+                {"id": "wood", "description": "Collects wood", "weight": 0.6, "required": True},
+                {"id": 2, "description": "Eats", "weight": 0.4, "scale": "bounded"},
+            ],
+        }
+    )
+    assert (found.version, found.description, found.scheme) == ("1.5", "Play well", "weights")
+    assert [c.id for c in found.criteria] == ["wood", "2"]
+    assert [c.category for c in found.criteria] == [Category.ESSENTIAL, None]
+    assert found.criteria[1].scale == "bounded"
+
+
+def test_one_score_with_a_guide_and_bundles() -> None:
+    guide = {"0.5-1.0": "good", "0.0-0.5": "poor"}
+    part = {"id": "game@v1", "criteria": ["Explores", "Survives"], "scoring_guide": guide}
+    alone = parse_rubric(part)
+    assert isinstance(alone, GlobalRubric)
+    assert [band.text for band in alone.bands] == ["poor", "good"]
+    assert alone.score_range == (0.0, 1.0)
+
+    bundle = parse_rubric({"global_rubric": part, "event": ["Moves"], "outcome": None})
+    assert isinstance(bundle, RubricBundle)
+    assert bundle.for_outcome == alone
+    assert isinstance(bundle.events, Rubric)
+
+
+@pytest.mark.parametrize(
+    ("key", "bounds"),
+    [
+        ("0.9-1.0", (0.9, 1)),
+        ("-1 to 0", (-1, 0)),
+        ("5", (5, 5)),
+        ("1–2", (1, 2)),
+        ("3 至 4", (3, 4)),
+    ],
+)
+def test_ranges_of_a_scoring_guide(key: str, bounds: tuple[float, float]) -> None:
+    guide = GlobalRubric(criteria=("a",), scoring_guide={key: "x", "7-9": "y"})
+    assert (guide.bands[0].low, guide.bands[0].high) == bounds
+
+
+def test_built_in_python_as_the_seed_writes_it() -> None:
+    bundle = RubricBundle(
+        global_rubric=GlobalRubric(
+            id="game/bundle@v1",
+            description="Judge an episode",
+            criteria=["Explores", "Survives"],  # type: ignore[arg-type]  # lists are taken too
+            scoring_guide={"0.5-1.0": "good", "0.0-0.5": "poor"},
+        )
+    )
+    assert pickle.loads(pickle.dumps(bundle)) == bundle
+    assert bundle.for_outcome is bundle.global_rubric
+
+
+def test_the_digest_changes_with_the_content_only() -> None:
+    first, same = rubric(["Names a dose"]), rubric([{"criterion": "Names a dose"}])
+    assert digest(first) == digest(same)
+    assert digest(first) != digest(rubric(["Names a dose."]))
+
+
+BROKEN: list[tuple[Any, str]] = [
+    (7, "must be a table or a list, not a int"),
+    ({}, "one list of criteria"),
+    ([], "there are none"),
+    ([["a"]], "criterion 1: must be a table"),
+    ([""], "must be a sentence"),
+    ([{"points": 1}], "needs one of criterion, text, description"),
+    ([{"criterion": "a", "text": "b"}], "found: criterion and text"),
+    ([{"criterion": "a", "wieght": 1}], "'wieght': unknown key; did you mean 'weight'?"),
+    ([{"criterion": "a", "points": 1, "weight": 1}], "mean the same"),
+    ([{"criterion": "a", "points": "5"}], "points: must be a number, not a text"),
+    ([{"criterion": "a", "points": True}], "points: must be a number"),
+    ([{"criterion": "a", "points": float("nan")}], "points: must be finite"),
+    ([{"criterion": "a", "points": 10**400}], "points: must be finite"),
+    ([{"criterion": "a", "points": 1e9}], "between 1e-6 and 1e6"),
+    ([{"criterion": "a", "points": 5e-324}], "between 1e-6 and 1e6"),
+    ([{"criterion": "a", "category": "Esential"}], "did you mean 'Essential'?"),
+    ([{"criterion": "a", "veto": 1}], "veto: must be true or false"),
+    ([{"criterion": "a", "veto": True, "points": 0}], "veto: needs points"),
+    ([{"criterion": "a", "veto": True, "scale": "bounded"}], "scale must be binary"),
+    ([{"criterion": "a", "scale": ["x"]}], "scale: must be binary"),
+    ([{"criterion": "a", "id": "two words"}], "id: must be letters"),
+    ([{"criterion": "a", "id": "x"}, {"criterion": "b", "id": "x"}], "'x' first"),
+    ([{"criterion": "a", "id": "2"}, "b"], "used more than once"),
+    ([{"criterion": "a", "tags": 5}], "tags: must be a table"),
+    ([{"criterion": "a", "tags": {"k": "v" * 501}}], "at most 500"),
+    ([{"criterion": "a" * 4001}], "has 4,001 characters"),
+    ([{"criterion": "half \ud83d"}], "half a surrogate pair"),
+    (["a"] * 201, "201 criteria, at most 200"),
+    ({"criteria": ["a"], "rubric": ["b"]}, "found: criteria and rubric"),
+    ({"criteria": "a"}, "criteria: must be a list, not a text"),
+    ({"criteria": ["a"], "sheme": "points"}, "did you mean 'scheme'?"),
+    ({"criteria": ["a"], "scheme": "point"}, "did you mean 'points'?"),
+    ({"criteria": ["a"], "aggregation": "custom"}, "only weighted_sum"),
+    ({"criteria": ["a"], "aggregation": ["x"]}, "only weighted_sum"),
+    ({"criteria": ["a"], "veto_score": "low"}, "veto_score: must be a number"),
+    ({"criteria": [{"text": "a", "points": -1}], "scheme": "weights"}, "use scheme 'points'"),
+    ({"criteria": ["a"], "scheme": "categories"}, "has no category"),
+    ({"criteria": ["a"], "version": {}}, "version: must be a text"),
+    ({"criteria": [{"text": "a"}], "scoring_guide": {"0-1": "x"}}, "plain texts"),
+    ({"criteria": ["a"], "scoring_guide": {"high": "x"}}, "'high': must be a range"),
+    ({"criteria": ["a"], "scoring_guide": {"1-0": "x"}}, "starts above its end"),
+    ({"criteria": ["a"], "scoring_guide": {"1": "x"}}, "a score needs two"),
+    ({"criteria": ["a"], "scoring_guide": ["0-1"]}, "must be a table"),
+    ({"events": None}, "needs one list of criteria"),
+    ({"event": ["a"], "events": ["a"]}, "mean the same"),
+]
+
+
+@pytest.mark.parametrize(("data", "complaint"), BROKEN, ids=[said for _, said in BROKEN])
+def test_what_is_no_rubric_is_refused_by_name(data: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_rubric(data, where="file.toml")
+    assert complaint in str(caught.value)
+    assert str(caught.value).startswith("file.toml: ")
+
+
+def test_a_samples_own_rubric_may_be_json_and_have_columns_of_its_own() -> None:
+    found = rubric_from('[{"criterion": "Names a dose", "points": 5, "author": "x"}]')
+    assert found.criteria[0].worth == 5
+    assert rubric_from({"rubric": ["a"], "topic": "x"}).criteria[0].text == "a"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "Names a dose", "[" * 100_000, "{}", [{"criterion": "a", "tags": {"x": [object()]}}],
+     {"global_rubric": {"criteria": ["a"]}}, ["a" * 4001], ["a"] * 201],
+)  # fmt: skip
+def test_a_samples_broken_rubric_is_invalid_input(value: Any) -> None:
+    with pytest.raises(GradingFailure) as caught:
+        rubric_from(value, where="rubrics")
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+    assert str(caught.value).startswith("rubrics: ")
+    assert len(str(caught.value)) < 400
