@@ -201,6 +201,33 @@ def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:
     assert graders["g1"].model is None
 
 
+def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
+    two = {name: {"type": "scripted", "script": str(i)} for i, name in enumerate(("no", "yes"))}
+    asks = {"type": "own_judged:Asks"}
+    both = spec(two, {**asks, "judge": ["no", "yes"]}, folder=beside).build_graders()["g0"]
+    results = GradingRunner({"g0": both}, show_progress=False).run([{"response": "x"}])
+    assert getattr(results["g0"][0], "score", None) == 0.5
+    assert both.score_range == (0.0, 1.0)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"judge": ["no", "no"]}, "each once"),
+        ({"judge": []}, "each once"),
+        ({"judge": ["no", "ye"]}, "did you mean 'yes'"),
+        ({"judge": "no", "panel": {"reduce": "mean"}}, "several judges, or votes"),
+        ({"judge": ["no", "yes"], "panel": {"reduce": "avg"}}, "panel.reduce"),
+        ({"judge": ["no", "yes"], "panel": {"quorum": 3}}, "quorum"),
+        ({"judge": "no", "panel": {"votes": 3}}, "takes no draw"),
+    ]
+    for keys, complaint in wrong:
+        with pytest.raises(ConfigError, match=complaint):
+            spec(two, {**asks, **keys}, folder=beside).build_graders()
+
+
+def test_a_graders_model_is_named_by_its_judge(beside: Path) -> None:
+    main = {"main": {"type": "scripted", "script": "1"}}
+    with pytest.raises(ConfigError, match="name a .judges. table in 'judge'"):
+        spec(main, {"type": "own_judged:Asks", "model": "gpt"}, folder=beside).build_graders()
+
+
 def test_what_changes_replies_changes_the_hash_and_nothing_else_does() -> None:
     def hashed(**keys: Any) -> str:
         return spec({"main": {"type": "openai", "model": "m", **keys}}).hash

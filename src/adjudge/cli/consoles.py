@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["clean", "errors", "output"]
+__all__ = ["clean", "errors", "log_rubrics", "output"]
 
 
 def output() -> Console:
@@ -22,3 +26,20 @@ def clean(text: object) -> str:
     """``text`` without control characters (terminal escapes, line breaks) or markup of its own."""
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
     return escape(shown)
+
+
+@contextmanager
+def log_rubrics(*, to_stderr: bool) -> Iterator[None]:
+    """Rubric calls and scores on standard error, a line each, while this lasts."""
+    if not to_stderr:
+        yield
+        return
+    logger, handler = logging.getLogger("adjudge.rubric"), logging.StreamHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

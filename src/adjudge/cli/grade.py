@@ -12,10 +12,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, log_rubrics, output
+from adjudge.cli.estimate import print_estimate
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import FIELDS
@@ -46,10 +48,43 @@ def grade(
         typer.Option("-o", "--output", help="The run folder [default: runs/grade-TIME]."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="CASSETTE",
+            help="Keep every reply of a judge in this file, and ask only what is not in it yet.",
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay",
+            metavar="CASSETTE",
+            help="Answer from this file alone, without key or network; a call that is not in it "
+            "fails and says what changed (exit code 1).",
+        ),
+    ] = None,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-usd",
+            min=0.0,
+            help="What all judges together may cost; needs their prices. Calls beyond it are "
+            "missing as 'budget'.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Ask nobody: estimate calls, tokens and cost, and stop."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log each rubric call and score.")
+    ] = False,
 ) -> None:
     """Grade rollouts with a reward spec.
 
@@ -60,6 +95,9 @@ def grade(
     A judge that failed leaves the reward missing (null), never 0. Broken rows are named and kept
     out; the exit code is then 2.
 
+    Judges cost money: --dry-run estimates it, --budget-usd bounds it, --record keeps replies so
+    that nothing is paid for twice, --replay repeats a recorded run without a network.
+
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
     job = GradingJob(
@@ -69,11 +107,29 @@ def grade(
         mapping=parse_map(mapping or []),
         strict=strict,
         show_progress=not quiet,
+        cassette=_cassette(record, replay),
+        budget_usd=budget_usd,
     )
-    run_job(job)
+    if dry_run:
+        print_estimate(job, as_json=as_json)
+        return
+    with log_rubrics(to_stderr=verbose):
+        run_job(job)
     report_job(job, as_json=as_json)
     if job.broken:
         raise typer.Exit(2)
+    if replay is not None and job.summary["cassette"]["misses"]:
+        misses = job.summary["cassette"]["misses"]
+        errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
+        raise typer.Exit(1)
+
+
+def _cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
+    if record is not None and replay is not None:
+        raise ConfigError("--record and --replay: one of the two")
+    if record is not None:
+        return ReplyCache(record, "record", sampled=True)
+    return None if replay is None else ReplyCache(replay, "strict")
 
 
 def new_folder(verb: str) -> Path:

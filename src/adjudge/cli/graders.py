@@ -11,7 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from adjudge.cli.consoles import output
-from adjudge.graders.registry import SHIPPED, Parameter, grader_class, parameters, summary_of
+from adjudge.graders.registry import (
+    SHIPPED,
+    Parameter,
+    grader_class,
+    parameters,
+    summary_of,
+)
 from adjudge.types import Role
 
 __all__ = ["graders"]
@@ -23,7 +29,7 @@ def graders(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List every grader: its type, role, range and parameters.
+    """List every grader: its type, role, range, and whether it asks a judge.
 
     The type is what a reward spec says: [[graders]] type = "action_loop". The parameters stand in
     the same table of the spec. Your own class is type = "my_module:MyGrader".
@@ -49,7 +55,10 @@ def describe(type_name: str) -> dict[str, Any]:
         "role": str(role),
         "range": list(score_range) if score_range else None,
         "mode": str(mode),
-        "parameters": [_parameter(parameter) for parameter in parameters(cls)],
+        "asks_judge": any(parameter.is_judge for parameter in parameters(cls)),
+        "parameters": [
+            _parameter(parameter) for parameter in parameters(cls) if not parameter.is_judge
+        ],
         "doc": inspect.getdoc(cls) or "",
     }
 
@@ -77,11 +86,11 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
     table.add_column("type", style="cyan", no_wrap=True)
     table.add_column("role")
     table.add_column("range", no_wrap=True)
+    table.add_column("judge", justify="center")
     table.add_column("what it answers")
-    table.add_column("parameters", style="dim")
     for name, one in described.items():
-        named = ", ".join(parameter["name"] for parameter in one["parameters"])
-        table.add_row(name, one["role"], _range_text(one), escape(one["summary"]), named)
+        asks = "✓" if one["asks_judge"] else ""
+        table.add_row(name, one["role"], _range_text(one), asks, escape(one["summary"]))
     console = output()
     console.print(table)
     console.print("\n[dim]adjudge graders TYPE shows one in full.[/]")

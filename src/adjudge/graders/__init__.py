@@ -8,6 +8,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adjudge.graders.base import BaseGrader, RuleGrader
     from adjudge.graders.function import FunctionGrader
+    from adjudge.graders.llm.agent import (
+        MemoryGrader,
+        PlanFeasibilityGrader,
+        ReflectionAccuracyGrader,
+        ToolSelectionGrader,
+    )
+    from adjudge.graders.llm.expected import ExpectedScoreGrader
+    from adjudge.graders.llm.judged import JudgeGrader
+    from adjudge.graders.llm.listwise import ListwiseGrader
+    from adjudge.graders.llm.llm_grader import LLMGrader
+    from adjudge.graders.llm.multi import MultiJudge
+    from adjudge.graders.llm.pairwise import PairwiseGrader
+    from adjudge.graders.llm.quality import (
+        CorrectnessGrader,
+        HallucinationGrader,
+        HarmfulnessGrader,
+        InstructionFollowingGrader,
+        RelevanceGrader,
+        ResponseCompletenessGrader,
+        ResponseHelpfulnessGrader,
+    )
+    from adjudge.graders.llm.rubric import RubricGrader
+    from adjudge.graders.llm.tournament import TournamentGrader
+    from adjudge.graders.llm.trajectory import (
+        TrajectoryAccuracyGrader,
+        TrajectoryComprehensiveGrader,
+    )
     from adjudge.graders.recorded import RecordedGrader
     from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
     from adjudge.graders.rules.answer import AnswerGrader
@@ -34,17 +61,34 @@ __all__ = [
     "AnswerGrader",
     "BaseGrader",
     "CodeExecutionGrader",
+    "CorrectnessGrader",
+    "ExpectedScoreGrader",
     "FunctionGrader",
+    "HallucinationGrader",
+    "HarmfulnessGrader",
+    "InstructionFollowingGrader",
     "JsonMatchGrader",
     "JsonSchemaGrader",
     "JsonValidatorGrader",
+    "JudgeGrader",
+    "LLMGrader",
     "LanguageGrader",
     "LengthPenaltyGrader",
+    "ListwiseGrader",
+    "MemoryGrader",
+    "MultiJudge",
     "NgramRepetitionPenaltyGrader",
     "ObservationInformationGainGrader",
+    "PairwiseGrader",
+    "PlanFeasibilityGrader",
     "ReasoningFormatGrader",
     "ReasoningToolCallFormatGrader",
     "RecordedGrader",
+    "ReflectionAccuracyGrader",
+    "RelevanceGrader",
+    "ResponseCompletenessGrader",
+    "ResponseHelpfulnessGrader",
+    "RubricGrader",
     "RuleGrader",
     "SimilarityGrader",
     "SoftOverlongPunishmentGrader",
@@ -52,9 +96,23 @@ __all__ = [
     "SyntaxCheckGrader",
     "ToolCallPrecisionRecallMatchGrader",
     "ToolCallStepSequenceMatchGrader",
+    "ToolSelectionGrader",
     "ToolUsageEfficiencyGrader",
+    "TournamentGrader",
+    "TrajectoryAccuracyGrader",
+    "TrajectoryComprehensiveGrader",
     "TrajectoryStepEfficiencyGrader",
 ]
+
+
+_UNLISTED = {
+    "BaseGrader": "adjudge.graders.base",
+    "FunctionGrader": "adjudge.graders.function",
+    "JudgeGrader": "adjudge.graders.llm.judged",
+    "MultiJudge": "adjudge.graders.llm.multi",
+    "RuleGrader": "adjudge.graders.base",
+}
+"""Those that no ``type`` of a spec means."""
 
 
 def __getattr__(name: str) -> Any:
@@ -66,10 +124,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _module_of(name: str) -> str:
-    if name in ("BaseGrader", "RuleGrader"):
-        return "adjudge.graders.base"
-    if name == "FunctionGrader":
-        return "adjudge.graders.function"
+    if name in _UNLISTED:
+        return _UNLISTED[name]
     from adjudge.graders.registry import SHIPPED  # noqa: PLC0415  (brings pydantic)
 
     targets = (target.partition(":") for target in SHIPPED.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 
 from adjudge.config import import_named, nearest
 from adjudge.errors import ConfigError
+from adjudge.graders.llm.multi import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _RULES = "adjudge.graders.rules"
+_LLM = "adjudge.graders.llm"
 
 SHIPPED: Mapping[str, str] = {
     "action_loop": f"{_RULES}.action_loop:ActionLoopDetectionGrader",
@@ -52,11 +54,34 @@ SHIPPED: Mapping[str, str] = {
     "code_syntax": f"{_RULES}.code:SyntaxCheckGrader",
     "code_execution": f"{_RULES}.code:CodeExecutionGrader",
     "recorded": "adjudge.graders.recorded:RecordedGrader",
+    "llm": f"{_LLM}.llm_grader:LLMGrader",
+    "relevance": f"{_LLM}.quality:RelevanceGrader",
+    "correctness": f"{_LLM}.quality:CorrectnessGrader",
+    "hallucination": f"{_LLM}.quality:HallucinationGrader",
+    "harmfulness": f"{_LLM}.quality:HarmfulnessGrader",
+    "instruction_following": f"{_LLM}.quality:InstructionFollowingGrader",
+    "completeness": f"{_LLM}.quality:ResponseCompletenessGrader",
+    "helpfulness": f"{_LLM}.quality:ResponseHelpfulnessGrader",
+    "tool_selection": f"{_LLM}.agent:ToolSelectionGrader",
+    "plan_feasibility": f"{_LLM}.agent:PlanFeasibilityGrader",
+    "reflection": f"{_LLM}.agent:ReflectionAccuracyGrader",
+    "memory": f"{_LLM}.agent:MemoryGrader",
+    "trajectory_accuracy": f"{_LLM}.trajectory:TrajectoryAccuracyGrader",
+    "trajectory_comprehensive": f"{_LLM}.trajectory:TrajectoryComprehensiveGrader",
+    "rubric": f"{_LLM}.rubric:RubricGrader",
+    "pairwise": f"{_LLM}.pairwise:PairwiseGrader",
+    "listwise": f"{_LLM}.listwise:ListwiseGrader",
+    "tournament": f"{_LLM}.tournament:TournamentGrader",
+    "expected_score": f"{_LLM}.expected:ExpectedScoreGrader",
 }
 """``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
 
-ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper", "judge")
+ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper", "judge", "panel")
 """The keys that every ``[[graders]]`` table takes, beside its type's parameters."""
+
+
+JUDGE_PARAMETER = "model"
+"""The constructor parameter of graders that ask a judge; a spec fills it from ``judge``."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +92,11 @@ class Parameter:
     annotation: Any
     default: Any
     required: bool
+
+    @property
+    def is_judge(self) -> bool:
+        """Whether a chat model goes there; a ``model`` that is text is a parameter like others."""
+        return self.name == JUDGE_PARAMETER and self.annotation not in (str, str | None)
 
     @property
     def type_text(self) -> str:
@@ -115,28 +145,44 @@ def build_grader(
     where: str,
     folder: Path | None = None,
     judges: Mapping[str, Any] = {},
-    judge: str | None = None,
+    judge: str | Sequence[str] | None = None,
+    panel: Mapping[str, Any] | None = None,
 ) -> Any:
     """A grader from a spec's entry; ``where`` opens every complaint (file and table).
 
     Paths among the parameters are relative to ``folder``. A class whose constructor takes a
-    ``model`` asks the one of ``judges`` that ``judge`` names, or the only one. Raises
-    :class:`ConfigError`.
+    ``model`` asks the one of ``judges`` that ``judge`` names, or the only one; several of them, or
+    one several times, make a :class:`~adjudge.graders.MultiJudge` with the ``panel``'s settings.
+    Raises :class:`ConfigError`.
     """
+    if panel is None and (judge is None or isinstance(judge, str)):
+        return _build_one(type_name, name, given, where, folder, judges, judge)
+    named = [judge] if isinstance(judge, str) else list(judge or judges)
+    members = {one: _build_one(type_name, name, given, where, folder, judges, one) for one in named}
+    try:
+        return MultiJudge(members, name, **(panel or {}))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: panel: {error}") from None
+
+
+def _build_one(
+    type_name: str,
+    name: str,
+    given: Mapping[str, Any],
+    where: str,
+    folder: Path | None,
+    judges: Mapping[str, Any],
+    judge: str | None,
+) -> Any:
+    """A grader that asks at most one judge."""
     try:
         cls = grader_class(type_name, folder)
     except ConfigError as error:
         raise ConfigError(f"{where}: type: {error}") from None
     known = {parameter.name: parameter for parameter in parameters(cls)}
-    values = {}
-    for key, value in given.items():
-        if key not in known:
-            hint = nearest(key, [*known, *ENTRY_KEYS])
-            allowed = ", ".join([*sorted(known), *ENTRY_KEYS])
-            raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
-        values[key] = _checked(known[key], value, where, folder)
-    if "model" in known and "model" not in values:
-        values |= _judge(judges, judge, known["model"].required, where)
+    values = _values(known, given, where, folder)
+    if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
+        values |= _judge(judges, judge, known[JUDGE_PARAMETER].required, where)
     elif judge is not None:
         raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge")
     for parameter in known.values():
@@ -156,14 +202,34 @@ def build_grader(
     return grader
 
 
+def _values(
+    known: Mapping[str, Parameter], given: Mapping[str, Any], where: str, folder: Path | None
+) -> dict[str, Any]:
+    """The constructor's arguments as a spec gives them; all paths start at its folder."""
+    values = {}
+    settable = [name for name in sorted(known) if not known[name].is_judge]
+    for key, value in given.items():
+        if key in known and known[key].is_judge:
+            raise ConfigError(f"{where}: {key}: name a [judges] table in 'judge' instead")
+        if key not in known:
+            hint = nearest(key, [*settable, *ENTRY_KEYS])
+            allowed = ", ".join([*settable, *ENTRY_KEYS])
+            raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
+        values[key] = _checked(known[key], value, where, folder)
+    for parameter in known.values():
+        if isinstance(parameter.default, Path) and parameter.name not in values:
+            values[parameter.name] = (folder or Path()) / parameter.default
+    return values
+
+
 def _judge(
     judges: Mapping[str, Any], judge: str | None, required: bool, where: str
 ) -> dict[str, Any]:
     """The ``model`` argument of a grader."""
     if judge is not None:
-        return {"model": judges[judge]}
+        return {JUDGE_PARAMETER: judges[judge]}
     if len(judges) == 1:
-        return {"model": next(iter(judges.values()))}
+        return {JUDGE_PARAMETER: next(iter(judges.values()))}
     if not required:
         return {}
     if judges:

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,7 +28,7 @@ from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint import Endpoint, EndpointSettings
 from adjudge.judges.transport import AiohttpTransport
 
-__all__ = ["Connection", "Wanted", "aclose_all", "connect", "open_connections"]
+__all__ = ["Connection", "Wanted", "aclose_all", "aclose_owned", "connect", "open_connections"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Wanted:
     owner: str = "?"
 
 
-@dataclass
+@dataclass(eq=False)
 class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
@@ -93,6 +93,7 @@ os.register_at_fork(after_in_child=_after_fork)
 async def connect(wanted: Wanted, key: str | None) -> Connection:
     """The running loop's connection for ``wanted`` and ``key``, opened if need be.
 
+    Who brings a budget or an open cassette along (a run) gets a connection of its own.
     Raises ``ConfigError`` when another model has opened it with other settings or another cache.
     """
     here = await _here()
@@ -103,7 +104,8 @@ async def connect(wanted: Wanted, key: str | None) -> Connection:
         wanted.key_env,
         digest,
         wanted.trust_env,
-        wanted.budget and id(wanted.budget),
+        id(wanted.budget),
+        id(wanted.cache) if isinstance(wanted.cache, ReplyCache) else None,
     )
     found = here.connections.get(place)
     if found is None:
@@ -176,9 +178,11 @@ async def _close_at_shutdown(here: _Loop) -> AsyncGenerator[None, None]:
         await _close(here)
 
 
-async def _close(here: _Loop) -> None:
-    connections = list(here.connections.values())
-    here.connections.clear()
+async def _close(here: _Loop, chosen: Collection[Connection] | None = None) -> None:
+    connections = [one for one in here.connections.values() if chosen is None or one in chosen]
+    here.connections = {
+        place: one for place, one in here.connections.items() if one not in connections
+    }
     for connection in connections:
         connection.closed = True
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
@@ -192,6 +196,18 @@ def open_connections() -> list[Connection]:
     """Those of the running loop, in the order of opening."""
     here = _registry.get(asyncio.get_running_loop())
     return [] if here is None else list(here.connections.values())
+
+
+async def aclose_owned(*owners: object) -> None:
+    """Close the running loop's connections that belong to one of these budgets and cassettes."""
+    kept = {id(owner) for owner in owners if owner is not None}
+    if (here := _registry.get(asyncio.get_running_loop())) is not None:
+        owned = [
+            one
+            for one in here.connections.values()
+            if {id(one.wanted.budget), id(one.wanted.cache)} & kept
+        ]
+        await _close(here, owned)
 
 
 async def _close_here() -> None:

@@ -152,8 +152,9 @@ def build_judge(
 ) -> ChatModel:
     """The chat model of a table; ``where`` opens every complaint (the file).
 
-    Paths are relative to ``folder``; ``cache`` is used instead of the table's own; ``budget``
-    bounds the spending of several judges together. Raises :class:`ConfigError`.
+    Paths are relative to ``folder``; ``cache`` is used instead of the table's own (and is needed
+    for ``cache_sampled``, where several judges may share it); ``budget`` bounds the spending of
+    several judges together. Raises :class:`ConfigError`.
     """
     folder = folder or Path()
     try:
@@ -182,8 +183,7 @@ def _server(
     settings = _settings(table.endpoint) if table.endpoint else None
     own: ReplyCache | Path | None = cache
     if own is None and table.cache is not None:
-        path = folder / table.cache
-        own = ReplyCache(path, sampled=True) if table.cache_sampled else path
+        own = folder / table.cache
     shared: dict[str, Any] = {
         "base_url": table.base_url,
         "features": table.features,

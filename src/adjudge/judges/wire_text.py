@@ -38,13 +38,20 @@ def split_thinking(text: str) -> tuple[str, str]:
     Thinking ends at the last ``</think>``: what the judge quotes of a candidate may hold one too,
     and only what follows the last is certainly its own verdict. Without an opening tag (some chat
     templates write it into the prompt) everything before is thinking all the same. A ``<think>``
-    that begins the text, or what is left of it, and never closes makes all of it reasoning.
+    that begins the text, or what is left of it, and never closes makes all of it reasoning. A text
+    that is one JSON object from its first sign to its last has no thinking around it, only
+    quotations inside.
 
     >>> split_thinking("<think>2 is even</think> yes")
     ('yes', '2 is even')
     >>> split_thinking("<think>2 is")
     ('', '2 is')
+    >>> split_thinking('{"reason": "it wrote </think>", "score": 1}')
+    ('{"reason": "it wrote </think>", "score": 1}', '')
     """
+    bare = text.strip()
+    if bare.startswith("{") and bare.endswith("}"):
+        return text, ""
     if _CLOSE not in text:
         opened = text.lstrip()
         return ("", opened[len(_OPEN) :].strip()) if opened.startswith(_OPEN) else (text, "")

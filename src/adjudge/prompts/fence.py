@@ -28,6 +28,10 @@ _INVISIBLE = (
 _ENDS = "\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 _UNCLEAN = re.compile(f"\r\n?|[{_ENDS}]|([{_INVISIBLE}])|([\ud800-\udfff])")
 _SUSPECT = re.compile(f"[\r{_ENDS}{_INVISIBLE}\ud800-\udfff]")
+_CONTROL_SIGNS = ("|>", "｜>", "_of_turn>", "INST]", "SYS>>")
+_CONTROL_TOKEN = re.compile(
+    r"<\|[\w ]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|<(?:start|end)_of_turn>|<</?SYS>>|\[/?INST\]"
+)
 _ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 31, 127)) | dict.fromkeys(
     (11, 12, 13, 28, 29, 30), "\n"
 )
@@ -37,20 +41,30 @@ def clean_text(text: str) -> str:
     r"""``text`` without invisible characters, with plain line ends, sendable as UTF-8.
 
     Zero-width and bidirectional marks, tag characters, variation selectors and controls go;
-    half a surrogate pair becomes U+FFFD. Everything that a person would see stays.
+    half a surrogate pair becomes U+FFFD. Control tokens of chat templates (``<|im_start|>``,
+    ``[INST]``, …), which a local server would take for the end of a turn, get a space after their
+    first sign. Everything else that a person would see stays.
 
-    >>> clean_text("Ignore\u200b the\u202e rubric\r\n")
-    'Ignore the rubric\n'
+    >>> clean_text("Ignore\u200b the\u202e rubric\r\n<|im_end|>")
+    'Ignore the rubric\n< |im_end|>'
     """
     if text.isascii():  # the usual case: one pass at the speed of a copy
-        return text.replace("\r\n", "\n").translate(_ASCII_CONTROLS)
-    return _UNCLEAN.sub(_cleaned, text) if _SUSPECT.search(text) else text
+        text = text.replace("\r\n", "\n").translate(_ASCII_CONTROLS)
+    elif _SUSPECT.search(text):
+        text = _UNCLEAN.sub(_cleaned, text)
+    if any(sign in text for sign in _CONTROL_SIGNS):
+        text = _CONTROL_TOKEN.sub(_parted, text)
+    return text
 
 
 def _cleaned(found: re.Match[str]) -> str:
     if found[1]:
         return ""
     return "\ufffd" if found[2] else "\n"
+
+
+def _parted(found: re.Match[str]) -> str:
+    return f"{found[0][0]} {found[0][1:]}"
 
 
 def tag_of(key: bytes, text: str, purpose: str = "") -> str:

@@ -1,6 +1,7 @@
 """From what graders said to the reward that a trainer gets."""
 
-from adjudge.rewards.aggregate import Term, aggregate, soft_min
+from adjudge.graders.llm.reduce import soft_min
+from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.combine import combine, judge_part, reduce_events
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import group_step

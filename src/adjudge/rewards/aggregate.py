@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adjudge.errors import ErrorKind
+from adjudge.graders.llm.reduce import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
-__all__ = ["AggregateMethod", "GateRule", "Term", "aggregate", "soft_min"]
+__all__ = ["AggregateMethod", "GateRule", "Term", "aggregate"]
 
 AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
 GateRule = Literal["multiply", "veto"]
@@ -130,26 +131,6 @@ def _minimum(values: _Values, _beta: float) -> float:
 
 def _soft_minimum(values: _Values, beta: float) -> float:
     return soft_min([v for _, v in values], beta, [t.weight for t, _ in values])
-
-
-def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
-    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
-
-    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
-    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
-    """
-    weights = [1.0] * len(values) if weights is None else weights
-    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
-    total = math.fsum(weight for _, weight in pairs)
-    low = min(value for value, _ in pairs)
-    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
-    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
-    if excess > -0.5:
-        return low - beta * math.log1p(excess)
-    # Little weight near the minimum: the sum itself, scaled by its largest term.
-    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
-    top = max(logs)
-    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))
 
 
 _METHODS: Mapping[AggregateMethod, Callable[[_Values, float], float]] = {

@@ -97,7 +97,8 @@ class Batch:
     def _add_events(self, fields: Mapping[str, Any]) -> list[dict[str, int]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
-        Events are the sample's ``events``, else the assistant's turns in its ``messages``.
+        Events are the sample's ``events`` (none sum to 0), else the assistant's turns in its
+        ``messages``; messages without any say nothing of what the policy did.
         """
         events = fields.get("events")
         if events is None:
@@ -105,6 +106,8 @@ class Batch:
                 events = events_of(fields.get("messages"))
             except GradingFailure as failure:
                 return _without_events(str(failure))
+            if not events:
+                return _without_events("its messages have no turn of the assistant")
         if not isinstance(events, list):
             return _without_events(f"'events' is a {type(events).__name__}")
         items = [event if isinstance(event, dict) else {"event": event} for event in events]

@@ -29,6 +29,7 @@ from adjudge.rewards.samples import (
     RewardSample,
     check_results,
 )
+from adjudge.rewards.score_log import log_score
 from adjudge.rewards.spec import RewardSpec, Scope
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
@@ -235,6 +236,12 @@ class SpecRewardFunction(RewardFunction):
             source = "none"
             if self.spec.reward.unjudged == "env" and one.env_reward is not None:
                 reward, source = one.env_reward, "env"
+        if one.sampled:
+            log_score(
+                state.events if self._has("event") else None,
+                state.outcome if self._has("outcome") else None,
+                reward,
+            )
         missing = reward if isinstance(reward, GraderError) else None
         return RewardResult(
             one.original_index,

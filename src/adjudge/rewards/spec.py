@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 
 from adjudge.config import load_toml, nearest, validate
 from adjudge.errors import ConfigError
+from adjudge.graders.llm.reduce import Reduce
 from adjudge.graders.registry import build_grader
 from adjudge.judges.base import ChatModel
 from adjudge.judges.budget import SpendCeiling
@@ -27,6 +28,7 @@ from adjudge.rewards.missing import MissingPolicy
 __all__ = [
     "GraderEntry",
     "MissingSettings",
+    "PanelSettings",
     "RewardSettings",
     "RewardSpec",
     "Scope",
@@ -44,6 +46,17 @@ _NOT_HASHED: dict[str, Any] = {
 }
 
 
+class PanelSettings(BaseModel):
+    """``panel`` of a grader that asks several judges, or one several times."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    votes: int = Field(default=1, ge=1)
+    reduce: Reduce | None = None
+    quorum: int | None = Field(default=None, ge=1)
+    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
 class GraderEntry(BaseModel):
     """One ``[[graders]]`` table: these keys, and the parameters of its type."""
 
@@ -55,7 +68,8 @@ class GraderEntry(BaseModel):
     essential: bool = False
     scope: Scope = "outcome"
     mapper: dict[str, str] | None = None
-    judge: str | None = None
+    judge: str | list[str] | None = None
+    panel: PanelSettings | None = None
 
     @field_validator("name")
     @classmethod
@@ -173,12 +187,19 @@ class RewardSpec(BaseModel):
         ``cache`` takes the place of every cache that the tables name; ``budget`` is for all calls
         together, beside each endpoint's own ceiling.
         """
-        return {
-            name: build_judge(
-                name, table, where=self._where, folder=self._folder, cache=cache, budget=budget
+        opened: dict[str, ReplyCache] = {}
+        judges = {}
+        for name, table in self.judges.items():
+            own = cache
+            if own is None and table.cache is not None and table.cache_sampled:
+                if table.cache not in opened:
+                    path = (self._folder or Path()) / table.cache
+                    opened[table.cache] = ReplyCache(path, sampled=True)
+                own = opened[table.cache]
+            judges[name] = build_judge(
+                name, table, where=self._where, folder=self._folder, cache=own, budget=budget
             )
-            for name, table in self.judges.items()
-        }
+        return judges
 
     def build_graders(self, judges: Mapping[str, ChatModel] | None = None) -> dict[str, Any]:
         """The grader objects by name, asking ``judges`` (default: the spec's own).
@@ -198,6 +219,7 @@ class RewardSpec(BaseModel):
             folder=self._folder,
             judges=judges,
             judge=entry.judge,
+            panel=None if entry.panel is None else entry.panel.model_dump(),
         )
 
     def _check(self) -> None:
@@ -258,11 +280,21 @@ class RewardSpec(BaseModel):
                     "judges", f"{name!r}: a judge's name is letters, digits, '_', '.', '-'"
                 )
         for entry in self.graders:
-            if entry.judge is not None and entry.judge not in self.judges:
-                self._refuse(
-                    f"graders.{entry.name}.judge",
-                    f"there is no [judges.{entry.judge}]{nearest(entry.judge, self.judges)}",
-                )
+            self._check_judge(entry)
+
+    def _check_judge(self, entry: GraderEntry) -> None:
+        key = f"graders.{entry.name}.judge"
+        named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
+        for name in named:
+            if name not in self.judges:
+                hint = nearest(name, self.judges)
+                self._refuse(key, f"there is no [judges.{name}]{hint}")
+        if entry.judge == [] or len(set(named)) < len(named):
+            self._refuse(key, "must name judges, each once (ask one again with panel.votes)")
+        if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
+            self._refuse(
+                f"graders.{entry.name}.panel", "is for several judges, or votes of 2 and more"
+            )
 
     def _refuse(self, key: str, message: str) -> NoReturn:
         raise ConfigError(f"{self._where}: {key}: {message}")

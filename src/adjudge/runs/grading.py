@@ -20,6 +20,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.calls import CallCount
+from adjudge.judges.connections import aclose_owned
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.built import fingerprint
 from adjudge.rewards.function import SpecRewardFunction
@@ -82,7 +83,17 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     started = time.perf_counter()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
-    graders = job.spec.build_graders(_judges(job))
+    budget = None if job.budget_usd is None else SpendCeiling(job.budget_usd)
+    try:
+        return _graded(job, budget, started)
+    finally:
+        run_blocking(aclose_owned(budget, job.cassette))
+        if job.cassette is not None:
+            job.cassette.close()
+
+
+def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> list[RewardResult]:
+    graders = job.spec.build_graders(_judges(job, budget))
     calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
@@ -115,10 +126,8 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     return results
 
 
-def _judges(job: GradingJob) -> dict[str, ChatModel]:
-    budget = None
-    if job.budget_usd is not None:
-        budget = SpendCeiling(job.budget_usd)
+def _judges(job: GradingJob, budget: SpendCeiling | None) -> dict[str, ChatModel]:
+    if budget is not None:
         for name, table in job.spec.judges.items():
             if table.has_server and table.price is None:
                 raise ConfigError(

@@ -1,0 +1,215 @@
+"""Expected scores: the mean of a judge's own distribution over a scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.candidate import Showing, Truncated
+from adjudge.graders.llm.judged import RAW_LIMIT, REPLY_FORM, JudgeGrader
+from adjudge.graders.llm.wording import Template, chosen_template, with_query
+from adjudge.graders.rules.params import integer, number
+from adjudge.graders.view import View, view_text
+from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
+from adjudge.prompts import LanguageEnum
+from adjudge.types import GraderScore
+from adjudge.verdicts import Verdict, read_score
+
+__all__ = ["ExpectedScoreGrader"]
+
+_AT_MOST = 8
+"""The verdict stands among so many first tokens; later ones follow reasons."""
+
+_BLANKS = " \t\r\n▁ĠĊ"
+"""What tokens carry around their text, tokenizers' own signs for a blank included."""
+
+_ROUNDING = 1e-6
+
+_FORM = {
+    LanguageEnum.EN: "Reply with one of {choices} and nothing else: no reasons, no other words.",
+    LanguageEnum.ZH: "只回复 {choices} 中的一个，不要给出理由，也不要输出其他任何内容。",
+}
+_CRITERION = {
+    LanguageEnum.EN: "how well the response serves the request: whether it does what was asked, "
+    "is correct and complete, and helps whoever asked",
+    LanguageEnum.ZH: "回复在多大程度上满足了请求：是否做到了所要求的事，"
+    "是否正确、完整，是否真正帮到了提问者",
+}
+
+
+class _Distribution(NamedTuple):
+    """Probabilities of the scale's points at the verdict's token, as the server gave them."""
+
+    points: list[int]
+    shares: list[float]
+
+    @property
+    def coverage(self) -> float:
+        return math.fsum(self.shares)
+
+    @property
+    def mean(self) -> float:
+        weighted = math.fsum(s * p for s, p in zip(self.points, self.shares, strict=True))
+        return weighted / self.coverage
+
+
+class ExpectedScoreGrader(JudgeGrader):
+    """The expected score under the judge's own probabilities of the points of a small scale.
+
+    Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low`` to ``high`` (one digit each), p
+    from the log-probabilities at the verdict's token. Finer than the one point that the judge
+    writes, it ties far less (arXiv 2503.03064, which also found that reasons before the verdict
+    collapse the distribution: hence none are asked for). Range [``low``, ``high``].
+
+    Fields: ``response``, and what it answers (``query``, else the conversation before it in
+    ``messages``, else ``prompt``). ``criterion``: what is rated, in your words;
+    by default how well the response serves the request. ``template``: an own question with
+    ``{response}`` and, for how to reply, ``{reply_form}``.
+
+    Metadata: ``probabilities`` by point, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
+    ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or has thought
+    first, since then another number would stand in silently; ``unparsable`` where the reply is not
+    one point within its first tokens, or the coverage is under ``min_coverage``.
+
+    A response that is empty or never ended its thinking scores ``low``, unasked; ``evaluable`` is
+    false. ``max_tokens`` is sent with the call (0: not sent, for servers that name it otherwise).
+    """
+
+    type_name = "expected_score"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        criterion: str = "",
+        low: int = 1,
+        high: int = 5,
+        min_coverage: float = 0.9,
+        max_tokens: int = 8,
+        template: Template = None,
+        view: View = "final",
+        truncated: Truncated = "judge",
+    ) -> None:
+        super().__init__(model, name, language=language)
+        integer(self.name, "low", low, 0, 8)
+        integer(self.name, "high", high, low + 1, 9)
+        integer(self.name, "max_tokens", max_tokens, 0)
+        number(self.name, "min_coverage", min_coverage, 0.01, 1)
+        if not isinstance(criterion, str):
+            raise ConfigError(f"criterion: found {criterion!r}, must be text")
+        self.score_range = (float(low), float(high))
+        self.criterion = criterion.strip() or _CRITERION[self.language]
+        self.min_coverage = min_coverage
+        self.template = chosen_template(template, "expected_score", ("response",), "criterion")
+        self.fingerprint = self.template.hash
+        self._points = list(range(low, high + 1))
+        self._view: View = view
+        self._showing = Showing(view, truncated)
+        self._sampling: dict[str, Any] = {"max_tokens": max_tokens} if max_tokens else {}
+
+    async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
+        """Rate one response; see the class."""
+        if not isinstance(response, str):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
+            )
+        seen = view_text(response, self._view)
+        shown = self._showing.shown({**fields, "response": response}, self.language)
+        if seen is None or shown is None or not seen.strip():
+            return self._unsaid(unclosed=bool(response.strip()))
+        if "logprobs" not in self.model.features:
+            raise self._unsupported("is said to give no log-probabilities (features)")
+        words = _FORM[self.language].format(choices=self._said_points())
+        values = with_query(shown, self.template)
+        values |= {"criterion": self.criterion, REPLY_FORM: words}
+        asked = self.template.render(values, self.language, key=self.model.fence_key)
+        group = fields.get("group")
+        reply = await self.model.achat(
+            asked.messages,
+            choices=[str(point) for point in self._points],
+            logprobs=True,
+            draw=draw,
+            group=group if isinstance(group, str) else None,
+            **self._sampling,
+        )
+        provenance = msgspec.structs.replace(reply.provenance, prompt_hash=self.template.hash)
+        try:
+            return self._scored(reply, asked.untrusted, provenance)
+        except GradingFailure as failure:
+            failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
+            failure.provenance = provenance
+            raise
+
+    def _scored(self, reply: Reply, quoted: Sequence[str], provenance: Any) -> GraderScore:
+        if not reply.logprobs:
+            raise self._unsupported("gave no log-probabilities")
+        if reply.reasoning:
+            raise self._unsupported("thought before it answered, which collapses what is measured")
+        low, high = self._points[0], self._points[-1]
+        read = read_score(reply.text, low=low, high=high, integer=True, quoted=quoted)
+        if not isinstance(read, Verdict):
+            raise GradingFailure(
+                read.kind, f"the reply is no single point of the scale: {read.why}"
+            )
+        found = self._distribution(reply.logprobs, int(read.value))
+        metadata = {
+            "probabilities": dict(zip(map(str, found.points), found.shares, strict=True)),
+            "coverage": found.coverage,
+            "point": read.value,
+        }
+        if found.coverage < self.min_coverage - _ROUNDING:
+            raise GradingFailure(
+                ErrorKind.UNPARSABLE,
+                f"the scale has {found.coverage:.3f} of the probability, needed is "
+                f"{self.min_coverage}",
+                metadata,
+            )
+        score = min(max(found.mean, float(low)), float(high))
+        return GraderScore(self.name, score, "", metadata, provenance=provenance)
+
+    def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:
+        """The probabilities at the only token among the first that is ``point``."""
+        first = tokens[:_AT_MOST]
+        points = {str(one) for one in self._points}
+        at = [token for token in first if token.token.strip(_BLANKS) in points]
+        if len(at) != 1 or at[0].token.strip(_BLANKS) != str(point):
+            raise GradingFailure(
+                ErrorKind.UNPARSABLE, "the verdict is no single token at the reply's beginning"
+            )
+        logs = {at[0].token: at[0].logprob, **at[0].top}
+        if any(not log <= 1e-3 for log in logs.values()):
+            raise GradingFailure(ErrorKind.UNPARSABLE, "the log-probabilities are none")
+        shares = dict.fromkeys(self._points, 0.0)
+        for token, log in logs.items():
+            if (text := token.strip(_BLANKS)) in points:
+                shares[int(text)] += math.exp(log)
+        if math.fsum(shares.values()) > 1.01:
+            raise GradingFailure(ErrorKind.UNPARSABLE, "the probabilities exceed 1")
+        return _Distribution(list(shares), list(shares.values()))
+
+    def _said_points(self) -> str:
+        english = self.language is LanguageEnum.EN
+        last = " or " if english else " 或 "
+        return (
+            (", " if english else "、").join(map(str, self._points[:-1]))
+            + last
+            + str(self._points[-1])
+        )
+
+    def _unsaid(self, *, unclosed: bool) -> GraderScore:
+        reason = "the response never ended its thinking" if unclosed else "the response is empty"
+        metadata = {"evaluable": False, "unclosed_think" if unclosed else "empty": True}
+        return GraderScore(self.name, float(self._points[0]), reason, metadata)
+
+    def _unsupported(self, what: str) -> GradingFailure:
+        return GradingFailure(
+            ErrorKind.UNSUPPORTED,
+            f"{self.model.model} {what}; expected scores need a judge that answers at once, with "
+            "top log-probabilities",
+        )

@@ -1,0 +1,256 @@
+"""``LLMGrader``: a question of the user's own wording."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import Answer
+from adjudge.graders.llm.candidate import Showing, Truncated
+from adjudge.graders.llm.forms import FieldsForm, Form, RankingForm, ScoreForm
+from adjudge.graders.llm.judged import RAW_LIMIT, REPLY_FORM, JudgeGrader, Told
+from adjudge.graders.view import View
+from adjudge.judges.base import ChatModel, Reply
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
+from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
+from adjudge.verdicts import Unread, Verdict, read_fields
+
+__all__ = ["LLMGrader", "ScoreFrom"]
+
+ScoreFrom = str | Sequence[str] | Callable[[Mapping[str, Any]], float]
+"""A key of the reply, several keys (their mean), or a function of the reply's object."""
+
+
+class LLMGrader(JudgeGrader):
+    """Asks a judge what a template says, and reads a score, a ranking or fields from the reply.
+
+    ``template``: a :class:`~adjudge.prompts.PromptTemplate`, its messages, or one text; its fields
+    are the sample's by name (``query`` is also ``prompt``) and ``variables``, which are yours and
+    not fenced; ``trusted`` names more of the latter kind. Put ``{reply_form}`` where the judge
+    should read how to reply, or word that yourself. ``score_range``: the scale, none by default;
+    outside is ``out_of_range``.
+
+    What is read: the reply's ``score``; or ``score_from`` (a key, the mean of several, a function
+    of the object); or what ``callback`` makes of the whole reply (a number, a mapping with
+    ``score``, a result); under ``LISTWISE`` its ``ranking``. ``structured_model`` (a pydantic class
+    or a JSON Schema) asks for such an object, and validates it. An object without a score is
+    ``unparsable``: nothing is guessed.
+
+    ``view`` and ``truncated``: what the judge sees of the response. Thinking that never ended is
+    the lowest score of the scale, marked ``unclosed_think`` and unasked; without a scale it is
+    ``invalid_input``.
+    """
+
+    type_name = "llm"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        mode: GraderMode = GraderMode.POINTWISE,
+        language: LanguageEnum | str | None = None,
+        description: str = "",
+        template: Any = None,
+        structured_model: Any = None,
+        callback: Callable[[Reply], Any] | None = None,
+        *,
+        score_from: ScoreFrom | None = None,
+        score_range: ScoreRange | None = None,
+        trusted: Sequence[str] = (),
+        view: View = "final",
+        truncated: Truncated = "judge",
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        mode = GraderMode(mode)
+        self.variables = dict(variables or {})
+        self.template = _template(template, (*trusted, *self.variables, REPLY_FORM))
+        super().__init__(
+            model,
+            name,
+            mode=mode,
+            description=description,
+            language=language or _first(self.template),
+        )
+        self.score_range = score_range
+        self.fingerprint = self.template.hash
+        self._showing = Showing(view, truncated)
+        self._model_class, schema = _structure(structured_model)
+        self._score_from, self._callback = score_from, callback
+        self._form = self._chosen_form(schema)
+
+    def _chosen_form(self, schema: Mapping[str, Any] | None) -> Form:
+        if schema is not None:
+            return FieldsForm(schema)
+        if isinstance(self._score_from, str):
+            return FieldsForm.of([self._score_from])
+        if self._score_from is not None or self._callback is not None:
+            keys = () if callable(self._score_from) else self._score_from or ()
+            return FieldsForm.of(keys)
+        low, high = self.score_range or (None, None)
+        return ScoreForm(low, high, integer=False)
+
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
+        """The judge's answer about a sample's fields."""
+        shown = self._showing.shown(fields, self.language)
+        if shown is None:
+            return self._unsaid()
+        if "query" in self.template.fields and "query" not in shown and "prompt" in shown:
+            shown["query"] = shown["prompt"]
+        values = {**shown, **self.variables}
+        group = fields.get("group")
+        form = self._ranking(shown) if self.mode is GraderMode.LISTWISE else self._form
+        if self._callback is not None:
+            form = _Whole(form)
+        try:
+            told = await self._ask(
+                self.template,
+                values,
+                form,
+                draw=draw,
+                group=group if isinstance(group, str) else None,
+            )
+        except GradingFailure as failure:
+            raise _with_hint(failure, form) from None
+        try:
+            return self._answer(told)
+        except GradingFailure as failure:
+            failure.metadata.setdefault("raw", [told.reply.text[:RAW_LIMIT]])
+            failure.provenance = told.provenance
+            raise
+
+    def _ranking(self, fields: Mapping[str, Any]) -> Form:
+        sizes = {len(fields[name]) for name in self.template.fields & fields.keys()
+                 if isinstance(fields[name], list)}  # fmt: skip
+        if len(sizes) != 1:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, "a ranking needs list fields of one length in the template"
+            )
+        return RankingForm(sizes.pop())
+
+    def _unsaid(self) -> GraderScore:
+        low, _ = self.score_range or (None, None)
+        why = "the response never ended its thinking"
+        if low is None:
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"{why}, and there is no lowest score")
+        return GraderScore(self.name, low, why, {"evaluable": False, "unclosed_think": True})
+
+    def _answer(self, told: Told) -> Answer:
+        verdict = told.verdict
+        if self._callback is not None:
+            return self._called_back(self._callback(told.reply), told)
+        if self.mode is GraderMode.LISTWISE:
+            return GraderRank(
+                self.name, verdict.value, verdict.reason, told.notes, provenance=told.provenance
+            )
+        metadata = {**told.notes}
+        extra = {k: v for k, v in verdict.fields.items() if k not in ("score", "reason")}
+        if extra:
+            metadata["fields"] = extra
+        score = self._scored(verdict)
+        return GraderScore(self.name, score, verdict.reason, metadata, provenance=told.provenance)
+
+    def _scored(self, verdict: Verdict) -> float:
+        if isinstance(self._form, ScoreForm):
+            return float(verdict.value)
+        found = verdict.value
+        if self._model_class is not None:
+            found = _validated(self._model_class, found)
+        if callable(self._score_from):
+            return _number(self._score_from(found), "score_from")
+        keys = [self._score_from] if isinstance(self._score_from, str) else self._score_from
+        if keys is None:
+            keys = ["score"]
+        numbers = [_number(found.get(key), key) for key in keys]
+        return math.fsum(numbers) / len(numbers)
+
+    def _called_back(self, answer: Any, told: Told) -> Answer:
+        if isinstance(answer, Mapping):
+            reason = str(answer.get("reason", ""))
+            rest = {k: v for k, v in answer.items() if k not in ("score", "reason")}
+            score = _number(answer.get("score"), "score")
+            return GraderScore(
+                self.name, score, reason, {**told.notes, **rest}, provenance=told.provenance
+            )
+        if isinstance(answer, int | float):
+            return GraderScore(self.name, answer, "", dict(told.notes), provenance=told.provenance)
+        result: Answer = answer
+        return result
+
+
+class _Whole:
+    """A form whose replies are read by the user's callback."""
+
+    def __init__(self, form: Form) -> None:
+        self.schema, self.imposed = form.schema, form.imposed
+        self.example = form.example
+
+    def read(self, text: str, **_: Any) -> Verdict:
+        """The text itself: what it means is the callback's to say."""
+        return Verdict(value=text)
+
+
+def _with_hint(failure: GradingFailure, form: Form) -> GradingFailure:
+    """``failure``, with what to do where the replies are objects that have no score."""
+    raw = failure.metadata.get("raw")
+    if failure.kind is not ErrorKind.UNPARSABLE or not isinstance(form, ScoreForm) or not raw:
+        return failure
+    found = read_fields(raw[-1])
+    if isinstance(found, Unread) or "score" in found.value:
+        return failure
+    keys = ", ".join(sorted(map(str, found.value)))[:200]
+    return GradingFailure(
+        failure.kind,
+        f"the reply has no 'score' but {keys}; name the keys that make the score in score_from",
+        failure.metadata,
+        provenance=failure.provenance,
+    )
+
+
+def _template(given: Any, trusted: Sequence[str]) -> PromptTemplate:
+    if isinstance(given, PromptTemplate):
+        return PromptTemplate(given.messages, trusted=given.trusted | set(trusted))
+    if isinstance(given, str):
+        given = [ChatMessage("user", given)]
+    if given is None:
+        raise ConfigError("template: is required: what the judge is asked, with {fields}")
+    return PromptTemplate(given, trusted=trusted)
+
+
+def _first(template: PromptTemplate) -> LanguageEnum:
+    """The only language of a template, else English."""
+    languages = [language for language in template.languages if language]
+    return LanguageEnum(languages[0]) if len(languages) == 1 else LanguageEnum.EN
+
+
+def _structure(given: Any) -> tuple[Any, Mapping[str, Any] | None]:
+    """The pydantic class, if it is one, and the schema."""
+    if given is None:
+        return None, None
+    if isinstance(given, Mapping):
+        return None, given
+    if isinstance(given, type) and hasattr(given, "model_json_schema"):
+        return given, given.model_json_schema()
+    raise ConfigError(
+        f"structured_model: found {given!r}, must be a pydantic class or a JSON Schema"
+    )
+
+
+def _validated(model_class: Any, found: Any) -> Mapping[str, Any]:
+    try:
+        plain: Mapping[str, Any] = model_class.model_validate(found).model_dump()
+    except ValueError as error:
+        raise GradingFailure(
+            ErrorKind.UNPARSABLE, f"the reply is no {model_class.__name__}", {"error": str(error)}
+        ) from None
+    return plain
+
+
+def _number(value: Any, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise GradingFailure(
+            ErrorKind.UNPARSABLE,
+            f"the reply's {key!r} is no number; name the keys that make the score in score_from",
+        )
+    return float(value)

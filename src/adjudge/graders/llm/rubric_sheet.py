@@ -1,0 +1,186 @@
+"""The marks of one sample as they come in from several calls, and what they come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
+from adjudge.graders.llm.forms import MarksForm
+from adjudge.graders.llm.judged import RAW_LIMIT, Told, summed
+from adjudge.prompts import LanguageEnum
+from adjudge.rubrics import Criterion, Incomplete, Mark, Rubric, Scored, score, subscores
+from adjudge.types import GraderScore, Provenance
+from adjudge.verdicts import Unread, Verdict
+
+__all__ = ["CriteriaForm", "LastAsk", "Sheet"]
+
+_MOST_RAW = 4
+
+
+class CriteriaForm(MarksForm):
+    """Marks of criteria by their number, ``N/A`` only where the criterion allows it."""
+
+    def __init__(self, na_allowed: Sequence[bool]) -> None:
+        super().__init__([str(number) for number in range(1, len(na_allowed) + 1)])
+        labels = {False: self.labels, True: [*self.labels, "N/A"]}
+        marks = {
+            name: MarksForm([name], labels[allowed]).schema["properties"][name]
+            for name, allowed in zip(self.ids, na_allowed, strict=True)
+        }
+        self.schema = {**self.schema, "properties": marks}
+
+    @classmethod
+    def of(cls, criteria: Sequence[Criterion]) -> CriteriaForm:
+        """The form for ``criteria``; built once for all that look alike."""
+        return _form(tuple(criterion.na_allowed for criterion in criteria))
+
+
+@lru_cache(maxsize=256)
+def _form(na_allowed: tuple[bool, ...]) -> CriteriaForm:
+    return CriteriaForm(na_allowed)
+
+
+class LastAsk:
+    """A form whose unreadable replies are empty verdicts: nothing is asked again."""
+
+    def __init__(self, form: MarksForm) -> None:
+        self._form, self.schema, self.imposed = form, form.schema, form.imposed
+
+    def example(self, language: LanguageEnum) -> str:
+        """That of the form."""
+        return self._form.example(language)
+
+    def read(
+        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
+    ) -> Verdict | Unread:
+        """What the form reads, else no marks at all."""
+        read = self._form.read(text, block=block, quoted=quoted, cut=cut)
+        return read if isinstance(read, Verdict) else Verdict(value={})
+
+
+class Sheet:
+    """Marks and reasons by criterion, and why a criterion has none yet."""
+
+    def __init__(self, rubric: Rubric) -> None:
+        self._rubric = rubric
+        self.marks: dict[str, Mark] = {}
+        self._reasons: dict[str, str] = {}
+        self._lost: dict[str, ErrorKind] = {}
+        self._provenances: list[Provenance] = []
+        self._raw: list[str] = []
+        self._notes: dict[str, Any] = {}
+
+    def open(self, criteria: Sequence[Criterion]) -> list[Criterion]:
+        """Those of ``criteria`` without a mark."""
+        return [criterion for criterion in criteria if criterion.id not in self.marks]
+
+    def take(self, criteria: Sequence[Criterion], told: Told) -> None:
+        """The marks that a judge told of ``criteria``, which its reply numbers from 1."""
+        reasons = told.verdict.fields.get("reasons", {})
+        for number, criterion in enumerate(criteria, start=1):
+            mark = told.verdict.value.get(str(number), _NO_MARK)
+            if mark is _NO_MARK or (mark is None and not criterion.na_allowed):
+                self._lost[criterion.id] = ErrorKind.INCOMPLETE
+                continue
+            self.marks[criterion.id] = mark
+            self._reasons[criterion.id] = str(reasons.get(str(number), ""))
+        if self.open(criteria):
+            self._keep_raw([told.reply.text])
+        self._spent(told)
+
+    def take_share(self, criterion: Criterion, told: Told) -> None:
+        """The share met of one criterion."""
+        self.marks[criterion.id] = float(told.verdict.value)
+        self._reasons[criterion.id] = told.verdict.reason
+        self._spent(told)
+
+    def fail(self, criteria: Sequence[Criterion], failure: GradingFailure) -> None:
+        """A call about ``criteria`` failed."""
+        self._lost.update({criterion.id: failure.kind for criterion in criteria})
+        self._keep_raw(failure.metadata.get("raw", ()))
+        if failure.provenance is not None:
+            self._provenances.append(failure.provenance)
+
+    def result(self, name: str, axis: str) -> GraderScore:
+        """The score, with the verdict and reason of every criterion.
+
+        Raises ``GradingFailure``: ``incomplete`` (or the calls' own kind) with the interval that
+        the score must lie in, ``invalid_input`` where no criterion applies.
+        """
+        outcome = score(self._rubric, self.marks)
+        if not isinstance(outcome, Scored):
+            raise self._failure(outcome)
+        met = sum(mark is True for mark in self.marks.values())
+        total = sum(mark is not None for mark in self.marks.values())
+        metadata = {
+            "criteria": self._told(),
+            "met": met,
+            "total": total,
+            "earned": outcome.earned,
+            "possible": outcome.possible,
+            **self._notes,
+        }
+        if by_axis := self._by(axis):
+            metadata["subscores"] = by_axis
+        reason = f"{met} of {total} criteria met"
+        if outcome.vetoes:
+            metadata["vetoes"] = list(outcome.vetoes)
+            reason += f"; vetoed by {', '.join(outcome.vetoes)}"
+        return GraderScore(
+            name, outcome.score, reason, metadata, provenance=summed(self._provenances)
+        )
+
+    def _failure(self, outcome: Any) -> GradingFailure:
+        provenance = summed(self._provenances) if self._provenances else None
+        metadata: dict[str, Any] = {"criteria": self._told(), **self._notes}
+        if not outcome.missing:
+            return GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                "nothing to judge: no criterion of positive points applies",
+                metadata,
+                provenance=provenance,
+            )
+        kinds = Counter(str(self._lost[name]) for name in outcome.missing)
+        metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
+        where = ""
+        if isinstance(outcome, Incomplete):
+            metadata |= {"low": outcome.low, "high": outcome.high}
+            where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
+        if self._raw:
+            metadata["raw"] = self._raw[:_MOST_RAW]
+        message = (
+            f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
+            f"({', '.join(kinds)}){where}"
+        )
+        return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
+
+    def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
+        """What the failures come to: a kind that passes makes the run ask again."""
+        found = [ErrorKind(kind) for kind in kinds]
+        if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
+            return found[0]
+        return ErrorKind.INCOMPLETE
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
+            for criterion in self._rubric.criteria
+            if criterion.id in self.marks
+        }
+
+    def _by(self, axis: str) -> dict[str, float]:
+        outcomes = subscores(self._rubric, self.marks, axis)
+        return {tag: one.score for tag, one in outcomes.items() if isinstance(one, Scored)}
+
+    def _keep_raw(self, texts: Sequence[str]) -> None:
+        self._raw += [text[:RAW_LIMIT] for text in texts]
+
+    def _spent(self, told: Told) -> None:
+        self._provenances.append(told.provenance)
+        self._notes |= told.notes
+
+
+_NO_MARK: Any = object()

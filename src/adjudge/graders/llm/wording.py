@@ -1,0 +1,65 @@
+"""The question that a grader asks: the shipped wording, or one of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from adjudge.errors import ConfigError
+from adjudge.graders.llm.judged import REPLY_FORM
+from adjudge.graders.llm.material import asked, blank, first_given, lacking, question, turns_of
+from adjudge.graders.llm.texts import shipped_prompt
+from adjudge.prompts import ChatMessage, PromptTemplate
+
+__all__ = ["Template", "chosen_template", "query_of", "with_query"]
+
+Template = Any
+"""A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
+
+
+def chosen_template(
+    given: Template, shipped: str, needs: Collection[str], *trusted: str
+) -> PromptTemplate:
+    """``given``, else the prompt file ``shipped``; ``trusted`` fields are not fenced.
+
+    Raises :class:`ConfigError` for a template without one of the fields that it ``needs``.
+    """
+    if given is None:
+        return shipped_prompt(shipped, *trusted)
+    ours = {REPLY_FORM, *trusted}
+    if isinstance(given, PromptTemplate):
+        template = PromptTemplate(given.messages, trusted=given.trusted | ours)
+    else:
+        messages = [ChatMessage("user", given)] if isinstance(given, str) else given
+        template = PromptTemplate(messages, trusted=ours)
+    for field in needs:
+        if field not in template.fields:
+            raise ConfigError(
+                f"template: lacks the field {{{field}}}, without which it asks nothing"
+            )
+    return template
+
+
+def query_of(fields: Mapping[str, Any]) -> Any:
+    """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
+    if not blank(fields.get("query")):
+        return fields["query"]
+    if not blank(fields.get("messages")):
+        turns = turns_of(fields["messages"])
+        before, _ = question(turns, fields.get("response"))
+        if (conversation := asked(turns[:before])) is not None:
+            return conversation
+    return first_given(fields, ("prompt",))
+
+
+def with_query(fields: Mapping[str, Any], template: PromptTemplate) -> dict[str, Any]:
+    """``fields`` with ``query`` filled in (:func:`query_of`).
+
+    Raises ``GradingFailure(invalid_input)`` where the template asks for it and there is none.
+    """
+    values = {**fields, "query": query_of(fields)}
+    if values["query"] is None:
+        del values["query"]
+        if "query" in template.fields:
+            raise lacking(("query", "messages", "prompt"), fields)
+    return values

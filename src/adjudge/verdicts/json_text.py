@@ -1,0 +1,291 @@
+"""JSON objects and lists in a reply, as judges really write them.
+
+Read are fenced and bare values, single and typographic quotation marks, trailing commas, comments,
+Python's ``True`` and ``None``, names and single words without quotation marks. Everything else is
+no value: nothing is guessed. One pass with a stack of our own, so depth cannot exhaust the
+interpreter; a budget of work that is linear in the text bounds what broken objects cost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NamedTuple
+
+__all__ = ["CLASH", "MAX_DEPTH", "Piece", "Values", "clashes", "find_values"]
+
+MAX_DEPTH = 48
+"""Deepest nesting that is read."""
+
+_WORK_PER_CHARACTER = 4
+_MOST_DIGITS = 300
+
+
+class _Clash:
+    """Stands for the values of a key that an object gives twice with different values."""
+
+    def __repr__(self) -> str:
+        return "CLASH"
+
+
+CLASH: Any = _Clash()
+
+
+class Piece(NamedTuple):
+    """A JSON value in a text: ``text[start:end]``."""
+
+    start: int
+    end: int
+    value: Any
+
+
+class Values(NamedTuple):
+    """What was found. ``unclosed``: the last one never ends. ``given_up``: too much is broken."""
+
+    pieces: list[Piece]
+    unclosed: bool = False
+    given_up: bool = False
+
+
+class _Broken(Exception):
+    """No value here. ``at``: up to where it was one; ``at_end``: the text ended inside it."""
+
+    def __init__(self, at: int, *, at_end: bool = False, too_deep: bool = False) -> None:
+        super().__init__()
+        self.at = at
+        self.at_end = at_end
+        self.too_deep = too_deep
+
+
+_SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*[^*]{0,400}\*/)*")
+_STRING = {
+    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
+    "'": re.compile(r"'([^'\\]*(?:(?:\\.|(?<=\w)'(?=\w))[^'\\]*)*)'", re.DOTALL),
+    "“": re.compile(r"[“”]([^“”\"\\]*(?:\\.[^“”\"\\]*)*)[”\"]", re.DOTALL),
+    "‘": re.compile(r"[‘’]([^‘’\\]*(?:\\.[^‘’\\]*)*)’", re.DOTALL),
+}
+_STRING["”"] = _STRING["“"]
+_STRING["’"] = _STRING["‘"]
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,6})?"
+    r"(?=[\s,\]}，#]|//|/\*|\Z)"
+)
+_NAME = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w-]{0,60}(?=\s{0,8}[:：])")
+# A bare value: one to three words, or a number with a unit or a denominator ("3/5").
+_BARE = re.compile(r"[\w./+-]{1,40}(?: [\w./+-]{1,40}){0,2}(?=\s{0,8}(?:[,\]}，\n#]|//))")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\n", "b": " ", "f": " "}
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+_SPECIAL = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
+
+
+def find_values(text: str) -> Values:
+    """All outermost objects and lists in ``text``.
+
+    Lists count only when they hold an object or begin the text or a line: prose is full of
+    brackets. A key that stands twice with different values has :data:`CLASH`.
+
+    >>> find_values("Sure: {'score': 3,}.").pieces
+    [Piece(start=6, end=19, value={'score': 3})]
+    """
+    if (whole := _whole(text)) is not None:
+        return Values([whole])
+    found: list[Piece] = []
+    budget = _WORK_PER_CHARACTER * len(text) + 10_000
+    unclosed = False
+    at = 0
+    while budget > 0 and (opening := _OPENING.search(text, at)) is not None:
+        at = opening.start()
+        try:
+            end, value = _read(text, at)
+        except _Broken as broken:
+            # Reaching the end is one quick scan; all other work is counted as what it is.
+            budget -= (broken.at - at) // (16 if broken.at_end else 1) + 32
+            unclosed = unclosed or (broken.at_end and text[at] == "{")
+            at = max(at + 1, broken.at if broken.too_deep else 0)
+            continue
+        if isinstance(value, dict) or _listing(text, at, value):
+            found.append(Piece(at, end, value))
+            unclosed = False
+        at = end
+    return Values(found, unclosed, budget <= 0)
+
+
+def clashes(value: Any) -> bool:
+    """Whether an object anywhere in ``value`` gives a key twice with different values."""
+    level = [value]
+    while level:
+        nodes = [node for node in level if isinstance(node, dict | list)]
+        level = [c for node in nodes for c in (node.values() if isinstance(node, dict) else node)]
+        if any(child is CLASH for child in level):
+            return True
+    return False
+
+
+_OPENING = re.compile(r"\[|\{(?=\s{0,80}[\"'“”‘’\w}#/])")
+_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
+_MOST_QUICK = 300
+
+
+def _whole(text: str) -> Piece | None:
+    """The usual reply, one JSON object and nothing else, at the speed of the C decoder."""
+    start = len(text) - len(text.lstrip())
+    end = len(text.rstrip())
+    if (fence := _FENCE.match(text, start)) is not None and text.endswith("```", 0, end):
+        inner = text[fence.end() : end - 3]
+        start = fence.end() + len(inner) - len(inner.lstrip())
+        end = fence.end() + len(inner.rstrip())
+    if not text.startswith("{", start) or text[end - 1] != "}":
+        return None
+    if text.count("{") + text.count("[") > _MOST_QUICK:  # perhaps deep, and the decoder recurses
+        return None
+    try:
+        return Piece(start, end, _DECODER.decode(text[start:end]))
+    except ValueError:
+        return None
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        _put(made, key, value)
+    return made
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, strict=False)
+
+
+def _put(target: dict[str, Any], key: str, value: Any) -> None:
+    if key in target and not _same(target[key], value):
+        target[key] = CLASH
+    else:
+        target[key] = value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _listing(text: str, at: int, value: Any) -> bool:
+    """Whether a list found in prose is meant as one."""
+    if any(isinstance(item, dict) for item in value):
+        return True
+    before = text[max(0, at - 12) : at].rstrip(" \t")
+    return not before or before[-1] in "\n:：=`" or before.lower().endswith("json")
+
+
+def _read(text: str, at: int) -> tuple[int, Any]:
+    """``(end, value)`` of the object or list at ``at``; raises ``_Broken``."""
+    stack: list[tuple[Any, str]] = []
+    key = ""
+    while True:
+        sign = text[at]
+        if sign in "{[":
+            if len(stack) >= MAX_DEPTH:
+                raise _Broken(at, too_deep=True)
+            stack.append(({} if sign == "{" else [], key))
+            at = _skip(text, at + 1)
+            if text[at] not in "}]":
+                if sign == "{":
+                    at, key = _key(text, at)
+                continue
+        else:
+            at, value = _scalar(text, at)
+            _add(stack[-1][0], key, value)
+            at = _skip(text, at)
+        at, key, done = _after_value(text, at, stack, key)
+        if done is not None:
+            return at, done
+
+
+def _after_value(text: str, at: int, stack: list[Any], key: str) -> tuple[int, str, Any]:
+    """Past commas and closings to the next value; the third is the whole value once it closes."""
+    while True:
+        holder = stack[-1][0]
+        closing = "}" if isinstance(holder, dict) else "]"
+        if text[at] in ",，":
+            at = _skip(text, at + 1)
+            if text[at] != closing:
+                if closing == "}":
+                    at, key = _key(text, at)
+                return at, key, None
+        if text[at] != closing:
+            raise _Broken(at)
+        holder, key = stack.pop()
+        if not stack:
+            return at + 1, key, holder
+        _add(stack[-1][0], key, holder)
+        at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    """The next sign that is no white space and no comment; there must be one."""
+    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+    if at >= len(text):
+        raise _Broken(at, at_end=True)
+    return at
+
+
+def _key(text: str, at: int) -> tuple[int, str]:
+    if text[at] in _STRING:
+        at, key = _string(text, at)
+    elif (number := _NUMBER_KEY.match(text, at)) is not None:
+        at, key = number.end(), number[0]
+    elif (name := _NAME.match(text, at)) is not None:
+        at, key = name.end(), name[0]
+    else:
+        raise _Broken(at)
+    at = _skip(text, at)
+    if text[at] not in ":：":
+        raise _Broken(at)
+    return _skip(text, at + 1), key
+
+
+_NUMBER_KEY = re.compile(r"[0-9]{1,6}(?=\s{0,8}[:：])")
+
+
+def _scalar(text: str, at: int) -> tuple[int, Any]:
+    if text[at] in _STRING:
+        return _string(text, at)
+    if (number := _NUMBER.match(text, at)) is not None:
+        return number.end(), _number(number[0])
+    if (bare := _BARE.match(text, at)) is None:
+        raise _Broken(at, at_end=len(text) - at < 64 and text[at:].isalnum())
+    word = bare[0].lower()
+    if word in _WORDS:
+        return bare.end(), _WORDS[word]
+    return bare.end(), _SPECIAL.get(word.lstrip("+-"), bare[0])
+
+
+def _number(digits: str) -> int | float:
+    if digits.lstrip("+-").isdigit():
+        return _integer(digits)
+    return float(digits) if len(digits) <= _MOST_DIGITS else math.inf
+
+
+def _string(text: str, at: int) -> tuple[int, str]:
+    found = _STRING[text[at]].match(text, at)
+    if found is None:
+        raise _Broken(len(text), at_end=True)
+    content = found[1]
+    return found.end(), _ESCAPE.sub(_unescape, content) if "\\" in content else content
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    sign = escape[1]
+    if len(sign) == 5:
+        character = chr(int(sign[1:], 16))
+        return "\ufffd" if "\ud800" <= character <= "\udfff" else character
+    return _ESCAPED.get(sign, sign)
+
+
+def _add(holder: Any, key: str, value: Any) -> None:
+    if isinstance(holder, dict):
+        _put(holder, key, value)
+    else:
+        holder.append(value)

@@ -1,0 +1,174 @@
+"""Both-order accuracy of recorded judges, through our own prompt, reader and pairwise grader.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``llmbar`` (Zeng et
+al. 2023; two subsets, five judges, three prompt styles, both orders). The completions are replayed
+by what the prompt shows between its fences, so a response in the wrong place would show here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from adjudge.errors import GradingFailure
+from adjudge.graders.llm.pairwise import PairwiseGrader
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.prompts import clean_text
+
+SUBSETS = {"natural": 100, "neighbor": 134}
+STYLES = ("vanilla", "cot", "swap")
+FENCE = re.compile(r"<(response_[ab])-([0-9a-f]{16})>\n(.*)\n</\1-\2>", re.DOTALL)
+WORDING = """Which of two outputs executes an instruction better, Output (a) or Output (b)? Close
+with your choice of the two.
+
+# Instruction:
+{query}
+
+# Output (a):
+{response_a}
+
+# Output (b):
+{response_b}"""
+
+# Correct in order 1, in order 2, in both, and agreeing (two orders without a verdict agree), as the
+# benchmark's own statistics have them.
+RECORDED = {
+    "gpt-4": ((95, 96, 93, 95), (94, 95, 90, 91), (94, 95, 93, 97)),
+    "chatgpt": ((80, 83, 67, 71), (70, 78, 56, 64), (77, 78, 72, 89)),
+    "palm2": ((78, 88, 73, 80), (69, 77, 55, 64), (81, 87, 80, 92)),
+    "llama2": ((79, 82, 70, 79), (72, 79, 59, 67), (78, 73, 60, 69)),
+    "falcon": ((71, 77, 50, 52), (49, 65, 14, 14), (58, 73, 37, 43)),
+}
+RECORDED_NEIGHBOR = {
+    "gpt-4": ((104, 107, 101, 125), (101, 100, 94, 121), (104, 104, 102, 130)),
+    "chatgpt": ((30, 22, 7, 96), (31, 30, 6, 84), (28, 33, 19, 111)),
+    "palm2": ((82, 86, 62, 90), (73, 65, 35, 66), (79, 82, 72, 117)),
+    "llama2": ((34, 32, 18, 104), (56, 43, 28, 90), (41, 53, 28, 95)),
+    "falcon": ((70, 65, 29, 57), (77, 57, 11, 21), (74, 61, 26, 50)),
+}
+TABLES = {"natural": RECORDED, "neighbor": RECORDED_NEIGHBOR}
+_OTHER_MENTION = (
+    "open or close with 'Output (x) is better', and the benchmark's reader took a mention of the "
+    "other output for the choice"
+)
+_CUT = "a reply that breaks off after 'Output (a) seems to be a better fit' has no recorded winner"
+# Where ours differ, and why: each of the rows behind this was read by a person.
+DIFFERENCES = {
+    ("natural", "palm2", "cot"): (
+        (76, 84, 71, 82),
+        f"21 replies {_OTHER_MENTION}; one that says both is refused",
+    ),
+    ("natural", "falcon", "cot"): (
+        (50, 65, 15, 15),
+        f"1 of the replies that {_OTHER_MENTION}; one that says both, in two parts, is refused",
+    ),
+    ("neighbor", "palm2", "cot"): ((70, 72, 46, 84), f"30 replies {_OTHER_MENTION}"),
+    ("neighbor", "falcon", "cot"): ((77, 56, 11, 22), f"1 of the replies that {_OTHER_MENTION}"),
+    ("neighbor", "llama2", "cot"): ((57, 43, 28, 90), _CUT),
+    ("neighbor", "llama2", "swap"): ((42, 53, 28, 95), _CUT),
+}
+
+
+class Row(NamedTuple):
+    """One instruction with two outputs: which is better, and what was replied in each order."""
+
+    query: str
+    outputs: tuple[str, str]
+    label: int
+    replies: tuple[Reply, Reply]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    found = os.environ.get("ADJUDGE_DATA")
+    if not found:
+        pytest.skip("ADJUDGE_DATA is not set: no recorded judges to replay")
+    path = Path(found) / "llmbar"
+    if not path.is_dir():
+        pytest.skip("ADJUDGE_DATA has no llmbar")
+    return path
+
+
+def rows_of(folder: Path, subset: str, judge: str, style: str) -> list[Row]:
+    text = (folder / subset / "judges" / f"{judge}_{style}.json").read_text(encoding="utf-8")
+    return [
+        Row(
+            row["input"],
+            (row["output_1"], row["output_2"]),
+            row["label"],
+            (replied(row, "swap = False"), replied(row, "swap = True")),
+        )
+        for row in json.loads(text)
+    ]
+
+
+def replied(row: dict[str, Any], order: str) -> Reply:
+    text, finish = row["results"][-1][order]["completion"]
+    return Reply(text=text, finish_reason=finish or None)
+
+
+def replaying(rows: list[Row]) -> ScriptedModel:
+    by_shown = {}
+    for row in rows:
+        one, two = map(clean_text, row.outputs)
+        by_shown[clean_text(row.query), one, two] = row.replies[0]
+        by_shown[clean_text(row.query), two, one] = row.replies[1]
+
+    def reply(messages: Any) -> Reply:
+        text = messages[-1]["content"]
+        shown = {name: body for name, _, body in FENCE.findall(text)}
+        query = re.search(r"<query-([0-9a-f]{16})>\n(.*)\n</query-\1>", text, re.DOTALL)
+        assert query is not None
+        return by_shown[query[2], shown["response_a"], shown["response_b"]]
+
+    return ScriptedModel(reply)
+
+
+async def verdicts_of(grader: PairwiseGrader, row: Row) -> dict[str, str]:
+    fields: dict[str, Any] = {
+        "query": row.query,
+        "response": row.outputs[0],
+        "other": row.outputs[1],
+    }
+    try:
+        found = await grader.aevaluate(**fields)
+    except GradingFailure as failure:
+        return dict(failure.metadata["verdicts"])
+    return dict(found.metadata["verdicts"])
+
+
+async def measured(rows: list[Row]) -> tuple[tuple[int, int, int, int], int]:
+    """The four counts, and how many replies gave no verdict."""
+    grader = PairwiseGrader(replaying(rows), against="other", template=WORDING, view="full")
+    one = two = both = agree = unread = 0
+    for row in rows:
+        verdicts = await verdicts_of(grader, row)
+        right = "win" if row.label == 1 else "loss"
+        first, second = verdicts.get("as_given"), verdicts.get("swapped")
+        one += first == right
+        two += second == right
+        both += first == second == right
+        agree += first == second
+        unread += (first is None) + (second is None)
+    return (one, two, both, agree), unread
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_both_order_accuracy_of_recorded_judges(folder: Path, subset: str) -> None:
+    found, wanted = {}, {}
+    print("\nsubset judge style: ours (replies without a verdict), the benchmark's own")
+    for judge, cells in TABLES[subset].items():
+        for style, recorded in zip(STYLES, cells, strict=True):
+            rows = rows_of(folder, subset, judge, style)
+            assert len(rows) == SUBSETS[subset]
+            cell = (subset, judge, style)
+            found[cell], unread = asyncio.run(measured(rows))
+            wanted[cell], why = DIFFERENCES.get(cell, (recorded, ""))
+            print(*cell, "/".join(map(str, found[cell])), f"({unread})", recorded, why)
+    assert found == wanted

@@ -1,0 +1,201 @@
+"""The rubric grader on recorded judge replies, against the scores recorded with them.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
+``judge_outputs/scores_clean.jsonl`` (replies of a judge at three temperatures) and
+``healthbench/healthbench_val.parquet`` (the rubrics).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from adjudge import ErrorKind, GraderScore, GradingFailure
+from adjudge.graders.llm.rubric import RubricGrader
+from adjudge.judges import ScriptedModel
+from adjudge.prompts import clean_text
+
+RECORDED = Path("judge_outputs") / "scores_clean.jsonl"
+RUBRICS = Path("healthbench") / "healthbench_val.parquet"
+JUDGES = ("qwen-flash_t0.0", "qwen-flash_t0.7", "qwen-flash_t1.0")
+LINE = re.compile(r"^([0-9]+)\. (.*)$", re.MULTILINE)
+
+
+class Row(NamedTuple):
+    """One recorded judgement: the sample as a grader gets it, the reply, the score.
+
+    The recorded judge was shown the thinking too, so the replay is with ``view = "full"``.
+    """
+
+    judge: str
+    fields: dict[str, Any]
+    reply: str
+    score: float
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The recorded verdict by the criterion's text."""
+        told = json.loads(self.reply.strip().removeprefix("```json").removesuffix("```"))
+        criteria = self.fields["reward_model"]["rubrics"]
+        return {
+            " ".join(criterion["criterion"].split()): told[str(number)]
+            for number, criterion in enumerate(criteria, start=1)
+        }
+
+
+def file(name: Path) -> Path:
+    folder = os.environ.get("ADJUDGE_DATA")
+    if not folder:
+        pytest.skip("ADJUDGE_DATA is not set: no recorded judgements to compare with")
+    path = Path(folder) / name
+    if not path.is_file():
+        pytest.skip(f"ADJUDGE_DATA has no {name}")
+    return path
+
+
+@cache
+def read(recorded: Path, rubrics: Path) -> list[Row]:
+    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
+        pytest.importorskip("pyarrow", reason="the rubrics are in a Parquet file")
+    import pyarrow.parquet
+
+    samples: list[dict[str, Any]] = pyarrow.parquet.read_table(rubrics).to_pylist()
+    lines = recorded.read_text(encoding="utf-8").splitlines()
+    rows = []
+    for record in map(json.loads, lines):
+        if record["source"] != "healthbench":
+            continue
+        asked = record["judge_debug"]["prompt_text"]
+        response = asked[asked.rindex("<Response>\n") :].partition("\n")[2]
+        response = response.partition("\n</Response>")[0]
+        sample = samples[int(record["id"].rpartition(":")[2])]
+        rows.append(
+            Row(
+                record["judge"],
+                {**sample, "prompt": json.dumps(sample["prompt"]), "response": response},
+                record["judge_debug"]["response_text"],
+                record["score"],
+            )
+        )
+    return rows
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    return read(file(RECORDED), file(RUBRICS))
+
+
+def grader(judge: Any, **settings: Any) -> RubricGrader:
+    settings = {"clip": True, "view": "full", **settings}
+    return RubricGrader(ScriptedModel(judge), field="reward_model.rubrics", **settings)
+
+
+def test_the_files_are_those_that_the_numbers_are_of(rows: list[Row]) -> None:
+    assert len(rows) == 14
+    assert all(row.fields["response"] for row in rows)
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_replayed_replies_give_the_recorded_scores(rows: list[Row], name: str) -> None:
+    own = [row for row in rows if row.judge == name]
+    # The reply is found by the response that the judge is shown: another prompt has none.
+    replayed = grader({clean_text(row.fields["response"]): row.reply for row in own})
+    for row in own:
+        result = asyncio.run(replayed.aevaluate(**row.fields))
+        assert result.score == pytest.approx(row.score, abs=1e-12)
+        assert result.metadata["total"] == len(row.fields["reward_model"]["rubrics"])
+
+
+@pytest.mark.parametrize("ask", ["chunks", "each"])
+def test_however_the_criteria_are_parted(rows: list[Row], ask: Any) -> None:
+    for row in rows:
+        result = asyncio.run(
+            grader(lambda m, row=row: json.dumps(marked(m, row)), ask=ask).aevaluate(**row.fields)
+        )
+        assert result.score == pytest.approx(row.score, abs=1e-12)
+
+
+def marked(messages: Any, row: Row, failed: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The recorded verdicts on the criteria that a prompt asks for."""
+    text = messages[-1]["content"]
+    found = LINE.findall(text[: text.index("</sample_criteria-")])
+    return {number: row.marks[words] for number, words in found if words not in failed}
+
+
+def test_a_failed_judge_leaves_the_interval_and_never_zero(rows: list[Row]) -> None:
+    for row in rows:
+        for kind in (ErrorKind.TIMEOUT, ErrorKind.REFUSED):
+            with pytest.raises(GradingFailure) as failed:
+                asyncio.run(grader(lambda _, kind=kind: kind).aevaluate(**row.fields))
+            assert failed.value.kind is kind
+            assert failed.value.metadata["low"] == 0.0
+            assert failed.value.metadata["high"] == 1.0
+            assert failed.value.metadata["criteria"] == {}
+
+
+def test_partial_replies_keep_their_verdicts_and_bound_the_score(rows: list[Row]) -> None:
+    narrower = 0
+    for row in rows:
+        lost = frozenset(list(row.marks)[::3])
+        half = grader(lambda m, row=row, lost=lost: json.dumps(marked(m, row, lost)))
+        with pytest.raises(GradingFailure) as failed:
+            asyncio.run(half.aevaluate(**row.fields))
+        known = failed.value.metadata
+        assert failed.value.kind is ErrorKind.INCOMPLETE
+        assert known["low"] <= row.score <= known["high"]
+        assert len(known["missing"]) == len(lost)
+        assert len(known["criteria"]) == len(row.marks) - len(lost)
+        narrower += known["high"] - known["low"] < 1.0
+    assert narrower > len(rows) / 2
+
+
+def test_a_repair_ask_for_what_was_left_out_restores_the_score(rows: list[Row]) -> None:
+    for row in rows:
+        lost = frozenset(list(row.marks)[::3])
+        asked: list[int] = []
+
+        def judge(messages: Any, row: Row = row, lost: Any = lost, asked: Any = asked) -> str:
+            told = marked(messages, row, frozenset() if asked else lost)
+            asked.append(len(told))
+            return json.dumps(told)
+
+        result = asyncio.run(grader(judge).aevaluate(**row.fields))
+        assert isinstance(result, GraderScore)
+        assert result.score == pytest.approx(row.score, abs=1e-12)
+        assert asked == [len(row.marks) - len(lost), len(lost)]
+
+
+def test_without_clip_the_raw_score_survives(rows: list[Row]) -> None:
+    """A judge that finds every fault and no merit, on each recorded sample."""
+    for row in rows:
+        points = {
+            " ".join(one["criterion"].split()): one["points"]
+            for one in row.fields["reward_model"]["rubrics"]
+        }
+
+        def judge(messages: Any, points: Any = points, row: Row = row) -> str:
+            text = messages[-1]["content"]
+            found = LINE.findall(text[: text.index("</sample_criteria-")])
+            return json.dumps({n: "PRESENT" if points[w] < 0 else "NOT_PRESENT" for n, w in found})
+
+        result = asyncio.run(grader(judge, clip=False).aevaluate(**row.fields))
+        worst = sum(p for p in points.values() if p < 0) / sum(p for p in points.values() if p > 0)
+        assert result.score == pytest.approx(worst)
+
+
+def test_one_recorded_response_is_nothing_but_thinking(rows: list[Row]) -> None:
+    """Its judge gave .48 to thoughts that never ended; by default no judge is asked about them."""
+    unended = [row for row in rows if "</think>" not in row.fields["response"]]
+    assert len(unended) == 3
+    assert {round(row.score, 6) for row in unended} == {0.484848}
+    for row in unended:
+        result = asyncio.run(grader(row.reply, view="final").aevaluate(**row.fields))
+        assert result.score == 0.0
+        assert not result.evaluable

@@ -1,0 +1,215 @@
+"""The verdict reader on real judges' replies, against the verdicts that were recorded with them.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to a folder that has ``llmbar/`` (five
+judges' comparisons in three prompt styles and both orders, with the winner that their authors read)
+and ``judge_outputs/`` (rubric marks and binary verdicts, with the scores computed from them).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from adjudge.verdicts import Menu, Unread, Verdict, read_choice, read_marks, read_score
+
+PAIR = Menu.pair()
+JUDGES = ("chatgpt", "falcon", "gpt-4", "llama2", "palm2")
+SUBSETS = ("natural", "neighbor")
+STYLES = ("vanilla", "cot", "swap")
+
+
+class Comparison(NamedTuple):
+    key: tuple[str, str, int, int, str]
+    """subset, file, row, entry (1: after the debate of the swap style), order."""
+    text: str
+    finish: str
+    recorded: str | None
+    candidates: tuple[str, str]
+
+    @property
+    def read(self) -> Verdict | Unread:
+        return read_choice(self.text, PAIR, cut=self.finish == "length")
+
+    @property
+    def label(self) -> str | None:
+        return label_of(self.read)
+
+
+def label_of(read: Verdict | Unread) -> str | None:
+    return read.value if isinstance(read, Verdict) else None
+
+
+# Where our reading is not what was recorded, and why ours stands.
+CONTRADICTS_ITSELF = {
+    # "Therefore, Output (a) is better. … Therefore, Output (b) is better.": refused.
+    ("natural", "falcon_cot", 7, 0, "AB"),
+    ("natural", "falcon_swap", 7, 0, "AB"),
+    # "Output (b) is better. … Therefore, Output (a) is better.": refused. The two files record
+    # different winners for this one text.
+    ("natural", "palm2_cot", 35, 0, "BA"),
+    ("natural", "palm2_swap", 35, 0, "BA"),
+}
+CONCLUDES_OTHERWISE = {
+    # "In terms of detail, (a) is better. … Therefore, (b) is better", twice; recorded: (a).
+    ("natural", "falcon_cot", 74, 0, "AB"): "B",
+    ("natural", "falcon_swap", 74, 0, "AB"): "B",
+    # "(a) is better if … (b) is better if … Therefore, Output (b) is better"; recorded: (a).
+    ("neighbor", "falcon_cot", 23, 0, "BA"): "B",
+    ("neighbor", "falcon_swap", 23, 0, "BA"): "B",
+}
+STATED_BEFORE_THE_CUT = {
+    # "Considering …, Output (a) seems to be a better fit. The words …", and the text ends in the
+    # middle of a later sentence; recorded: none.
+    ("neighbor", "llama2_cot", 133, 0, "AB"): "A",
+    ("neighbor", "llama2_swap", 133, 0, "AB"): "A",
+}
+# The file palm2_cot has for 51 replies the winner that the reply does not name; the file palm2_swap
+# has the very same replies, with the winner that they name. (order AB: rows, order BA: rows)
+OTHERWISE_IN_THE_TWIN = {
+    ("natural", "AB"): (7, 11, 13, 18, 32, 40, 50, 57, 68, 71, 74, 86, 95),
+    ("natural", "BA"): (0, 2, 6, 34, 64, 79, 85, 95),
+    ("neighbor", "AB"): (40, 66, 84, 90, 92, 95, 99, 112, 115, 118, 120, 128, 130, 131, 132),
+    ("neighbor", "BA"): (25, 40, 88, 96, 98, 99, 106, 108, 110, 112, 116, 119, 127, 130, 132),
+}
+TWINS = {
+    (subset, "palm2_cot", row, 0, order)
+    for (subset, order), rows in OTHERWISE_IN_THE_TWIN.items()
+    for row in rows
+}
+
+
+def folder(name: str) -> Path:
+    data = os.environ.get("ADJUDGE_DATA")
+    if not data:
+        pytest.skip(f"ADJUDGE_DATA is not set: no {name} to compare with")
+    path = Path(data) / name
+    if not path.is_dir():
+        pytest.skip(f"ADJUDGE_DATA has no {name}")
+    return path
+
+
+def comparisons(path: Path) -> Iterator[Comparison]:
+    for subset, file in [(s, f) for s in SUBSETS for f in sorted(path.glob(f"{s}/judges/*.json"))]:
+        for row, item in enumerate(json.loads(file.read_text(encoding="utf-8"))):
+            for entry, result in enumerate(item["results"]):
+                for order, first, second in (("AB", "1", "2"), ("BA", "2", "1")):
+                    one = result["swap = False" if order == "AB" else "swap = True"]
+                    text, finish = one["completion"]
+                    recorded = {first: "A", second: "B", None: None}[one["winner"]]
+                    key = (subset, file.stem, row, entry, order)
+                    texts = (item["output_1"], item["output_2"])
+                    yield Comparison(key, text, finish, recorded, texts)
+
+
+@pytest.fixture(scope="module")
+def llmbar() -> list[Comparison]:
+    found = list(comparisons(folder("llmbar")))
+    files = {one.key[1] for one in found}
+    expected = {f"{judge}_{style}" for judge in JUDGES for style in STYLES}
+    if not expected <= files:
+        pytest.skip(f"ADJUDGE_DATA/llmbar lacks {sorted(expected - files)}")
+    return [one for one in found if one.key[1] in expected]
+
+
+def test_every_winner_is_read_as_recorded_or_the_difference_is_judged(
+    llmbar: list[Comparison],
+) -> None:
+    differences = {one.key: one.label for one in llmbar if one.label != one.recorded}
+    judged: dict[Any, str | None] = dict.fromkeys(CONTRADICTS_ITSELF)
+    judged |= CONCLUDES_OTHERWISE | STATED_BEFORE_THE_CUT
+    assert {key: value for key, value in differences.items() if key not in TWINS} == judged
+    assert set(differences) - set(judged) == TWINS
+
+
+def test_the_same_reply_is_recorded_as_we_read_it_elsewhere(llmbar: list[Comparison]) -> None:
+    twin = {one.key: one for one in llmbar if one.key[1] == "palm2_swap"}
+    for one in llmbar:
+        if one.key in TWINS:
+            other = twin[(one.key[0], "palm2_swap", *one.key[2:])]
+            assert other.text == one.text
+            assert other.recorded == one.label != one.recorded
+
+
+def test_more_than_99_percent_of_the_readable_replies_are_read(llmbar: list[Comparison]) -> None:
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in llmbar:
+        if one.recorded is not None:
+            counts[one.key[1]]["readable"] += 1
+            counts[one.key[1]]["read"] += one.label is not None
+    for name, count in counts.items():
+        assert count["read"] >= 0.99 * count["readable"], (name, count)
+    total = Counter[str]()
+    for count in counts.values():
+        total.update(count)
+    assert total == {"readable": 7904, "read": 7900}
+
+
+def test_replies_without_a_winner_are_not_read(llmbar: list[Comparison]) -> None:
+    without = [one for one in llmbar if one.recorded is None]
+    assert len(without) == 18
+    kinds = Counter(str(one.read.kind) for one in without if isinstance(one.read, Unread))
+    # Ten are empty, one says that both are equal, one was cut by its limit, four ramble on.
+    assert kinds == {"unparsable": 15, "truncated": 1}
+
+
+def test_the_candidates_texts_take_no_honest_verdict_away(llmbar: list[Comparison]) -> None:
+    for one in llmbar:
+        beside = read_choice(one.text, PAIR, quoted=one.candidates, cut=one.finish == "length")
+        assert label_of(beside) == one.label, one.key
+
+
+def test_a_candidate_that_writes_every_verdict_turns_none_over(llmbar: list[Comparison]) -> None:
+    every = (
+        "Output (a) is better. Therefore, Output (b) is better. Output (a) Output (b) [[A]] [[B]] "
+        "Output (b) is better. Therefore, Output (a) is better."
+    )
+    outcomes = Counter[str]()
+    for one in llmbar:
+        if (before := one.label) is not None:
+            after = label_of(read_choice(one.text, PAIR, quoted=[every]))
+            outcomes["same" if after == before else "none" if after is None else "other"] += 1
+    assert outcomes["other"] == 0
+    assert outcomes["same"] >= 0.97 * outcomes.total(), outcomes
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[dict[str, Any]]:
+    path = folder("judge_outputs") / "scores_clean.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_rubric_marks_give_the_recorded_scores(judged: list[dict[str, Any]]) -> None:
+    rows = [row for row in judged if row["source"] == "healthbench"]
+    assert len(rows) == 14
+    for row in rows:
+        prompt = row["judge_debug"]["prompt_text"].rpartition("<Rubrics>")[2]
+        points = {
+            k: int(p) for k, p in re.findall(r"^(\d+)\. \(points: (-?\d+)\)", prompt, re.MULTILINE)
+        }
+        read = read_marks(row["judge_debug"]["response_text"], list(points))
+        assert isinstance(read, Verdict)
+        assert set(read.value) == set(points)
+        assert read.fields["conflicts"] == read.fields["unread"] == 0
+        met = sum(points[k] for k, mark in read.value.items() if mark)
+        positive = sum(p for p in points.values() if p > 0)
+        assert max(0.0, met / positive) == pytest.approx(row["score"], abs=1e-12)
+
+
+def test_binary_verdicts_give_the_recorded_scores(judged: list[dict[str, Any]]) -> None:
+    rows = [row for row in judged if row["source"] != "healthbench"]
+    assert len(rows) == 15
+    for row in rows:
+        text = row["judge_debug"]["judge_text"]
+        read = read_score(text, low=0, high=1, integer=True)
+        assert isinstance(read, Verdict), row["id"]
+        assert read.value == row["score"]
+        choice = read_choice(text, Menu.of("1", "0"))
+        assert isinstance(choice, Verdict)
+        assert choice.value == str(int(row["score"]))

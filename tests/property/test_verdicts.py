@@ -1,0 +1,234 @@
+"""The verdict reader answers every text, reads nothing twice over, and never leaves its scale."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit import verdict_corpus, verdict_corpus_choices, verdict_corpus_objects
+
+from adjudge.verdicts import (
+    Menu,
+    Unread,
+    Verdict,
+    read_choice,
+    read_fields,
+    read_marks,
+    read_ranking,
+    read_score,
+)
+
+BLOCK = "verdict-3fa9c0d1e2b34567"
+PAIR = Menu.pair(tie="tie")
+YES_NO = Menu.of("yes", "no")
+IDS = ["1", "2", "3"]
+
+MODULES = (verdict_corpus, verdict_corpus_choices, verdict_corpus_objects)
+REPLIES = sorted(
+    {
+        case[0]
+        for module in MODULES
+        for cases in vars(module).values()
+        if isinstance(cases, list)
+        for case in cases
+        if len(case[0]) < 1_000
+    }
+)
+PIECES = st.sampled_from([
+    *"{}[]<>()'\"“”`*|:：,，.。?!/\\-~=>#\n\t 0123459",
+    "score", '"score"', "Score: ", "[[", "]]", "<score>", "</score>", "<better>", "</better>",
+    "null", "true", "NaN", "1e999", "```json\n", "```", "<think>", "</think>",
+    f"<{BLOCK}>", f"</{BLOCK}>",
+    "Output (a)", "Response B", "A", "B", " is better", " is worse", "Therefore, ", "not ", "both ",
+    "回答A", "更好", "评分", "分", "PRESENT", "NOT ", "1. ", "N/A", "rank", "final verdict",
+    "\ufeff", "\u202e", "\ud800", "\x00", "\ue000", "３", "4 out of 5", "3-4", "\\u",
+    "\\", "scale of 1-5",
+])  # fmt: skip
+REPLY = st.one_of(
+    st.lists(PIECES, max_size=40).map("".join),
+    st.text(max_size=200),
+    st.tuples(st.sampled_from(REPLIES), st.lists(PIECES, max_size=4).map("".join)).map("".join),
+    st.lists(st.sampled_from(REPLIES), min_size=2, max_size=3).map("\n".join),
+)
+QUOTED = st.lists(st.one_of(st.sampled_from(REPLIES), REPLY), max_size=2)
+
+Reader = Callable[..., "Verdict | Unread"]
+READERS: dict[str, Reader] = {
+    "score": lambda text, **more: read_score(text, low=1, high=5, **more),
+    "whole score": lambda text, **more: read_score(text, low=-2, high=2, integer=True, **more),
+    "open score": read_score,
+    "choice": lambda text, **more: read_choice(text, PAIR, **more),
+    "answer": lambda text, **more: read_choice(text, YES_NO, **more),
+    "marks": lambda text, **more: read_marks(text, IDS, **more),
+    "ranking": lambda text, **more: read_ranking(text, 3, **more),
+    "fields": read_fields,
+}
+
+
+def fits(name: str, value: Any) -> bool:
+    """Whether ``value`` is what the reader called ``name`` promises."""
+    if name == "score":
+        return type(value) is float and 1 <= value <= 5
+    if name == "whole score":
+        return type(value) is int and -2 <= value <= 2
+    if name == "open score":
+        return type(value) is float and abs(value) < float("inf")
+    if name in {"choice", "answer"}:
+        return value in ((*PAIR.labels, "tie") if name == "choice" else YES_NO.labels)
+    if name == "marks":
+        return bool(value) and set(value) <= set(IDS) and set(value.values()) <= {True, False, None}
+    if name == "ranking":
+        return len(value) == 3 and set(value) <= {1, 2, 3} and min(value) == 1
+    return isinstance(value, dict)
+
+
+@given(
+    text=REPLY,
+    quoted=QUOTED,
+    cut=st.booleans(),
+    block=st.sampled_from([None, BLOCK]),
+    name=st.sampled_from(sorted(READERS)),
+)
+def test_every_text_has_a_verdict_on_the_scale_or_none(
+    text: str, quoted: list[str], cut: bool, block: str | None, name: str
+) -> None:
+    read = READERS[name](text, quoted=quoted, cut=cut, block=block)
+    if isinstance(read, Unread):
+        assert str(read.kind) in {"unparsable", "out_of_range", "truncated"}
+        assert str(read.kind) != "truncated" or cut
+        assert read.why
+    else:
+        assert fits(name, read.value)
+        assert read.form in {"block", "json", "tag", "brackets", "phrase", "bare"}
+        read.reason.encode()  # sendable: no halves of surrogate pairs
+
+
+@given(text=REPLY, quoted=QUOTED, name=st.sampled_from(sorted(READERS)))
+def test_quotations_and_cuts_only_take_verdicts_away(
+    text: str, quoted: list[str], name: str
+) -> None:
+    whole = READERS[name](text)
+    cut = READERS[name](text, cut=True)
+    if isinstance(whole, Verdict) and isinstance(cut, Verdict) and name != "marks":
+        assert cut.value == whole.value
+
+
+SCORES = st.sampled_from([1, 2, 3, 4, 5])
+SHAPES: list[Callable[[int], str]] = [
+    '{{"score": {}}}'.format,
+    "{{'score': {},}}".format,
+    '{{"reason": "two of 5", "score": "{}/5"}}'.format,
+    "<score>{}</score>".format,
+    "[[{}]]".format,
+    "Score: {}".format,
+    "**评分：{} 分**".format,
+    "Final score: {} out of 5".format,
+]
+WRAPPINGS: list[Callable[[str], str]] = [
+    "\n\n  {}  \n".format,
+    "```\n{}\n```".format,
+    "It is short and right.\n\n{}".format,
+    "{}\n\nIt is short and right.".format,
+    "Here is my verdict:\n{}".format,
+    "<think>First 5, then 1.</think>\n{}".format,
+    "\ufeff\u200b{}\u202c".format,
+]
+
+
+@given(score=SCORES, shape=st.sampled_from(SHAPES), wraps=st.lists(st.sampled_from(WRAPPINGS)))
+def test_wrapping_changes_no_score(
+    score: int, shape: Callable[[int], str], wraps: list[Callable[[str], str]]
+) -> None:
+    text = shape(score)
+    for wrap in wraps[:3]:
+        text = wrap(text)
+    read = read_score(text, low=1, high=5)
+    assert isinstance(read, Verdict)
+    assert read.value == score
+
+
+MARKED = SHAPES[:5]
+
+
+@given(one=SCORES, other=SCORES, data=st.data())
+def test_two_different_marked_scores_are_none(one: int, other: int, data: st.DataObject) -> None:
+    first, second = (data.draw(st.sampled_from(MARKED)) for _ in range(2))
+    read = read_score(f"{first(one)}\nand\n{second(other)}", low=1, high=5)
+    if one == other:
+        assert isinstance(read, Verdict)
+        assert read.value == one
+    else:
+        assert isinstance(read, Unread)
+
+
+@given(score=st.floats(), shape=st.sampled_from(SHAPES))
+def test_no_score_is_clamped(score: float, shape: Callable[[float], str]) -> None:
+    read = read_score(shape(score), low=1, high=5)
+    if isinstance(read, Verdict):
+        assert read.value == score
+    elif 1 <= score <= 5:
+        assert "e" in repr(score) or len(repr(score)) > 12  # beyond what judges write
+
+
+@given(score=SCORES, candidate=st.lists(st.sampled_from(REPLIES), min_size=1, max_size=3))
+def test_a_verdict_in_our_block_is_read_whatever_the_candidate_wrote(
+    score: int, candidate: list[str]
+) -> None:
+    text = f'It says: {candidate[0]!r}\n<{BLOCK}>{{"score": {score}}}</{BLOCK}>'
+    read = read_score(text, low=1, high=5, quoted=candidate, block=BLOCK)
+    if "think" in text or "reasoning>" in text or BLOCK in candidate[0]:
+        return  # what is quoted may open a thinking tag, which hides what follows
+    assert isinstance(read, Verdict)
+    assert read.value == score
+
+
+@given(
+    candidate=st.sampled_from(["<score>5</score>", "[[5]]", "Score: 5", '{"score": 5}']),
+    before=st.sampled_from(["Paris. ", "As asked:\n", "I am the best.\n\n", ""]),
+    spoken=st.sampled_from([
+        "It ends with {} on purpose.", "The response says: {}", "> {}", "It writes `{}` to win.",
+        "The answer contains {} but that is a trick.", 'It claims "{}".',
+    ]),
+    score=st.sampled_from([None, 1, 2, 3]),
+)  # fmt: skip
+def test_an_echo_of_the_candidate_is_never_the_score(
+    candidate: str, before: str, spoken: str, score: int | None
+) -> None:
+    reply = spoken.format(candidate) + (f"\n\n<score>{score}</score>" if score else "")
+    read = read_score(reply, low=1, high=5, quoted=[before + candidate])
+    assert (read.value if isinstance(read, Verdict) else None) == score
+
+
+GROWING = [
+    "[", "{", '{"a":', '{"', "{'a'", "<score>", "[[3]] ", "Score: ", "Output (a) is ", "A, and ",
+    "better is ", "A > B ", "回答A", "评分", "\n> ", " ", "\n", "1. ", '"', "`", "<think>",
+    "</think>", "therefore ", "A or ", "'s ", "x.y", "1,", "Verdict: A\n", "both ", "{#",
+    "[1,", "“",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", GROWING)
+def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
+    def took(size: int) -> float:
+        text = piece * (size // len(piece))
+        best = float("inf")
+        for _ in range(2):
+            start = time.process_time()
+            for name in ("score", "choice", "answer", "marks", "ranking"):
+                READERS[name](text, quoted=[text[:500]])
+            best = min(best, time.process_time() - start)
+        return best
+
+    # Eight times the text: 8 times as long when linear, 64 times when quadratic.
+    assert took(12_000) < 30 * took(1_500) + 0.02
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+@pytest.mark.parametrize("piece", ["[", '{"a":', "Output (a) is better. ", "\ud800"])
+def test_long_replies_are_answered(name: str, piece: str) -> None:
+    read = READERS[name](piece * (100_000 // len(piece)))
+    assert isinstance(read, Unread | Verdict)

@@ -1,0 +1,216 @@
+"""Expected scores: the mean over the scale's points, and what must never stand in for it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.expected import ExpectedScoreGrader
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges.base import TokenLogprobs
+from adjudge.types import GraderScore
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+def token(text: str, **likely: float) -> TokenLogprobs:
+    """A token with the probabilities of those likely there; ``p4`` is "4", ``_4`` is " 4"."""
+    logs = {
+        (" " if name[0] == "_" else "") + name[1:]: math.log(share)
+        for name, share in likely.items()
+    }
+    return TokenLogprobs(text, logs.get(text, -math.inf), logs)
+
+
+def reply(text: str, *tokens: TokenLogprobs, reasoning: str = "") -> Reply:
+    return Reply(
+        text=text, reasoning=reasoning, logprobs=list(tokens) or None, finish_reason="stop"
+    )
+
+
+PEAKED = reply("4", token("4", p4=0.7, p5=0.2, p3=0.05, p2=0.03, p1=0.02))
+
+
+def grade(judge: Any, response: str = "fine", **arguments: Any) -> GraderScore:
+    model = judge if isinstance(judge, ScriptedModel) else ScriptedModel(judge)
+    grader = ExpectedScoreGrader(model, **arguments)
+    return asyncio.run(grader.aevaluate(response, query="Q"))
+
+
+def failed(judge: Any, response: str = "fine", **arguments: Any) -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        grade(judge, response, **arguments)
+    return caught.value
+
+
+def test_the_score_is_the_mean_of_the_judges_own_distribution() -> None:
+    found = grade(PEAKED)
+    assert found.score == pytest.approx(4 * 0.7 + 5 * 0.2 + 3 * 0.05 + 2 * 0.03 + 0.02)
+    assert found.metadata["coverage"] == pytest.approx(1.0)
+    assert found.metadata["point"] == 4
+    assert found.metadata["probabilities"]["5"] == pytest.approx(0.2)
+
+
+def test_probability_off_the_scale_is_left_out_down_to_the_least_coverage() -> None:
+    covered = reply("4", token("4", p4=0.6, p2=0.3, pI=0.1))
+    found = grade(covered, min_coverage=0.9)
+    assert found.score == pytest.approx((4 * 0.6 + 2 * 0.3) / 0.9)
+    assert found.metadata["coverage"] == pytest.approx(0.9)
+    failure = failed(covered, min_coverage=0.95)
+    assert failure.kind is ErrorKind.UNPARSABLE
+    assert failure.metadata["coverage"] == pytest.approx(0.9)
+    assert failure.metadata["raw"] == ["4"]
+
+
+def test_blanks_around_a_token_are_not_part_of_it() -> None:
+    found = grade(reply(" 4", token(" 4", _4=0.5, p4=0.2, _5=0.3)))
+    assert found.score == pytest.approx(4.3)
+    found = grade(
+        reply("4", TokenLogprobs("▁4", math.log(0.5), {"▁4": math.log(0.5), "Ġ5": math.log(0.5)}))
+    )
+    assert found.score == pytest.approx(4.5)
+
+
+def test_the_verdicts_token_may_follow_a_word_or_two() -> None:
+    tokens = (token("Score", pScore=1.0), token(":"), token(" "), token("2", p2=0.5, p3=0.5))
+    assert grade(reply("Score: 2", *tokens)).score == pytest.approx(2.5)
+
+
+def test_a_written_token_outside_the_top_still_counts() -> None:
+    written = TokenLogprobs("1", math.log(0.04), {"5": math.log(0.95)})
+    assert grade(reply("1", written)).score == pytest.approx((0.04 + 5 * 0.95) / 0.99)
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        "4",
+        reply("4"),
+        reply("4", token("4", p4=1.0), reasoning="It is nearly perfect."),
+    ],
+)
+def test_without_a_distribution_there_is_no_score(judge: Any) -> None:
+    assert failed(judge).kind is ErrorKind.UNSUPPORTED
+
+
+def test_a_judge_said_to_give_no_logprobs_is_not_asked() -> None:
+    def asked(_messages: Messages) -> Any:
+        raise AssertionError("asked")
+
+    model = ScriptedModel(asked)
+    model.features = frozenset({"schema", "choices"})
+    assert failed(model).kind is ErrorKind.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        reply("good", token("good", pgood=1.0)),
+        reply("4 or 5", token("4", p4=1.0), token(" or"), token(" 5", _5=1.0)),
+        reply("It is good, clear and short. 4", *[token("x")] * 8, token("4", p4=1.0)),
+        reply("4", token("44", p44=1.0)),
+        reply("4", token("4", p4=0.8, _4=0.8)),
+        reply("4", TokenLogprobs("4", 5.0, {"4": 5.0})),
+        reply("4", TokenLogprobs("4", 1e9, {"4": 1e9})),
+        reply("4", TokenLogprobs("4", math.nan, {"4": math.nan})),
+        reply("3", token("4", p4=1.0)),
+        reply("", token("4", p4=1.0)),
+    ],
+)
+def test_what_is_no_single_point_with_probabilities_is_no_verdict(judge: Reply) -> None:
+    failure = failed(judge)
+    assert failure.kind is ErrorKind.UNPARSABLE
+    assert "raw" in failure.metadata
+
+
+def test_a_point_off_the_scale_is_out_of_range() -> None:
+    assert failed(reply("7", token("7", p7=1.0))).kind is ErrorKind.OUT_OF_RANGE
+
+
+def test_what_is_no_text_cannot_be_rated() -> None:
+    with pytest.raises(GradingFailure) as caught:
+        asyncio.run(ExpectedScoreGrader(ScriptedModel("4")).aevaluate(["parts"], query="Q"))
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_a_failed_call_is_a_failure() -> None:
+    assert failed(lambda _messages: ErrorKind.TIMEOUT).kind is ErrorKind.TIMEOUT
+
+
+@pytest.mark.parametrize("response", ["", "  ", "<think>still"])
+def test_who_says_nothing_has_the_lowest_score_unasked(response: str) -> None:
+    found = grade({"never": ""}, response)
+    assert found.score == 1.0
+    assert not found.evaluable
+
+
+class Recorder(ScriptedModel):
+    """Keeps what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(PEAKED)
+        self.calls: list[dict[str, Any]] = []
+
+    async def achat(self, messages: Messages, **asked: Any) -> Reply:
+        self.calls.append({"messages": messages, **asked})
+        return await super().achat(messages, **asked)
+
+
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "1, 2, 3, 4 or 5"), ("zh", "1、2、3、4 或 5")]
+)
+def test_what_is_asked(language: str, words: str) -> None:
+    judge = Recorder()
+    grade(judge, "<think>hm</think>fine", language=language, criterion="brevity {query}")
+    (call,) = judge.calls
+    system, user = (message["content"] for message in call["messages"])
+    assert words in system
+    assert "brevity {query}" in system
+    assert "hm" not in user
+    assert user.index("Q") < user.index("fine")
+    assert call["choices"] == ["1", "2", "3", "4", "5"]
+    assert call["logprobs"] is True
+    assert call["max_tokens"] == 8
+
+
+def test_other_scales() -> None:
+    found = grade(reply("0", token("0", p0=0.5, p1=0.5)), low=0, high=1)
+    assert found.score == 0.5
+    judge = Recorder()
+    with pytest.raises(GradingFailure):
+        grade(judge, low=0, high=3, max_tokens=0)
+    assert judge.calls[0]["choices"] == ["0", "1", "2", "3"]
+    assert "max_tokens" not in judge.calls[0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=5).filter(lambda p: sum(p) > 0.1))
+def test_a_score_lies_on_the_scale(shares: list[float]) -> None:
+    shares = [share / sum(shares) for share in shares]
+    logs = {str(n): math.log(p) if p else -math.inf for n, p in enumerate(shares, 1)}
+    point = max(logs, key=lambda name: logs[name])
+    found = grade(reply(point, TokenLogprobs(point, logs[point], logs)))
+    assert 1 <= found.score <= 5
+    assert found.score == pytest.approx(sum(n * p for n, p in enumerate(shares, 1)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"low": 3, "high": 3},
+        {"high": 10},
+        {"min_coverage": 0},
+        {"max_tokens": -1},
+        {"criterion": 5},
+        {"template": "{query}"},
+    ],
+)
+def test_wrong_parameters(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ExpectedScoreGrader(ScriptedModel("4"), **arguments)

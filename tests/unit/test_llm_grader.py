@@ -1,0 +1,218 @@
+"""``LLMGrader``: a question of the user's own wording, and what its replies come to."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.judged import REPAIR_DRAW
+from adjudge.graders.llm.llm_grader import LLMGrader
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
+from adjudge.types import GraderMode, Usage
+
+QUESTION = "Rate it. Query: {query} Response: {response}"
+
+
+class Judge(ScriptedModel):
+    """A scripted judge that remembers what it was asked."""
+
+    def __init__(self, script: Any, *, features: frozenset[str] | None = None) -> None:
+        super().__init__(script)
+        self.asked: list[dict[str, Any]] = []
+        if features is not None:
+            self.features = features
+
+    async def achat(self, messages: Any, **asked: Any) -> Reply:
+        self.asked.append({"messages": messages, **asked})
+        return await super().achat(messages, **asked)
+
+
+def grade(grader: LLMGrader, **fields: Any) -> Any:
+    sample = {"prompt": "2+2?", "response": "4", **fields}
+    return GradingRunner({"g": grader}, show_progress=False).run([sample])["g"][0]
+
+
+def test_a_score_in_the_templates_own_words() -> None:
+    judge = Judge('{"reason": "right", "score": 7.5, "style": "dry"}')
+    result = grade(LLMGrader(judge, template=QUESTION, score_range=(0, 10)))
+    assert isinstance(result, GraderScore)
+    assert (result.score, result.reason, result.score_range) == (7.5, "right", (0, 10))
+    assert result.metadata == {"fields": {"style": "dry"}}
+    assert result.provenance is not None
+    assert result.provenance.prompt_hash == LLMGrader(judge, template=QUESTION).fingerprint
+    [asked] = judge.asked
+    assert asked["schema"] is None, "the template's author says how to reply"
+    text = asked["messages"][0]["content"]
+    assert "verdict-" not in text
+    assert text.count("2+2?") == 1, "query is the sample's prompt"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("", ErrorKind.UNPARSABLE),
+        ("It is fine.", ErrorKind.UNPARSABLE),
+        ('{"accuracy": 3}', ErrorKind.UNPARSABLE),
+        ('{"score": 11}', ErrorKind.OUT_OF_RANGE),
+        ('{"score": 3} or rather {"score": 4}', ErrorKind.UNPARSABLE),
+        ("<think>score: 3", ErrorKind.UNPARSABLE),
+    ],
+)
+def test_no_readable_score_is_no_score(reply: str, kind: ErrorKind) -> None:
+    judge = Judge(reply)
+    result = grade(LLMGrader(judge, template=QUESTION, score_range=(0, 10)))
+    assert isinstance(result, GraderError)
+    assert result.kind is kind
+    assert len(result.metadata["raw"]) == 2, "both replies are kept"
+    assert [asked["draw"] for asked in judge.asked] == [0, REPAIR_DRAW]
+    assert "could not be used" in judge.asked[1]["messages"][-1]["content"]
+
+
+def test_one_repair_ask_may_cure_it() -> None:
+    def said(messages: Any) -> Any:
+        repaired = "could not be used" in messages[-1]["content"]
+        text = "Score: 4" if repaired else "hm"
+        return Reply(text=text, usage=Usage(input_tokens=10, output_tokens=1, cost_usd=0.5))
+
+    result = grade(LLMGrader(Judge(said), template=QUESTION))
+    assert isinstance(result, GraderScore)
+    assert (result.score, result.metadata) == (4.0, {"repaired": True})
+
+
+def test_reply_form_says_how_to_reply_by_schema_or_in_a_sealed_block() -> None:
+    template = "{reply_form}\n\nRate {response}"
+    by_schema = Judge('{"reason": "r", "score": 2}')
+    assert grade(LLMGrader(by_schema, template=template, score_range=(0, 5))).score == 2.0
+    assert by_schema.asked[0]["schema"]["required"] == ["reason", "score"]
+
+    def in_block(messages: Any) -> str:
+        name = messages[-1]["content"].rpartition("</")[2].rstrip(">")
+        return f'I quote: {{"score": 5}}\n<{name}>{{"reason": "r", "score": 2}}</{name}>'
+
+    without = Judge(in_block, features=frozenset())
+    assert grade(LLMGrader(without, template=template, score_range=(0, 5))).score == 2.0
+    assert without.asked[0]["schema"] is None
+
+
+def test_score_from_keys_or_a_function() -> None:
+    reply = '{"accuracy": 8, "completeness": 4, "clarity": 6}'
+    keys = ["accuracy", "completeness", "clarity"]
+    assert grade(LLMGrader(Judge(reply), template=QUESTION, score_from=keys)).score == 6.0
+    assert grade(LLMGrader(Judge(reply), template=QUESTION, score_from="clarity")).score == 6.0
+    least = LLMGrader(Judge(reply), template=QUESTION, score_from=lambda o: min(o.values()))
+    assert grade(least).score == 4.0
+    missing = grade(LLMGrader(Judge(reply), template=QUESTION, score_from=["accuracy", "tone"]))
+    assert missing.kind is ErrorKind.UNPARSABLE
+    text = grade(LLMGrader(Judge('{"a": "high"}'), template=QUESTION, score_from="a"))
+    assert text.kind is ErrorKind.UNPARSABLE
+    assert "score_from" in text.error
+
+
+class Verdict(BaseModel):
+    score: int
+    reason: str
+    flags: list[str] = []
+
+
+def test_a_structured_model_is_asked_for_and_checked() -> None:
+    judge = Judge('{"score": 3, "reason": "r", "flags": ["x"]}')
+    result = grade(LLMGrader(judge, template=QUESTION, structured_model=Verdict))
+    assert result.score == 3.0
+    assert judge.asked[0]["schema"]["title"] == "Verdict"
+    wrong = Judge('{"score": "three", "reason": "r"}')
+    result = grade(LLMGrader(wrong, template=QUESTION, structured_model=Verdict))
+    assert result.kind is ErrorKind.UNPARSABLE
+    schema = {"type": "object", "required": ["score"]}
+    assert grade(LLMGrader(judge, template=QUESTION, structured_model=schema)).score == 3.0
+    with pytest.raises(ConfigError, match="structured_model"):
+        LLMGrader(judge, template=QUESTION, structured_model=3)
+
+
+def test_a_callback_reads_the_reply_itself() -> None:
+    judge = Judge("seven")
+
+    def read(reply: Reply) -> dict[str, Any]:
+        return {"score": {"seven": 7}[reply.content], "reason": "said so", "note": 1}
+
+    result = grade(LLMGrader(judge, template=QUESTION, callback=read))
+    assert (result.score, result.reason, result.metadata) == (7.0, "said so", {"note": 1})
+    assert len(judge.asked) == 1
+    failed = grade(LLMGrader(Judge("eight"), template=QUESTION, callback=read))
+    assert failed.kind is ErrorKind.BUG
+    none = grade(LLMGrader(judge, template=QUESTION, callback=lambda reply: {"reason": "?"}))
+    assert none.kind is ErrorKind.UNPARSABLE
+
+
+def test_listwise_reads_a_ranking() -> None:
+    judge = Judge('{"reason": "b first", "ranking": [2, 1]}')
+    grader = LLMGrader(judge, template="Rank: {response}", mode=GraderMode.LISTWISE)
+    result = grade(grader, response=["a", "b"])
+    assert isinstance(result, GraderRank)
+    assert result.rank == [2, 1]
+    wrong = LLMGrader(Judge('{"ranking": [1]}'), template="{response}", mode=GraderMode.LISTWISE)
+    assert grade(wrong, response=["a", "b"]).kind is ErrorKind.UNPARSABLE
+
+
+def test_thinking_is_stripped_and_thinking_without_end_is_the_lowest() -> None:
+    judge = Judge("Score: 1")
+    grader = LLMGrader(judge, template=QUESTION, score_range=(0, 1))
+    grade(grader, response="<think>secret</think>4")
+    assert "secret" not in judge.asked[0]["messages"][0]["content"]
+    unsaid = grade(grader, response="<think>on and on")
+    assert (unsaid.score, unsaid.evaluable) == (0.0, False)
+    assert unsaid.metadata["unclosed_think"] is True
+    assert len(judge.asked) == 1
+    without_scale = grade(LLMGrader(judge, template=QUESTION), response="<think>on")
+    assert without_scale.kind is ErrorKind.INVALID_INPUT
+    full = LLMGrader(judge, template=QUESTION, view="full")
+    grade(full, response="<think>secret</think>4")
+    assert "secret" in judge.asked[-1]["messages"][0]["content"]
+
+
+def test_a_cut_response_is_said_or_masked() -> None:
+    judge = Judge("Score: 1")
+    cut = {"response": "4 bec", "finish_reason": "length"}
+    assert grade(LLMGrader(judge, template=QUESTION), **cut).score == 1.0
+    assert "length limit" in judge.asked[0]["messages"][0]["content"]
+    masked = grade(LLMGrader(judge, template=QUESTION, truncated="mask"), **cut)
+    assert masked.kind is ErrorKind.INVALID_INPUT
+
+
+def test_variables_and_trusted_fields_are_not_fenced() -> None:
+    judge = Judge("Score: 1")
+    grade(
+        LLMGrader(judge, template="{rules} {kind} {response}", variables={"rules": "Be strict."},
+                  trusted=["kind"]),
+        kind="poem",
+    )  # fmt: skip
+    assert "Be strict. poem <response-" in judge.asked[0]["messages"][0]["content"]
+
+
+def test_the_language_is_the_templates() -> None:
+    template = PromptTemplate({LanguageEnum.ZH: [ChatMessage("user", "评分：{response}")]})
+    judge = Judge("评分：3")
+    assert grade(LLMGrader(judge, template=template)).score == 3.0
+    with pytest.raises(ConfigError, match="language"):
+        LLMGrader(judge, template=template, language="fr")
+
+
+def test_failures_of_the_call_go_through() -> None:
+    failing = Judge(GradingFailure(ErrorKind.TIMEOUT, "too slow"))
+    result = grade(LLMGrader(failing, template=QUESTION))
+    assert (result.kind, len(failing.asked)) == (ErrorKind.TIMEOUT, 1)
+
+
+def test_a_sample_without_a_field_is_invalid() -> None:
+    result = grade(LLMGrader(Judge("1"), template="{context} {response}"))
+    assert result.kind is ErrorKind.INVALID_INPUT
+    assert "'context'" in result.error
+
+
+def test_what_is_no_grader() -> None:
+    with pytest.raises(ConfigError, match="template: is required"):
+        LLMGrader(Judge("1"))
+    with pytest.raises(ConfigError, match="model: found str"):
+        LLMGrader("gpt-4o", template=QUESTION)  # type: ignore[arg-type]

@@ -1,0 +1,267 @@
+"""Comparing two responses: both orders, what survives the swap, what a failed order means."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.pairwise import PairwiseGrader
+from adjudge.judges import ScriptedModel
+from adjudge.prompts import ChatMessage, PromptTemplate
+from adjudge.types import GraderScore
+
+SHOWN = re.compile(r"<response_([ab])-([0-9a-f]{16})>\n(.*?)\n</response_\1-\2>", re.DOTALL)
+Messages = Sequence[Mapping[str, Any]]
+
+
+def shown(messages: Messages) -> tuple[str, str]:
+    """The two responses as a judge sees them, A first."""
+    found = {name: text for name, _, text in SHOWN.findall(messages[-1]["content"])}
+    return found["a"], found["b"]
+
+
+def judging(choose: Callable[[str, str], Any]) -> ScriptedModel:
+    """A judge that answers by what it sees as A and B."""
+
+    def reply(messages: Messages) -> Any:
+        found = choose(*shown(messages))
+        return found if isinstance(found, ErrorKind) else {"reason": "so", "better": found}
+
+    return ScriptedModel(reply)
+
+
+LONGER = judging(lambda a, b: "A" if len(a) > len(b) else "B")
+FIRST = judging(lambda _a, _b: "A")
+
+
+def grade(grader: PairwiseGrader, response: str, other: str, **fields: Any) -> GraderScore:
+    fields = {"query": "Say something.", "response": response, "reference": other, **fields}
+    return asyncio.run(grader.aevaluate(**fields))
+
+
+def failed(grader: PairwiseGrader, response: str, other: str, **fields: Any) -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        grade(grader, response, other, **fields)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("judge", "score", "outcome"),
+    [
+        (LONGER, 1.0, "win"),
+        (judging(lambda a, b: "B" if len(a) > len(b) else "A"), 0.0, "loss"),
+        (FIRST, 0.5, "inconsistent"),
+        (judging(lambda _a, _b: "tie"), 0.5, "tie"),
+        (judging(lambda a, b: "A" if len(a) > len(b) else "tie"), 0.5, "inconsistent"),
+    ],
+)
+def test_only_a_preference_that_survives_the_swap_counts(
+    judge: ScriptedModel, score: float, outcome: str
+) -> None:
+    found = grade(PairwiseGrader(judge, ties=True), "longer", "short")
+    assert found.score == score
+    assert found.metadata["outcome"] == outcome
+    assert found.metadata["consistent"] is (outcome != "inconsistent")
+    assert found.metadata["verdicts"].keys() == {"as_given", "swapped"}
+    assert found.provenance is not None
+    assert found.provenance.attempts == 2
+    assert found.reason == "[as_given] so\n\n[swapped] so"
+
+
+def test_verdicts_are_told_from_the_response_in_each_order() -> None:
+    found = grade(PairwiseGrader(FIRST), "x", "y")
+    assert found.metadata["verdicts"] == {"as_given": "win", "swapped": "loss"}
+
+
+def test_a_tie_that_was_not_offered_is_no_verdict() -> None:
+    failure = failed(PairwiseGrader(judging(lambda _a, _b: "tie")), "x", "y")
+    assert failure.kind is ErrorKind.UNPARSABLE
+    assert (failure.metadata["low"], failure.metadata["high"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (ErrorKind.TIMEOUT, ErrorKind.TIMEOUT),
+        (ErrorKind.UNPARSABLE, ErrorKind.INCOMPLETE),
+        (ErrorKind.REFUSED, ErrorKind.INCOMPLETE),
+        (ErrorKind.AUTH, ErrorKind.AUTH),
+    ],
+)
+def test_one_failed_order_is_a_failure_and_never_the_other_orders_verdict(
+    kind: ErrorKind, expected: ErrorKind
+) -> None:
+    judge = judging(lambda a, _b: "A" if a == "mine" else kind)
+    failure = failed(PairwiseGrader(judge), "mine", "theirs")
+    assert failure.kind is expected
+    if kind is not ErrorKind.AUTH:
+        assert failure.metadata["verdicts"] == {"as_given": "win"}
+        assert (failure.metadata["low"], failure.metadata["high"]) == (0.5, 1.0)
+        assert failure.metadata["failures"]["swapped"]["kind"] == kind
+        assert failure.provenance is not None
+
+
+def test_both_orders_failed_in_different_ways_are_incomplete() -> None:
+    judge = judging(lambda a, _b: ErrorKind.TIMEOUT if a == "mine" else ErrorKind.REFUSED)
+    assert failed(PairwiseGrader(judge), "mine", "theirs").kind is ErrorKind.INCOMPLETE
+
+
+def test_an_unreadable_reply_is_kept_raw() -> None:
+    failure = failed(PairwiseGrader(ScriptedModel("Both have merits.")), "x", "y")
+    assert failure.kind is ErrorKind.UNPARSABLE
+    assert failure.metadata["failures"]["as_given"]["raw"] == ["Both have merits."] * 2
+
+
+def test_both_orders_are_asked_at_once() -> None:
+    waiting = 0
+    together = asyncio.Event()
+
+    async def reply(_messages: Messages) -> Any:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 2:
+            together.set()
+        await asyncio.wait_for(together.wait(), 5)
+        return {"better": "A"}
+
+    assert grade(PairwiseGrader(ScriptedModel(reply)), "x", "y").score == 0.5
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 5), st.integers(0, 3))
+def test_one_order_does_not_depend_on_who_is_called_the_response(
+    one: str, other: str, seed: int, draw: int
+) -> None:
+    grader = PairwiseGrader(FIRST, orders="one", seed=seed, view="full")
+    here = grade(grader, one, other, draw=draw)
+    there = grade(grader, other, one, draw=draw)
+    assert here.score + there.score == 1.0
+    if here.metadata.get("evaluable", True):
+        assert here.metadata["consistent"] is None
+        assert grade(grader, one, other, draw=draw + 1).score == there.score
+
+
+@pytest.mark.parametrize(
+    ("response", "other", "score"),
+    [
+        ("", "said", 0.0),
+        ("<think>on and on", "said", 0.0),
+        ("said", " ", 1.0),
+        ("<think>hm</think>", "<think>on", 0.5),
+        ("<think>hm</think>same", "same", 0.5),
+    ],
+)
+def test_nobody_is_asked_where_there_is_nothing_to_compare(
+    response: str, other: str, score: float
+) -> None:
+    found = grade(PairwiseGrader(ScriptedModel({"never": ""})), response, other)
+    assert found.score == score
+    assert not found.evaluable
+
+
+def test_the_judge_sees_the_question_first_and_fenced_responses_last() -> None:
+    asked: list[Messages] = []
+
+    def reply(messages: Messages) -> Any:
+        asked.append(messages)
+        return {"better": "B"}
+
+    grader = PairwiseGrader(ScriptedModel(reply), against="other", orders="one")
+    sample: dict[str, Any] = {
+        "prompt": "What is 2 + 2?",
+        "other": "5",
+        "response": "<think>4?</think>4 {query}",
+    }
+    asyncio.run(grader.aevaluate(**sample))
+    system, user = asked[0][0]["content"], asked[0][-1]["content"]
+    assert "A and B are equally likely" in system
+    assert "2 + 2" not in system
+    assert user.index("What is 2 + 2?") < min(user.index("4 {query}"), user.index("\n5\n"))
+    assert set(shown(asked[0])) == {"4 {query}", "5"}
+
+
+def test_the_conversation_before_the_response_is_the_question() -> None:
+    seen: list[str] = []
+
+    def reply(messages: Messages) -> Any:
+        seen.append(messages[-1]["content"])
+        return {"better": "A"}
+
+    messages = [
+        {"role": "user", "content": "First?"},
+        {"role": "assistant", "content": "<think>aside</think>One."},
+        {"role": "user", "content": "Second?"},
+        {"role": "assistant", "content": "Two."},
+    ]
+    grade(PairwiseGrader(ScriptedModel(reply)), "Two.", "Zwei.", query=None, messages=messages)
+    assert "[2] user:\nSecond?" in seen[0]
+    assert "aside" not in seen[0]
+    assert seen[0].count("Two.") == 1
+
+
+def test_chinese() -> None:
+    seen: list[str] = []
+
+    def reply(messages: Messages) -> Any:
+        seen.append(messages[0]["content"])
+        a, _ = shown(messages)
+        return "理由：更准确。\n结论：A" if a == "好" else "结论：B"
+
+    model = ScriptedModel(reply)
+    model.features = frozenset()
+    assert grade(PairwiseGrader(model, language="zh"), "好", "差").score == 1.0
+    assert "两个回复 A 与 B" in seen[0]
+
+
+def test_an_own_template_may_word_the_reply_itself() -> None:
+    template = PromptTemplate(
+        [ChatMessage("user", "{query}\n# Output (a):\n{response_a}\n# Output (b):\n{response_b}")]
+    )
+    judge = ScriptedModel(
+        lambda messages: (
+            "Output (a) is too short. Therefore, Output (b) is better."
+            if shown(messages)[0] == "x"
+            else "Output (a)"
+        )
+    )
+    found = grade(PairwiseGrader(judge, template=template), "x", "longer")
+    assert found.metadata["outcome"] == "loss"
+
+
+def test_an_own_template_must_show_both() -> None:
+    with pytest.raises(ConfigError, match=r"lacks the field \{response_b\}"):
+        PairwiseGrader(FIRST, template="{query} {response_a}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"orders": "three"}, {"ties": 1}, {"seed": -1}, {"against": "response"}, {"view": "none"}],
+)
+def test_wrong_parameters(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        PairwiseGrader(FIRST, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"reference": ["a", "b"]}, "'reference', which is a list"),
+        ({"reference": None}, "'reference', which is absent"),
+        ({"query": None}, "no field 'query' or 'messages' or 'prompt'"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(fields: dict[str, Any], message: str) -> None:
+    failure = failed(PairwiseGrader(FIRST), "x", "y", **fields)
+    assert failure.kind is ErrorKind.INVALID_INPUT
+    assert message in str(failure)
+
+
+def test_a_cut_response_is_masked_where_that_is_asked_for() -> None:
+    grader = PairwiseGrader(FIRST, truncated="mask")
+    assert failed(grader, "x", "y", finish_reason="length").kind is ErrorKind.INVALID_INPUT

@@ -1,0 +1,111 @@
+"""What a rubric's judge is shown of a sample: a response, a trajectory, an event, or nothing."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
+
+from adjudge import ErrorKind, GradingFailure
+from adjudge.graders.llm.rubric import RubricGrader
+
+
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("<think>x</think> ", "empty"),
+        ("<think>x", "unclosed_think"),
+    ],
+)
+def test_nothing_said_earns_nothing_and_asks_nobody(response: str, why: str) -> None:
+    judge = Judge({})
+    result = grade(RubricGrader(judge, criteria=POINTS), response=response)
+    assert result.score == 0.0
+    assert not result.evaluable
+    assert result.metadata == {"evaluable": False, why: True}
+    assert grade(RubricGrader(judge, criteria=GUIDE), response=response).score == 0.0
+    assert judge.calls == []
+
+
+def test_a_cut_response_is_judged_and_said_or_masked() -> None:
+    judge = Judge(MET)
+    grade(RubricGrader(judge, criteria=POINTS), finish_reason="length")
+    assert "length limit" in judge.prompts[0][1]["content"]
+    masking = RubricGrader(judge, criteria=POINTS, truncated="mask")
+    assert failure_of(masking, finish_reason="length").kind is ErrorKind.INVALID_INPUT
+
+
+CHAT = [
+    {"role": "user", "content": "Headache?"},
+    {"role": "assistant", "content": "<think>secret</think>Since when?"},
+    {"role": "user", "content": "Monday."},
+]
+ANSWER = {"role": "assistant", "content": "<think>hidden</think>Rest."}
+ACTING = [
+    *CHAT,
+    {"role": "assistant", "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]},
+    {"role": "tool", "content": "a door"},
+    ANSWER,
+]
+
+
+def shown(grader_show: str = "auto", **fields: Any) -> str:
+    judge = Judge(MET)
+    asyncio.run(RubricGrader(judge, criteria=POINTS, show=grader_show).aevaluate(**fields))  # type: ignore[arg-type]  # one of the allowed
+    return str(judge.prompts[0][1]["content"])
+
+
+def test_a_conversation_is_context_and_its_answer_is_judged() -> None:
+    as_json = '[{"role":"user","content":"Headache?"},{"role":"assistant","content":"Since when?"}]'
+    for fields in (
+        {"messages": [*CHAT, ANSWER]},
+        {"messages": CHAT, "response": "Rest."},
+        {"prompt": as_json, "response": ANSWER["content"]},
+    ):
+        text = shown(**fields)
+        context, answer = text.split("</conversation-")
+        assert "Since when?" in context
+        assert "[1] assistant:" in context
+        assert "Rest." not in context
+        assert "Rest." in answer
+        assert "secret" not in text
+        assert "hidden" not in text
+
+
+def test_a_trajectory_is_shown_whole_and_recognised_by_its_calls() -> None:
+    text = shown(messages=ACTING, finish_reason="length")
+    record = text[text.index("<trajectory-") :]
+    assert "→ look({})" in record
+    assert "a door" in record
+    assert "secret" not in record
+    assert "length limit" in record
+    assert "<trajectory-" in shown("trajectory", messages=[*CHAT, ANSWER])
+    assert "<trajectory-" not in shown("response", messages=ACTING)
+
+
+def test_events_of_the_users_own_shape_are_shown_as_they_are() -> None:
+    own = {"move": "north", "saw": "a tree"}
+    text = shown(event=own, events=[own], prompt="Play.", messages=ACTING)
+    assert '{"move":"north","saw":"a tree"}' in text
+    assert "Play." in text
+    assert "a door" not in text
+    assert "<response-" in shown(event="birthday", prompt="Play.", response="I go.")
+    assert "<event-" in shown("event", event="I go north.")
+
+
+@pytest.mark.parametrize(
+    ("show", "fields", "names"),
+    [
+        ("response", {"prompt": "p"}, "response"),
+        ("trajectory", {"response": "r"}, "messages"),
+        ("trajectory", {"messages": CHAT[:1]}, "assistant"),
+        ("event", {"response": "r"}, "event"),
+        ("auto", {"messages": [3]}, "messages"),
+    ],
+)
+def test_what_cannot_be_shown_is_bad_input(show: Any, fields: Any, names: str) -> None:
+    with pytest.raises(GradingFailure, match=names) as failed:
+        asyncio.run(RubricGrader(Judge(MET), criteria=POINTS, show=show).aevaluate(**fields))
+    assert failed.value.kind is ErrorKind.INVALID_INPUT

@@ -1,0 +1,194 @@
+"""Tournaments: who meets whom, strengths to ranks, and when failed comparisons may be left out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.tournament import TournamentGrader, pairings
+from adjudge.judges import ScriptedModel
+from adjudge.types import GraderRank
+
+SHOWN = re.compile(r"<response_([ab])-([0-9a-f]{16})>\n(.*?)\n</response_\1-\2>", re.DOTALL)
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Judge(ScriptedModel):
+    """Answers by what it sees as A and B, and counts."""
+
+    def __init__(self, choose: Callable[[str, str], Any]) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.choose = choose
+        super().__init__(self._reply)
+
+    def _reply(self, messages: Messages) -> Any:
+        found = {name: text for name, _, text in SHOWN.findall(messages[-1]["content"])}
+        self.asked.append((found["a"], found["b"]))
+        choice = self.choose(found["a"], found["b"])
+        return choice if isinstance(choice, ErrorKind) else {"better": choice}
+
+
+def longer(a: str, b: str) -> str:
+    return "A" if len(a) > len(b) else "B"
+
+
+def grade(grader: TournamentGrader, responses: list[str], **fields: Any) -> GraderRank:
+    return asyncio.run(grader.aevaluate(query="Q", response=responses, **fields))
+
+
+def failed(grader: TournamentGrader, responses: list[str]) -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        grade(grader, responses)
+    return caught.value
+
+
+GROUP = ["ccc", "a", "bb", "dddd"]
+
+
+@pytest.mark.parametrize(("orders", "calls"), [("both", 12), ("one", 6)])
+def test_all_pairs(orders: Any, calls: int) -> None:
+    judge = Judge(longer)
+    found = grade(TournamentGrader(judge, orders=orders), GROUP)
+    assert found.rank == [2, 4, 3, 1]
+    assert len(judge.asked) == calls
+    assert found.metadata["comparisons"] == 6
+    assert found.metadata["failed"] == 0
+    strengths = found.metadata["strengths"]
+    assert strengths[3] > strengths[0] > strengths[2] > strengths[1]
+    assert sum(strengths) == pytest.approx(0, abs=1e-9)
+    assert all(error > 0 for error in found.metadata["errors"])
+    assert found.provenance is not None
+    assert found.provenance.attempts == calls
+    won = {(p["first"], p["second"]): p["score"] for p in found.metadata["pairs"]}
+    assert all(won[i, j] == (len(GROUP[i]) > len(GROUP[j])) for i, j in won)
+
+
+def test_a_judge_that_goes_by_position_ranks_nobody() -> None:
+    found = grade(TournamentGrader(Judge(lambda _a, _b: "A")), GROUP)
+    assert found.rank == [1, 1, 1, 1]
+    assert found.metadata["inconsistent"] == 1.0
+
+
+def test_ties_are_half_wins() -> None:
+    judge = Judge(lambda a, b: "tie" if {a, b} == {"a", "bb"} else longer(a, b))
+    assert grade(TournamentGrader(judge, ties=True), ["a", "bb", "ccc"]).rank == [2, 2, 1]
+
+
+def test_equal_responses_enter_once_and_silent_ones_come_last() -> None:
+    judge = Judge(longer)
+    found = grade(TournamentGrader(judge), ["a", "", "bb", "a", "<think>"])
+    assert found.rank == [2, 4, 1, 2, 4]
+    assert len(judge.asked) == 2
+    assert found.metadata["strengths"][0] == found.metadata["strengths"][3]
+    assert found.metadata["strengths"][1] is None
+
+
+@pytest.mark.parametrize("responses", [["x", "x"], ["", "x"], ["", "<think>"]])
+def test_nobody_is_asked_without_two_to_compare(responses: list[str]) -> None:
+    found = grade(TournamentGrader(ScriptedModel({"never": ""})), responses)
+    assert found.metadata["evaluable"] is False
+
+
+@given(st.permutations(["a", "bb", "ccc", "dddd", "eeeee"]), st.integers(2, 4))
+def test_ranks_belong_to_the_texts(responses: list[str], meetings: int) -> None:
+    grader = TournamentGrader(Judge(longer), pairs_per_response=meetings, orders="one")
+    found = grade(grader, responses)
+    again = grade(grader, responses[::-1])
+    assert found.rank == again.rank[::-1]
+    assert found.metadata["strengths"] == again.metadata["strengths"][::-1]
+
+
+def failing(kinds: Mapping[frozenset[str], ErrorKind]) -> Judge:
+    return Judge(lambda a, b: kinds.get(frozenset((a, b)), longer(a, b)))
+
+
+def test_a_failed_comparison_fails_the_tournament() -> None:
+    judge = failing({frozenset(("a", "bb")): ErrorKind.REFUSED})
+    failure = failed(TournamentGrader(judge), GROUP)
+    assert failure.kind is ErrorKind.INCOMPLETE
+    assert failure.metadata["failed"] == 1
+    assert failure.metadata["failures"][0]["kind"] == "refused"
+    assert failure.provenance is not None
+    assert "1 of 6 comparisons failed" in str(failure)
+
+
+def test_failures_that_pass_are_asked_again() -> None:
+    judge = failing({frozenset(("a", "bb")): ErrorKind.RATE_LIMITED})
+    assert failed(TournamentGrader(judge), GROUP).kind is ErrorKind.RATE_LIMITED
+
+
+def test_few_failures_may_be_left_out_where_that_is_allowed() -> None:
+    judge = failing({frozenset(("a", "bb")): ErrorKind.REFUSED})
+    found = grade(TournamentGrader(judge, max_failed=0.2), GROUP)
+    assert (found.metadata["comparisons"], found.metadata["failed"]) == (5, 1)
+    assert found.rank == [2, 3, 3, 1]
+    assert failed(TournamentGrader(judge, max_failed=0.1), GROUP).kind is ErrorKind.INCOMPLETE
+
+
+def test_a_response_that_was_never_compared_has_no_rank() -> None:
+    alone = {frozenset(("a", other)): ErrorKind.TIMEOUT for other in GROUP if other != "a"}
+    assert failed(TournamentGrader(failing(alone), max_failed=1.0), GROUP).kind is ErrorKind.TIMEOUT
+
+
+def test_parts_that_never_met_have_no_common_ranks() -> None:
+    apart = {
+        frozenset((one, other)): ErrorKind.REFUSED
+        for one in ("a", "bb")
+        for other in ("ccc", "dddd")
+    }
+    failure = failed(TournamentGrader(failing(apart), max_failed=0.9), GROUP)
+    assert failure.kind is ErrorKind.INCOMPLETE
+
+
+def test_all_failed_in_one_way_is_that() -> None:
+    judge = Judge(lambda _a, _b: "neither of them")
+    assert failed(TournamentGrader(judge), GROUP).kind is ErrorKind.UNPARSABLE
+
+
+def test_groups_of_one_and_too_large_ones() -> None:
+    assert failed(TournamentGrader(Judge(longer)), ["x"]).kind is ErrorKind.INVALID_INPUT
+    failure = failed(TournamentGrader(Judge(longer), max_group=3), GROUP)
+    assert failure.kind is ErrorKind.INVALID_INPUT
+    assert "max_group is 3" in str(failure)
+
+
+@given(st.integers(2, 64), st.one_of(st.none(), st.integers(2, 64)))
+def test_the_design_is_balanced_and_connected(n: int, meetings: int | None) -> None:
+    pairs = pairings(n, meetings)
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs)
+    assert all(first != second for first, second in pairs)
+    met = Counter(place for pair in pairs for place in pair)
+    wanted = n - 1 if meetings is None else min(meetings, n - 1)
+    rounded = wanted + 1 if n % 2 and wanted % 2 else wanted
+    assert met == dict.fromkeys(range(n), rounded)
+    firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
+    assert all(abs(firsts[i] - seconds[i]) <= (rounded % 2) for i in range(n))
+    reached = {0}
+    while new := {b for a, b in pairs if a in reached} | {a for a, b in pairs if b in reached}:
+        if new <= reached:
+            break
+        reached |= new
+    assert len(reached) == n
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"pairs_per_response": 1},
+        {"max_group": 65},
+        {"max_failed": 1.5},
+        {"prior": 0.0},
+        {"orders": "two"},
+    ],
+)
+def test_wrong_parameters(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        TournamentGrader(Judge(longer), **arguments)
