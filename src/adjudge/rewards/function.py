@@ -60,7 +60,7 @@ class SpecRewardFunction(RewardFunction):
         self.graders = dict(graders or spec.build_graders())
         check_graders(spec, self.graders)
         scopes: tuple[Scope, ...] = ("outcome", "event")
-        self._terms = {scope: spec.terms(scope) for scope in scopes}
+        self._terms: dict[str, list[Term]] = {scope: spec.terms(scope) for scope in scopes}
         self._needs_outcome = spec.reward.outcome_weight != 0
         self._panel = Panel(
             spec,
@@ -81,6 +81,14 @@ class SpecRewardFunction(RewardFunction):
     def fingerprint(self) -> str:
         """The hash of the spec and of what its graders depend on; see :mod:`rewards.built`."""
         return fingerprint(self.spec, self.graders)
+
+    @property
+    def info_keys(self) -> list[str]:
+        """The keys of every result's ``reward_info``."""
+        scores = [f"{entry.name}_score" for entry in self.spec.graders]
+        sums = [key for key, scope in (("outcome", "outcome"), ("events", "event"))
+                if self._has(scope)]  # fmt: skip
+        return [*scores, *sums, "env_reward"]
 
     @property
     def needs_whole_groups(self) -> bool:
@@ -271,7 +279,7 @@ class SpecRewardFunction(RewardFunction):
         info["env_reward"] = one.env_reward
         return info
 
-    def _has(self, scope: Scope) -> bool:
+    def _has(self, scope: str) -> bool:
         return any(term.weight != 0 for term in self._terms[scope])
 
 

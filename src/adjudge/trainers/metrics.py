@@ -1,0 +1,119 @@
+"""What a trainer logs about a scored batch; the same names in every trainer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from adjudge.rewards.batch import Judged
+from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.samples import RewardResult
+from adjudge.runs.distributions import group_spread, mean, quantile, std
+from adjudge.types import Provenance
+
+__all__ = ["batch_metrics", "length_correlation"]
+
+
+def batch_metrics(
+    judged: Sequence[Judged], results: Sequence[RewardResult], lengths: Sequence[int]
+) -> dict[str, float]:
+    """The metrics of one batch by name; what could not be computed is absent, never 0.
+
+    ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
+    reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
+    and the same by kind (``judge/missing_frac/timeout``), ``judge/zero_std_frac`` of the groups,
+    ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
+    ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
+    ``judge/NAME_mean`` of each part.
+    """
+    scores = [result.score for result in results]
+    present = [score for score in scores if score is not None]
+    groups = [one.group for one in judged]
+    drawn = sum(one.sampled for one in judged)
+    found: dict[str, float | None] = {
+        "score_mean": mean(present),
+        "score_std": std(present),
+        "env_ratio": _env_ratio(judged, results),
+        "missing_frac": (drawn - _present(judged, scores)) / drawn if drawn else None,
+        "zero_std_frac": group_spread(scores, groups).zero_frac,
+        "len_corr_group": length_correlation(scores, lengths, groups),
+        **_missing_by_kind(results, drawn),
+        **_calls(judged),
+        **_parts(results),
+    }
+    return {f"judge/{name}": value for name, value in found.items() if value is not None}
+
+
+def _present(judged: Sequence[Judged], scores: Sequence[float | None]) -> int:
+    return sum(one.sampled and score is not None for one, score in zip(judged, scores, strict=True))
+
+
+def _env_ratio(judged: Sequence[Judged], results: Sequence[RewardResult]) -> float | None:
+    pairs = [
+        (result.score, one.env_reward)
+        for one, result in zip(judged, results, strict=True)
+        if result.score is not None and one.env_reward is not None
+    ]
+    total = sum(env for _, env in pairs)
+    return sum(score for score, _ in pairs) / total if total else None
+
+
+def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, float]:
+    counts: dict[str, int] = defaultdict(int)
+    for result in results:
+        if result.missing is not None and result.missing.kind != "not_sampled":
+            counts[f"missing_frac/{result.missing.kind}"] += 1
+    return {name: count / drawn for name, count in counts.items()}
+
+
+def _calls(judged: Sequence[Judged]) -> dict[str, float | None]:
+    provenances: list[Provenance] = [
+        result.provenance
+        for one in judged
+        for _, result in one.results()
+        if result.provenance is not None
+    ]
+    live = [p.latency_s for p in provenances if p.source == "live" and p.latency_s is not None]
+    costs = [p.usage.cost_usd for p in provenances if p.usage and p.usage.cost_usd is not None]
+    return {
+        "latency_p50": quantile(live, 0.5),
+        "latency_p99": quantile(live, 0.99),
+        "cost_usd": sum(costs) if costs else None,
+    }
+
+
+def _parts(results: Sequence[RewardResult]) -> dict[str, float | None]:
+    names = results[0].reward_info if results else {}
+    parts = {}
+    for name in names:
+        values = [result.reward_info[name] for result in results]
+        parts[f"{name}_mean"] = mean([value for value in values if value is not None])
+    return parts
+
+
+def length_correlation(
+    scores: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
+) -> float | None:
+    """Mean over groups of the Pearson correlation of reward and length; ``None`` without any.
+
+    Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
+    two does not vary have none.
+    """
+    members: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for score, length, group in zip(scores, lengths, groups, strict=True):
+        if score is not None:
+            members[group].append((score, float(length)))
+    found = [one for pairs in members.values() if (one := _pearson(pairs)) is not None]
+    return mean(found)
+
+
+def _pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
+    if len(pairs) < 3:
+        return None
+    (mean_x, std_x), (mean_y, std_y) = (
+        mean_and_std([pair[axis] for pair in pairs]) for axis in (0, 1)
+    )
+    if not std_x or not std_y:
+        return None
+    covariance = sum((x - mean_x) * (y - mean_y) for x, y in pairs) / (len(pairs) - 1)
+    return max(-1.0, min(1.0, covariance / (std_x * std_y)))
