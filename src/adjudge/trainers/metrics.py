@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.groups import mean_and_std
 from adjudge.rewards.samples import RewardResult
-from adjudge.runs.distributions import group_spread, mean, quantile, std
+from adjudge.runs.distributions import ZERO_SPREAD, group_spread, mean, quantile, std
 from adjudge.types import Provenance
 
 __all__ = ["batch_metrics", "length_correlation"]
@@ -113,7 +113,7 @@ def _pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
     (mean_x, std_x), (mean_y, std_y) = (
         mean_and_std([pair[axis] for pair in pairs]) for axis in (0, 1)
     )
-    if not std_x or not std_y:
+    if std_x <= ZERO_SPREAD or std_y <= ZERO_SPREAD:
         return None
     covariance = sum((x - mean_x) * (y - mean_y) for x, y in pairs) / (len(pairs) - 1)
     return max(-1.0, min(1.0, covariance / (std_x * std_y)))

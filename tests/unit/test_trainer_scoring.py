@@ -1,0 +1,106 @@
+"""What adapters share: a scored batch, its metrics, and what is never a number."""
+
+import asyncio
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError
+from adjudge.rewards import RewardSample, RewardSpec
+from adjudge.trainers.metrics import length_correlation
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, load_spec
+
+SPEC: dict[str, Any] = {
+    "graders": [
+        {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+    ],
+    "judges": {
+        "main": {"type": "scripted", "script": {"fail": "no verdict", "": '{"score": 0.5}'}}
+    },
+}
+
+
+def scorer(**reward: Any) -> Scorer:
+    return Scorer(RewardSpec.from_dict({**SPEC, "reward": reward}))
+
+
+def batch(*responses: str) -> tuple[list[RewardSample], list[str]]:
+    samples = [RewardSample(i, i % 2, "p", text) for i, text in enumerate(responses)]
+    return samples, [f"g{i // 2}" for i in range(len(responses))]
+
+
+def test_a_failed_judge_is_missing_and_counted_by_kind() -> None:
+    scored = scorer().score(*batch("a", "fail", "b", "c"))
+    assert scored.rewards == [0.5, None, 0.5, 0.5]
+    assert scored.metrics["judge/missing_frac"] == 0.25
+    assert scored.metrics["judge/missing_frac/unparsable"] == 0.25
+    assert scored.metrics["judge/score_mean"] == 0.5
+    assert scored.metrics["judge/quality_score_mean"] == 0.5
+    assert scored.metrics["judge/zero_std_frac"] == 1.0
+
+
+def test_what_cannot_be_computed_is_absent() -> None:
+    metrics = scorer().score(*batch("fail")).metrics
+    assert metrics["judge/missing_frac"] == 1.0
+    assert not {"judge/score_mean", "judge/score_std", "judge/env_ratio"} & metrics.keys()
+
+
+def test_groups_that_were_not_drawn_count_nowhere() -> None:
+    scored = scorer(sample_rate=0.5, seed=3).score(*batch(*"abcdefgh"))
+    assert scored.metrics.get("judge/missing_frac", 0.0) == 0.0
+    assert None in scored.rewards
+
+
+def test_env_ratio() -> None:
+    samples, groups = batch("a", "b")
+    for sample in samples:
+        sample.extra = {"env_reward": 2.0}
+    assert scorer().score(samples, groups).metrics["judge/env_ratio"] == 0.25
+
+
+def test_info_keys_are_those_of_every_result() -> None:
+    one = scorer()
+    results = one.score(*batch("a", "fail")).results
+    assert [list(result.reward_info) for result in results] == [one.info_keys] * 2
+
+
+def test_a_pickled_scorer_scores_the_same_in_a_running_loop() -> None:
+    one = pickle.loads(pickle.dumps(scorer()))
+
+    async def step() -> Any:
+        return (await one.ascore(*batch("a", "fail"))).rewards, one.score(*batch("b")).rewards
+
+    assert asyncio.run(step()) == ([0.5, None], [0.5])
+
+
+def test_the_spec_comes_from_an_object_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SPEC_VARIABLE, raising=False)
+    with pytest.raises(ConfigError, match=SPEC_VARIABLE):
+        load_spec()
+    path = tmp_path / "spec.toml"
+    path.write_text('[[graders]]\nname = "v"\ntype = "json_valid"\n')
+    monkeypatch.setenv(SPEC_VARIABLE, str(path))
+    assert load_spec().hash == load_spec(path).hash == load_spec(load_spec(path)).hash
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 500)), min_size=3, max_size=20))
+def test_length_correlation_is_pearsons_within_bounds(pairs: list[tuple[float, int]]) -> None:
+    scores, lengths = [s for s, _ in pairs], [n for _, n in pairs]
+    found = length_correlation(scores, lengths, ["g"] * len(pairs))
+    assert found is None or -1.0 <= found <= 1.0
+    if found is not None and max(scores) - min(scores) > 1e-3:
+        more = length_correlation([2 * s + 1 for s in scores], lengths, ["g"] * len(pairs))
+        assert more == pytest.approx(found, abs=1e-6)
+
+
+def test_length_correlation_looks_inside_groups_only() -> None:
+    scores = [0.0, 0.1, 0.2, 1.0, 1.1, 1.2]
+    lengths = [30, 20, 10, 300, 200, 100]
+    assert length_correlation(scores, lengths, list("aaabbb")) == pytest.approx(-1.0)
+    assert length_correlation([1.0, 1.0, 1.0], [1, 2, 3], list("aaa")) is None
