@@ -5,7 +5,8 @@
 The provider is ``adjudge mock`` in a process of its own, which answers at once unless a latency is
 given; every client is a fresh interpreter. CPU is the client's own (the provider's is not in it),
 calls/s share the cores with the provider. Rounds interleave and medians are shown; ratios are
-medians of each round's own. The prompt has 1 KB, endpoint settings are the defaults, no cache.
+medians of each round's own. The prompt has 1 KB (relevance: 3 KB, its own), endpoint settings are
+the defaults, no cache. ``LLMGrader`` is asked as py-openjudge's is: the same template, a schema.
 
 *In flight* is how many calls are asked at a time. A provider that answers at once keeps few of
 1,024 waiting; with ``--latency fixed:0.2`` all of them are.
@@ -35,6 +36,9 @@ CLIENTS = {
     "adjudge model": ("judge_ours", "model"),
     "adjudge grader": ("judge_ours", "grader"),
     "adjudge grader, schema": ("judge_ours", "schema"),
+    "adjudge LLMGrader": ("judge_ours", "llm"),
+    "adjudge LLMGrader, plain": ("judge_ours", "llm-plain"),
+    "adjudge relevance": ("judge_ours", "relevance"),
 }
 PEER = "py-openjudge"
 PEER_CALLS = {64: 300, 256: 512, 1024: 1024}

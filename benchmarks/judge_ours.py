@@ -1,11 +1,20 @@
 """adjudge's judge calls for benchmarks/judge_calls.py, layer by layer.
 
-    python -m benchmarks.judge_ours transport|model|grader|schema|steps BASE_URL IN_FLIGHT
+    python -m benchmarks.judge_ours KIND BASE_URL IN_FLIGHT
 
-``transport`` posts and decodes; ``model`` is ``OpenAIChatModel.achat`` in a worker pool, endpoint
-and all; ``grader`` is a grader in ``GradingRunner`` on top; ``schema`` the same with a JSON Schema
-for the reply, as py-openjudge sends one. Endpoint settings are the defaults, except that
-``max_concurrency`` is raised where more calls are to be in flight than that.
+===============  ===============================================================================
+``transport``    posts and decodes
+``model``        ``OpenAIChatModel.achat`` in a worker pool, endpoint and all
+``grader``       a grader of a few lines in ``GradingRunner`` on top
+``schema``       the same with a JSON Schema for the reply, as py-openjudge sends one
+``llm``          ``LLMGrader`` with the same prompt as a template, and that schema
+``llm-plain``    the same without a schema: the reply's form is the prompt's own
+``relevance``    the shipped ``RelevanceGrader``, whose prompt is longer
+``steps``        ``grader`` through one ``asyncio.run`` after the other, then in threads
+===============  ===============================================================================
+
+Endpoint settings are the defaults, except that ``max_concurrency`` is raised where more calls are
+to be in flight than that.
 """
 
 from __future__ import annotations
@@ -18,6 +27,8 @@ import msgspec
 from benchmarks.judge_question import (
     SAMPLING,
     SCHEMA,
+    SYSTEM,
+    USER,
     Item,
     messages,
     pool,
@@ -67,8 +78,24 @@ def good(results: dict[str, list[Any]]) -> int:
     return sum(getattr(result, "score", None) == 1.0 for result in results["judge"])
 
 
-def runner_of(base_url: str, in_flight: int, schema: dict[str, Any] | None = None) -> GradingRunner:
-    grader = Judge(judge_model(base_url, in_flight), schema)
+def grader_of(kind: str, model: OpenAIChatModel) -> BaseGrader:
+    if kind == "relevance":
+        from adjudge.graders import RelevanceGrader  # here: other rows' memory is without it
+
+        return RelevanceGrader(model)
+    if kind.startswith("llm"):
+        from adjudge.graders import LLMGrader
+
+        template = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": USER}]
+        schema = SCHEMA if kind == "llm" else None
+        return LLMGrader(
+            model, "judge", template=template, structured_model=schema, score_range=(0.0, 1.0)
+        )
+    return Judge(model, SCHEMA if kind == "schema" else None)
+
+
+def runner_of(kind: str, base_url: str, in_flight: int) -> GradingRunner:
+    grader = grader_of(kind, judge_model(base_url, in_flight))
     return GradingRunner({"judge": grader}, max_concurrency=in_flight, show_progress=False)
 
 
@@ -112,10 +139,10 @@ def main(kind: str, base_url: str, in_flight: str) -> None:
     elif kind == "model":
         serve_model(base_url, workers)
     elif kind == "steps":
-        runner = runner_of(base_url, workers)
+        runner = runner_of("grader", base_url, workers)
         serve_steps(lambda items: good(asyncio.run(runner.arun(items))))
     else:
-        runner = runner_of(base_url, workers, SCHEMA if kind == "schema" else None)
+        runner = runner_of(kind, base_url, workers)
         serve_calls(lambda items: good(runner.run(items)))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, ErrorKind
+from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind
 
 __all__ = [
     "GraderError",
@@ -80,12 +80,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
+_KEPT = ("shared", "cache", "cassette")
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a result came from; absent facts are ``None``.
 
-    ``source`` is ``live``, ``cache`` or ``cassette``; ``model`` is the judge's name as the server
-    reported it; ``attempts`` counts every send, retries and hedges included; ``hedged``: the
-    second copy of a slow call was faster.
+    ``source`` is ``live``, ``shared`` (the live reply to an equal call), ``cache`` or ``cassette``;
+    ``model`` is the judge's name as the server reported it; ``attempts`` counts every send, retries
+    and hedges included; ``hedged``: the second copy of a slow call was faster.
     """
 
     source: str | None = None
@@ -95,6 +98,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latency_s: float | None = None
     attempts: int | None = None
     hedged: bool = False
+
+    @property
+    def paid(self) -> Usage | None:
+        """What this answer itself consumed: nothing where its reply was kept or another's."""
+        return None if self.source in _KEPT else self.usage
 
 
 class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", omit_defaults=True):
@@ -177,6 +185,14 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
         expression, say): it would again, and says nothing about a judge being down.
         """
         return self.kind in PASSING_KINDS and not self.metadata.get("local")
+
+    @property
+    def redrawable(self) -> bool:
+        """Whether a fresh draw may cure it: by its kind, or by those of its failed parts.
+
+        ``metadata["redraw"]`` marks an answer of several parts that failed in such ways only.
+        """
+        return self.kind in REDRAW_KINDS or bool(self.metadata.get("redraw"))
 
     def __post_init__(self) -> None:
         if type(self.kind) is not ErrorKind:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.helpers.turns import unmarked
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.pairwise import PairwiseGrader
@@ -200,7 +201,7 @@ def test_the_conversation_before_the_response_is_the_question() -> None:
         {"role": "assistant", "content": "Two."},
     ]
     grade(PairwiseGrader(ScriptedModel(reply)), "Two.", "Zwei.", query=None, messages=messages)
-    assert "[2] user:\nSecond?" in seen[0]
+    assert "[2] user:\nSecond?" in unmarked(seen[0])
     assert "aside" not in seen[0]
     assert seen[0].count("Two.") == 1
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
+from tests.unit.helpers.turns import unmarked
 
 from adjudge import ErrorKind, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
@@ -67,7 +68,7 @@ def test_a_conversation_is_context_and_its_answer_is_judged() -> None:
         text = shown(**fields)
         context, answer = text.split("</conversation-")
         assert "Since when?" in context
-        assert "[1] assistant:" in context
+        assert "[1] assistant:" in unmarked(context)
         assert "Rest." not in context
         assert "Rest." in answer
         assert "secret" not in text
@@ -77,7 +78,7 @@ def test_a_conversation_is_context_and_its_answer_is_judged() -> None:
 def test_a_trajectory_is_shown_whole_and_recognised_by_its_calls() -> None:
     text = shown(messages=ACTING, finish_reason="length")
     record = text[text.index("<trajectory-") :]
-    assert "→ look({})" in record
+    assert "→ look({})" in unmarked(record)
     assert "a door" in record
     assert "secret" not in record
     assert "length limit" in record

@@ -107,12 +107,12 @@ def grade(
         mapping=parse_map(mapping or []),
         strict=strict,
         show_progress=not quiet,
-        cassette=_cassette(record, replay),
         budget_usd=budget_usd,
     )
     if dry_run:
         print_estimate(job, as_json=as_json)
         return
+    job.cassette = _cassette(record, replay)
     with log_rubrics(to_stderr=verbose):
         run_job(job)
     report_job(job, as_json=as_json)

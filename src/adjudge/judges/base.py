@@ -146,6 +146,11 @@ class ChatModel(ABC):
     features: frozenset[str] = FEATURES
 
     @property
+    def fingerprint(self) -> str:
+        """A digest of what replies depend on beside a spec's table: a file, a function's source."""
+        return ""
+
+    @property
     def fence_key(self) -> bytes:
         """The key for tags that fence text in prompts; that of its cassette, if it has one."""
         return PROCESS_KEY

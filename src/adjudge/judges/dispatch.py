@@ -242,6 +242,8 @@ class Dispatcher:
         for waiter in flight.waiters:
             if not waiter.done():
                 waiter.set_result(reply)
+                # What is paid once is not each one's expense.
+                reply = reply if len(flight.waiters) == 1 else _shared(reply)
 
     def _failed(self, send: Send, failure: GradingFailure, response: HttpResponse | None) -> None:
         """A send failed; the call may go on by another send or a retry."""
@@ -396,3 +398,9 @@ class Dispatcher:
         ):
             flight.hedge_queued = True
             self._hedges.append(flight)
+
+
+def _shared(reply: Reply) -> Reply:
+    """``reply`` for those who asked the same at the same time."""
+    provenance = msgspec.structs.replace(reply.provenance, source="shared")
+    return msgspec.structs.replace(reply, provenance=provenance)

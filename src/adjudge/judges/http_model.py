@@ -125,6 +125,11 @@ class HttpChatModel(ChatModel):
         return self._wanted.key_env
 
     @property
+    def fingerprint(self) -> str:
+        """The addresses, which a variable of the environment may have set."""
+        return " ".join(self.base_urls)
+
+    @property
     def fence_key(self) -> bytes:
         """The key for tags that fence text in prompts; its cassette's, if it has one."""
         if self._fence_key is None:

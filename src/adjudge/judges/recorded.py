@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -59,6 +60,11 @@ class RecordedModel(ChatModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.path, *self._arguments)
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the cassette."""
+        return sha256(self.path.read_bytes()).hexdigest()
 
     @property
     def fence_key(self) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -81,6 +83,17 @@ class ScriptedModel(ChatModel):
             sampling=sampling,
         )
         return _reply(call, found)
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the file that a script function stands in."""
+        if not callable(self._script):
+            return ""
+        code = getattr(self._script, "__code__", None)
+        try:
+            return sha256(Path(code.co_filename).read_bytes()).hexdigest() if code else ""
+        except OSError:  # typed at a prompt
+            return ""
 
     def chat(self, messages: Messages, **asked: Any) -> Reply:
         """The blocking twin of :meth:`achat`."""

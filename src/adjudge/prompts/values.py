@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,30 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = ["Piece", "pieces_of"]
+__all__ = ["Mark", "Piece", "pieces_of"]
 
 Piece = str | Mapping[str, Any]
 """Text, or a content part that is none (an image)."""
 
 _IMAGES = ("image_url", "input_image", "image")
+_ODD = re.compile(r"[^\w.-]+")
+_LONGEST_NAME = 40
+
+
+class Mark(str):
+    """Words of ours among a value's own: where a turn or a call begins.
+
+    A tag is put into it that the value's author cannot know, so that no text within a turn can
+    pass for another turn.
+    """
+
+    __slots__ = ()
+
+    def marked(self, tag: str) -> str:
+        """The words with ``tag`` in them, or without any."""
+        return self.replace("\0", f"-{tag}" if tag else "")
+
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -23,7 +42,7 @@ def pieces_of(value: Any) -> list[Piece]:
 
     Text is itself and ``None`` nothing; a list of chat messages is a transcript with its tool
     calls, a list of content parts their texts and images; everything else is JSON. Raises
-    ``GradingFailure(invalid_input)`` for what JSON cannot hold.
+    ``GradingFailure(invalid_input)`` for what JSON cannot hold. Texts that touch are one piece.
     """
     if isinstance(value, str):
         return [value]
@@ -31,25 +50,41 @@ def pieces_of(value: Any) -> list[Piece]:
         return [""]
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         if all("role" in one for one in value):
-            return _transcript(value)
-        if all("type" in one for one in value):
-            return _parts(value)
+            return _joined(_transcript(value))
+        if all("type" in one and "function" not in one for one in value):
+            return _joined(_parts(value))
     return [_json(value)]
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Neighbouring texts as one, so that nothing can hide in the seam."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if type(piece) is str and type(last) is str:
+            joined[-1] = last + piece
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _transcript(messages: list[Mapping[str, Any]]) -> list[Piece]:
     """Messages as numbered turns; a judge can name a step by its number."""
     pieces: list[Piece] = []
     for number, message in enumerate(messages):
-        role = message.get("role")
-        name = f" {message['name']}" if isinstance(message.get("name"), str) else ""
-        pieces.append(f"{chr(10) if number else ''}[{number}] {role}{name}:\n")
+        name = f" {_word(message['name'])}" if isinstance(message.get("name"), str) else ""
+        before = "\n\n" if number else ""
+        pieces.append(Mark(f"{before}[{number}\0] {_word(message.get('role'))}{name}:\n"))
         pieces += _parts(message.get("content"))
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            pieces.append(f"\n→ {_call(call)}")
-        pieces.append("\n")
+            pieces += (Mark("\n→\0 "), _call(call))
     return pieces
+
+
+def _word(name: Any) -> str:
+    """A role or a name as one word; it stands in a line of ours."""
+    return _ODD.sub("_", str(name))[:_LONGEST_NAME]
 
 
 def _call(call: Any) -> str:

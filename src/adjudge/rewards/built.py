@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import adjudge
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.spec import GraderEntry, RewardSpec
@@ -22,14 +23,22 @@ def fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
     A grader's ``fingerprint`` speaks for the files it read; the source file of the user's own
     class speaks for itself. A journal or run folder of another fingerprint is another run.
     """
-    said = [spec.hash]
+    said = [adjudge.__version__, spec.hash]
     for name in sorted(graders):
         said += [name, str(getattr(graders[name], "fingerprint", "")), _source(graders[name])]
+        said += _judges(graders[name])
     return sha256("\0".join(said).encode()).hexdigest()[:16]
 
 
+def _judges(grader: Any) -> list[str]:
+    """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
+    members = [member.grader for member in getattr(grader, "members", ())]
+    models = [getattr(one, "model", None) for one in (grader, *members)]
+    return [str(getattr(model, "fingerprint", "")) for model in models if model is not None]
+
+
 def _source(grader: Any) -> str:
-    """The digest of the file of the user's own class; shipped ones go by adjudge's version."""
+    """The digest of the file of the user's own class; shipped ones go with adjudge's version."""
     module = sys.modules.get(type(grader).__module__)
     path = getattr(module, "__file__", None)
     if path is None or type(grader).__module__.startswith("adjudge."):

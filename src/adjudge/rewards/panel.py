@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.clock import Clock, SystemClock
-from adjudge.errors import REDRAW_KINDS, JudgeUnavailable
+from adjudge.errors import JudgeUnavailable
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.batch import Batch, Judged, Roster
 from adjudge.rewards.missing import OutageWatch
@@ -133,7 +133,7 @@ def _passes(result: GraderResult) -> bool:
 
 
 def _wants_redraw(result: GraderResult) -> bool:
-    return isinstance(result, GraderError) and result.kind in REDRAW_KINDS
+    return isinstance(result, GraderError) and result.redrawable
 
 
 def _last_reason(judged: Sequence[Judged]) -> str:

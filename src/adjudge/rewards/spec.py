@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from adjudge.config import load_toml, nearest, validate
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.reduce import Reduce
-from adjudge.graders.registry import build_grader
+from adjudge.graders.registry import build_grader, grader_class, parameters
 from adjudge.judges.base import ChatModel
 from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
@@ -222,6 +222,10 @@ class RewardSpec(BaseModel):
             panel=None if entry.panel is None else entry.panel.model_dump(),
         )
 
+    def asks_judge(self, entry: GraderEntry) -> bool:
+        """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
+        return any(p.is_judge for p in parameters(grader_class(entry.type, self._folder)))
+
     def _check(self) -> None:
         counts = Counter(entry.name for entry in self.graders)
         if repeated := [name for name, count in counts.items() if count > 1]:
@@ -291,6 +295,10 @@ class RewardSpec(BaseModel):
                 self._refuse(key, f"there is no [judges.{name}]{hint}")
         if entry.judge == [] or len(set(named)) < len(named):
             self._refuse(key, "must name judges, each once (ask one again with panel.votes)")
+        left_out = set(NOT_ABOUT_REPLIES)
+        asked = [self.judges[name].model_dump_json(exclude=left_out) for name in named]
+        if len(set(asked)) < len(asked):
+            self._refuse(key, "names the same judge twice: for several draws of one, panel.votes")
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
             self._refuse(
                 f"graders.{entry.name}.panel", "is for several judges, or votes of 2 and more"

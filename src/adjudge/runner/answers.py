@@ -95,7 +95,8 @@ class Answers:
             return self.error(
                 ErrorKind.OUT_OF_RANGE,
                 f"score {score.score!r} is not in {wanted}",
-                {"reason": score.reason[:_MESSAGE_LIMIT]},
+                {**score.metadata, "reason": score.reason[:_MESSAGE_LIMIT]},
+                score.provenance,
             )
         if score.score_range == self.score_range and score.role is self.role:
             return score

@@ -56,8 +56,8 @@ async def _worker(asks: Iterator[Slot], work: Work, breather: _Breather) -> None
         result = await question.ask(fields, draw)
         results[place] = result
         tally.done += 1
-        if result.provenance is not None and result.provenance.usage is not None:
-            tally.cost_usd += result.provenance.usage.cost_usd or 0.0
+        if result.provenance is not None and result.provenance.paid is not None:
+            tally.cost_usd += result.provenance.paid.cost_usd or 0.0
         if type(result) is GraderError:
             tally.failures[result.kind] += 1
             if stop_on_auth and result.kind is ErrorKind.AUTH:

@@ -21,7 +21,7 @@ def grader_calls(results: Iterable[GraderResult]) -> dict[str, Any] | None:
     found = [(one, one.provenance) for one in results if one.provenance is not None]
     if not found:
         return None
-    usages = [where.usage for _, where in found if where.usage is not None]
+    usages = [where.paid for _, where in found if where.paid is not None]
     costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
     return {
         "sources": _counts(where.source for _, where in found),

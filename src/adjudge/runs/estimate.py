@@ -15,7 +15,7 @@ from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.http_model import HttpChatModel
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.samples import RewardSample
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 
 __all__ = ["EPISODES", "Asked", "estimate", "scenarios"]
 
@@ -76,19 +76,34 @@ def estimate(
     First asks only: what is asked again after a failure comes on top.
     """
     judges = spec.build_judges()
-    asked = {entry.name: Asked(entry.scope) for entry in spec.graders}
-    graders = {
-        entry.name: spec.build_grader(
-            entry, {name: _Meter(judge, asked[entry.name]) for name, judge in judges.items()}
-        )
-        for entry in spec.graders
-    }
-    everything = spec.model_copy(
-        update={"reward": spec.reward.model_copy(update={"sample_rate": 1.0})}
-    )
-    function = SpecRewardFunction(everything, graders=graders)
+    asked: dict[str, Asked] = {}
+    graders = {}
+    for entry in spec.graders:
+        if not spec.asks_judge(entry):  # the user's own code is not run to count calls
+            continue
+        asked[entry.name] = Asked(entry.scope)
+        meters = {name: _Meter(judge, asked[entry.name]) for name, judge in judges.items()}
+        graders[entry.name] = spec.build_grader(entry, meters)
+    if not graders:
+        return {}
+    function = SpecRewardFunction(_alone(spec, graders), graders=graders)
     run_blocking(function.grade(samples, groups, step=0))
     return {name: one for name, one in asked.items() if one.calls}
+
+
+def _alone(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSpec:
+    """The spec with these graders only, every group drawn, and no outage outlasted."""
+    return spec.model_copy(
+        update={
+            "graders": [entry for entry in spec.graders if entry.name in graders],
+            "reward": RewardSettings(
+                normalise=False,
+                event_weight=spec.reward.event_weight,
+                outcome_weight=spec.reward.outcome_weight,
+            ),
+            "missing": MissingSettings(max_missing=1.0, patience_s=0.0),
+        }
+    )
 
 
 def scenarios(

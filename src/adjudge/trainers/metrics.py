@@ -74,7 +74,7 @@ def _calls(judged: Sequence[Judged]) -> dict[str, float | None]:
         if result.provenance is not None
     ]
     live = [p.latency_s for p in provenances if p.source == "live" and p.latency_s is not None]
-    costs = [p.usage.cost_usd for p in provenances if p.usage and p.usage.cost_usd is not None]
+    costs = [p.paid.cost_usd for p in provenances if p.paid and p.paid.cost_usd is not None]
     return {
         "latency_p50": quantile(live, 0.5),
         "latency_p99": quantile(live, 0.99),

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.unit.helpers.turns import unmarked
+
 from adjudge.judges import ScriptedModel
 from adjudge.types import GraderScore
 
@@ -59,7 +61,7 @@ class Judge(ScriptedModel):
     @property
     def fenced(self) -> dict[str, str]:
         """The fenced fields of the first prompt, in order."""
-        found = {name: text for name, _, text in FENCE.findall(self.material)}
+        found = {name: unmarked(text) for name, _, text in FENCE.findall(self.material)}
         found.pop("verdict", None)
         return found
 

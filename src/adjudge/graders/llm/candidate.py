@@ -49,11 +49,14 @@ class Showing:
         if cut and self.truncated == "mask":
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
         if self.view == "final":
-            for name, strip in (("response", _final), ("messages", _final_messages)):
-                if seen.get(name) is not None:
-                    seen[name] = strip(seen[name])
-                    if seen[name] is None:
-                        return None
+            if (response := seen.get("response")) is not None:
+                seen["response"] = stripped = _final(response)
+                if stripped is None:
+                    return None
+            if (messages := seen.get("messages")) is not None:
+                seen["messages"], unended = _final_messages(messages)
+                if unended and response is None:  # else that decides, being what is judged
+                    return None
         if cut and isinstance(seen.get("response"), str):
             seen["response"] += _CUT[language]
         return seen
@@ -63,11 +66,12 @@ def _final(response: Any) -> Any:
     return final_text(response) if isinstance(response, str) else response
 
 
-def _final_messages(messages: Any) -> Any:
-    """The messages with the assistant's thinking taken out; ``None`` if the last never ended it."""
+def _final_messages(messages: Any) -> tuple[Any, bool]:
+    """The messages with the assistant's thinking taken out, and whether the last never ended it."""
     if not isinstance(messages, list):
-        return messages
+        return messages, False
     shown = []
+    unended = False
     last = len(messages) - 1
     for place, message in enumerate(messages):
         if not isinstance(message, Mapping) or message.get("role") != "assistant":
@@ -78,10 +82,9 @@ def _final_messages(messages: Any) -> Any:
             shown.append(message)
             continue
         text = final_text(content_text(content))
-        if text is None and place == last and not message.get("tool_calls"):
-            return None
+        unended |= text is None and place == last and not message.get("tool_calls")
         shown.append({**message, "content": text or ""})
-    return shown
+    return shown, unended
 
 
 def _is_image(part: Any) -> bool:

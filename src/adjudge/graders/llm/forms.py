@@ -7,6 +7,8 @@ judged text can know.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -23,6 +25,8 @@ from adjudge.verdicts import (
     read_ranking,
     read_score,
 )
+from adjudge.verdicts.plain import plain
+from adjudge.verdicts.reply import reason_in
 
 __all__ = [
     "ChoiceForm",
@@ -106,9 +110,13 @@ class ScoreForm:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds["enum"] = list(range(int(low), int(high) + 1))
         self.schema: Mapping[str, Any] = _object({"reason": {"type": "string"}, "score": bounds})
+        self._examples = {language: self._example(language) for language in LanguageEnum}
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`Form`."""
+        return self._examples[language]
+
+    def _example(self, language: LanguageEnum) -> str:
         english = language is LanguageEnum.EN
         kind = (
             ("integer" if self.integer else "number")
@@ -141,13 +149,16 @@ class ScoreForm:
 
     def _exact(self, text: str, quoted: Sequence[str]) -> Verdict | None:
         """The verdict of a reply that is the schema's object, which most are; quickly."""
-        if text.count('"score"') != 1 or any(text in one for one in quoted):
+        # An escape could spell a key a second time.
+        if text.count('"score"') != 1 or "\\u00" in text or _among(text, quoted):
             return None
         try:
             found = _scored.decode(text)
         except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
             return None
         score = found.score
+        if abs(score) > sys.float_info.max:  # an integer that no float holds
+            return None
         inside = (self.low is None or score >= self.low) and (
             self.high is None or score <= self.high
         )
@@ -156,6 +167,12 @@ class ScoreForm:
         return Verdict(
             value=int(score) if self.integer else float(score), reason=found.reason, form="json"
         )
+
+
+def _among(text: str, quoted: Sequence[str]) -> bool:
+    """Whether the candidate wrote the whole reply."""
+    bare = text.strip()
+    return any(bare in one for one in quoted)
 
 
 class _Scored(msgspec.Struct, forbid_unknown_fields=True):
@@ -250,20 +267,65 @@ class FieldsForm:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
         self.required = [str(key) for key in schema.get("required", ())]
+        self._keys = frozenset(self.required)
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> FieldsForm:
         """An object with these keys that the template asks for in its own words."""
-        form = cls({"type": "object", "required": list(keys)})
+        form = cls(
+            _object({"reason": {"type": "string"}, **{key: {"type": "number"} for key in keys}})
+        )
+        form.required = list(keys)
+        form._keys = frozenset(keys)
         form.imposed = False
         return form
 
-    def example(self, language: LanguageEnum) -> str:  # noqa: ARG002  (a schema has no language)
+    def example(self, language: LanguageEnum) -> str:
         """See :class:`Form`."""
-        return msgspec.json.encode(self.schema).decode()
+        if self.imposed:
+            return msgspec.json.encode(self.schema).decode()
+        number = "<number>" if language is LanguageEnum.EN else "<数字>"
+        fields = "".join(f', "{key}": {number}' for key in self.required)
+        return f'{{"reason": "{_WHY[language]}"{fields}}}'
 
     def read(
         self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
     ) -> Verdict | Unread:
         """See :class:`Form`."""
-        return read_fields(text, self.required, block=block, quoted=quoted, cut=cut)
+        exact = None if block else self._exact(text, quoted)
+        return exact or read_fields(text, self.required, block=block, quoted=quoted, cut=cut)
+
+    def _exact(self, text: str, quoted: Sequence[str]) -> Verdict | None:
+        """The verdict of a reply that is the schema's object, which most are; quickly."""
+        if plain(text) != text or text.count("{") + text.count("[") > _SHALLOW:
+            return None
+        try:
+            found = _strict.decode(text)
+        except ValueError:
+            return None
+        if not isinstance(found, dict) or not found.keys() >= self._keys or _among(text, quoted):
+            return None
+        return Verdict(value=found, reason=reason_in(found), form="json", fields=found)
+
+
+_SHALLOW, _DIGITS = 100, 300
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError("no usual number")
+    return int(digits)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_strict = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_constant=_refuse)

@@ -45,11 +45,11 @@ class Told(msgspec.Struct, frozen=True):
     @property
     def notes(self) -> dict[str, Any]:
         """What a result's metadata should say about the telling; usually nothing."""
-        notes: dict[str, Any] = {}
-        if self.repaired:
-            notes["repaired"] = True
-        if ignored := [name for name in self.reply.ignored if name != "usage"]:
-            notes["ignored"] = ignored
+        notes: dict[str, Any] = {"repaired": True} if self.repaired else {}
+        if self.reply.ignored:
+            ignored = [name for name in self.reply.ignored if name != "usage"]
+            if ignored:
+                notes["ignored"] = ignored
         return notes
 
 
@@ -111,9 +111,15 @@ class JudgeGrader(BaseGrader):
         if isinstance(read, Verdict):
             return Told(read, _stamped(reply.provenance, template), reply)
         _append(asked.messages, _AGAIN[self.language].format(why=read.why))
-        second = await self.model.achat(
-            asked.messages, schema=schema, draw=draw + REPAIR_DRAW, group=group
-        )
+        try:
+            second = await self.model.achat(
+                asked.messages, schema=schema, draw=draw + REPAIR_DRAW, group=group
+            )
+        except GradingFailure as failure:
+            spent = [one for one in (reply.provenance, failure.provenance) if one is not None]
+            failure.provenance = _stamped(summed(spent), template)
+            failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
+            raise
         both = _stamped(summed([reply.provenance, second.provenance]), template)
         again = _read(form, second, block, asked)
         if isinstance(again, Verdict):
@@ -160,15 +166,17 @@ def _stamped(provenance: Provenance, template: PromptTemplate) -> Provenance:
 def summed(several: Sequence[Provenance]) -> Provenance:
     """The provenance of an answer that took several calls: tokens, money, sends and time added.
 
-    Facts that differ between the calls are ``None``.
+    Facts that differ between the calls are ``None``; so is the cost where one has no price. Kept
+    replies cost nothing beside live ones.
     """
-    usages = [one.usage for one in several if one.usage is not None]
+    paid = [one.paid for one in several if one.paid is not None]
+    usages = paid or [one.usage for one in several if one.usage is not None]
     costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
     usage = Usage(
         input_tokens=sum(one.input_tokens for one in usages),
         output_tokens=sum(one.output_tokens for one in usages),
         cached_tokens=sum(one.cached_tokens for one in usages),
-        cost_usd=sum(costs) if costs else None,
+        cost_usd=sum(costs) if len(costs) == len(usages) else None,
     )
     return Provenance(
         source=_same([one.source for one in several]),

@@ -73,6 +73,12 @@ class LLMGrader(JudgeGrader):
             description=description,
             language=language or _first(self.template),
         )
+        if self.template.exposed:
+            names = ", ".join(sorted(self.template.exposed))
+            raise ConfigError(
+                f"template: {names} in a system message: a sample's text belongs in the user's "
+                "(or name the field in trusted)"
+            )
         self.score_range = score_range
         self.fingerprint = self.template.hash
         self._showing = Showing(view, truncated)
@@ -93,14 +99,15 @@ class LLMGrader(JudgeGrader):
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
         """The judge's answer about a sample's fields."""
-        shown = self._showing.shown(fields, self.language)
+        listwise = self.mode is GraderMode.LISTWISE
+        shown = self._group(fields) if listwise else self._showing.shown(fields, self.language)
         if shown is None:
             return self._unsaid()
         if "query" in self.template.fields and "query" not in shown and "prompt" in shown:
             shown["query"] = shown["prompt"]
         values = {**shown, **self.variables}
         group = fields.get("group")
-        form = self._ranking(shown) if self.mode is GraderMode.LISTWISE else self._form
+        form = self._ranking(shown) if listwise else self._form
         if self._callback is not None:
             form = _Whole(form)
         try:
@@ -119,6 +126,23 @@ class LLMGrader(JudgeGrader):
             failure.metadata.setdefault("raw", [told.reply.text[:RAW_LIMIT]])
             failure.provenance = told.provenance
             raise
+
+    def _group(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """A group's lists as a judge sees them: thinking out of each, what all share once."""
+        shown = dict(fields)
+        for name in ("response", "messages"):
+            if isinstance(fields.get(name), list):
+                ends = fields.get("finish_reason")
+                reasons = ends if isinstance(ends, list) else [ends] * len(fields[name])
+                seen = [
+                    self._showing.shown({name: one, "finish_reason": end}, self.language)
+                    for one, end in zip(fields[name], reasons, strict=False)
+                ]
+                shown[name] = ["" if one is None else one[name] for one in seen]
+        for name in ("query", "prompt"):
+            if isinstance(shown.get(name), list) and len({str(v) for v in shown[name]}) == 1:
+                shown[name] = shown[name][0]
+        return shown
 
     def _ranking(self, fields: Mapping[str, Any]) -> Form:
         sizes = {len(fields[name]) for name in self.template.fields & fields.keys()
@@ -144,12 +168,20 @@ class LLMGrader(JudgeGrader):
             return GraderRank(
                 self.name, verdict.value, verdict.reason, told.notes, provenance=told.provenance
             )
-        metadata = {**told.notes}
+        metadata = told.notes
         extra = {k: v for k, v in verdict.fields.items() if k not in ("score", "reason")}
         if extra:
             metadata["fields"] = extra
         score = self._scored(verdict)
-        return GraderScore(self.name, score, verdict.reason, metadata, provenance=told.provenance)
+        return GraderScore(
+            self.name,
+            score,
+            verdict.reason,
+            metadata,
+            self.score_range,
+            self.role,
+            told.provenance,
+        )
 
     def _scored(self, verdict: Verdict) -> float:
         if isinstance(self._form, ScoreForm):
@@ -163,7 +195,7 @@ class LLMGrader(JudgeGrader):
         if keys is None:
             keys = ["score"]
         numbers = [_number(found.get(key), key) for key in keys]
-        return math.fsum(numbers) / len(numbers)
+        return _number(sum(number / len(numbers) for number in numbers), "score_from")
 
     def _called_back(self, answer: Any, told: Told) -> Answer:
         if isinstance(answer, Mapping):
@@ -174,7 +206,8 @@ class LLMGrader(JudgeGrader):
                 self.name, score, reason, {**told.notes, **rest}, provenance=told.provenance
             )
         if isinstance(answer, int | float):
-            return GraderScore(self.name, answer, "", dict(told.notes), provenance=told.provenance)
+            score = _number(float(answer) if isinstance(answer, bool) else answer, "score")
+            return GraderScore(self.name, score, "", told.notes, provenance=told.provenance)
         result: Answer = answer
         return result
 
@@ -253,4 +286,10 @@ def _number(value: Any, key: str) -> float:
             ErrorKind.UNPARSABLE,
             f"the reply's {key!r} is no number; name the keys that make the score in score_from",
         )
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"the reply's {key!r} is not a finite number")
+    return number

@@ -112,13 +112,17 @@ def opening(turns: Turns) -> int:
 def blank(value: Any) -> bool:
     """Whether there is nothing to show: null, white space, an empty list or object."""
     if isinstance(value, str):
-        return not value.strip()
+        return not value or value.isspace()
     return value is None or (isinstance(value, list | tuple | dict) and not value)
 
 
 def first_given(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
     """The first of several fields that has something to show, else ``None``."""
-    return next((fields[name] for name in names if not blank(fields.get(name))), None)
+    for name in names:
+        value = fields.get(name)
+        if value is not None and not blank(value):
+            return value
+    return None
 
 
 def lines(value: Any) -> Any:

@@ -51,7 +51,9 @@ class QualityGrader(ShippedGrader):
         shown = self._showing.shown(seen, self.language)
         if shown is None:
             return "unclosed_think"
-        said = view_text(response, self._showing.view) if isinstance(response, str) else response
+        said = shown["response"]
+        if seen["finish_reason"] == "length" and isinstance(response, str):
+            said = view_text(response, self._showing.view)  # without the note on the cut
         return "empty" if blank(said) else {**values, "response": shown["response"]}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
 from adjudge.graders.llm.forms import MarksForm
 from adjudge.graders.llm.judged import RAW_LIMIT, Told, summed
+from adjudge.graders.llm.several import redrawable
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import Criterion, Incomplete, Mark, Rubric, Scored, score, subscores
 from adjudge.types import GraderScore, Provenance
@@ -149,6 +150,8 @@ class Sheet:
         if isinstance(outcome, Incomplete):
             metadata |= {"low": outcome.low, "high": outcome.high}
             where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
+        if redrawable(map(ErrorKind, kinds)):
+            metadata["redraw"] = True
         if self._raw:
             metadata["raw"] = self._raw[:_MOST_RAW]
         message = (

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from adjudge.engine.tasks import run_all
-from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
+from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind, GradingFailure
 from adjudge.graders.llm.judged import summed
 from adjudge.types import Provenance
 
-__all__ = ["each", "joined_failure", "noted", "spent"]
+__all__ = ["each", "joined_failure", "noted", "redrawable", "spent"]
 
 T = TypeVar("T")
 
@@ -46,13 +46,20 @@ def joined_failure(
     """One failure for an answer whose parts failed; ``answered``: where its other parts came from.
 
     Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
-    again; where nothing was answered, the kind that all share; else ``otherwise``. What was spent
-    is summed.
+    again; where nothing was answered, the kind that all share; else ``otherwise``, marked
+    ``redraw`` where a fresh draw may cure it. What was spent is summed.
     """
     kinds = [failure.kind for failure in failures]
     shared = not answered and len(set(kinds)) == 1
     kind = kinds[0] if shared or all(map(_passing, failures)) else otherwise
-    return GradingFailure(kind, message, dict(metadata), provenance=spent(answered, failures))
+    metadata = {**metadata, "redraw": True} if redrawable(kinds) else dict(metadata)
+    return GradingFailure(kind, message, metadata, provenance=spent(answered, failures))
+
+
+def redrawable(kinds: Iterable[ErrorKind]) -> bool:
+    """Whether parts that failed in these ways may all answer when they are asked anew."""
+    kinds = set(kinds)
+    return bool(kinds & REDRAW_KINDS) and kinds <= PASSING_KINDS | REDRAW_KINDS
 
 
 def spent(

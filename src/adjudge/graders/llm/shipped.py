@@ -134,9 +134,12 @@ class ShippedGrader(JudgeGrader):
 
     def _given(self, fields: Mapping[str, Any]) -> Values:
         """The fields that this grader takes, under the names of its prompt."""
-        names = (*self.needs, *self.needs_any, *self.takes)
-        found = {name: first_given(fields, _ALSO.get(name, (name,))) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+        found = {}
+        for name in (*self.needs, *self.needs_any, *self.takes):
+            value = first_given(fields, _ALSO.get(name) or (name,))
+            if value is not None:
+                found[name] = value
+        return found
 
     def _require(self, values: Values, fields: Mapping[str, Any]) -> None:
         """Raise ``GradingFailure(invalid_input)`` for a field that is lacking."""

@@ -178,7 +178,7 @@ def _steps(turns: Turns, shown: Turns) -> list[int]:
         for place, turn in enumerate(turns)
         if turn["role"] == "assistant" and turn.get("tool_calls")
     ]
-    place = answer_place(turns)
+    place = answer_place(shown)
     return acts or ([] if place is None or blank(said(shown[place])) else [place])
 
 

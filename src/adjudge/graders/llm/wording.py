@@ -32,6 +32,11 @@ def chosen_template(
     else:
         messages = [ChatMessage("user", given)] if isinstance(given, str) else given
         template = PromptTemplate(messages, trusted=ours)
+    if template.exposed:
+        raise ConfigError(
+            f"template: {', '.join(sorted(template.exposed))} in a system message: a sample's "
+            "text belongs in the user's"
+        )
     for field in needs:
         if field not in template.fields:
             raise ConfigError(
@@ -44,6 +49,8 @@ def query_of(fields: Mapping[str, Any]) -> Any:
     """What a response answers: ``query``, else the conversation before it, else ``prompt``."""
     if not blank(fields.get("query")):
         return fields["query"]
+    if "event" in fields and "history" in fields:  # an event: what comes later is not known yet
+        return asked(turns_of(fields["history"])) if fields["history"] else fields.get("prompt")
     if not blank(fields.get("messages")):
         turns = turns_of(fields["messages"])
         before, _ = question(turns, fields.get("response"))
