@@ -16,6 +16,7 @@ SPECS = [
     (page.name, block)
     for page in PAGES
     for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    if "[[graders]]" in block  # other tools' files are TOML too
 ]
 
 

@@ -16,7 +16,7 @@ from adjudge.cli.consoles import clean, errors, log_rubrics, output
 from adjudge.cli.estimate import print_estimate
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.errors import PASSING_KINDS, ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
@@ -70,8 +70,8 @@ def grade(
         typer.Option(
             "--budget-usd",
             min=0.0,
-            help="What all judges together may cost; needs their prices. Calls beyond it are "
-            "missing as 'budget'.",
+            help="What all judges together may cost in this invocation; needs their prices. Calls "
+            "beyond it are missing as 'budget'.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -118,10 +118,20 @@ def grade(
     report_job(job, as_json=as_json)
     if job.broken:
         raise typer.Exit(2)
+    if _all_down(job):
+        errors().print("[red]no judge answered:[/] nothing was learned from it")
+        raise typer.Exit(3)
     if replay is not None and job.summary["cassette"]["misses"]:
         misses = job.summary["cassette"]["misses"]
         errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
         raise typer.Exit(1)
+
+
+def _all_down(job: GradingJob) -> bool:
+    """Whether every reward is missing because judges were away, however few samples there are."""
+    kinds = job.summary["missing"]["by_kind"]
+    asked = job.summary["samples"] - job.summary["reward"]["not_sampled"]
+    return asked > 0 and sum(kinds.values()) == asked and set(kinds) <= {*map(str, PASSING_KINDS)}
 
 
 def _cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:

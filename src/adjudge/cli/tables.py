@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adjudge.cli.consoles import clean
 from adjudge.runs.calls import endpoint_name, endpoint_rows, hedge_note
 
 __all__ = ["print_summary"]
@@ -28,6 +29,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
         share = reward["missing"] / summary["samples"]
         console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
+        for kind, message in summary["missing"]["examples"].items():
+            console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
     for endpoint in summary["endpoints"]:
         console.print(_calls(endpoint))
     for name, grader in summary["graders"].items():

@@ -340,6 +340,9 @@ class Dispatcher:
         send.task.cancel()
         if not send.running:  # its coroutine will never run, so nothing else would clean up
             self._release(send)
+            if send.hedge:  # it never left
+                self._stats.hedges -= 1
+                send.flight.hedges -= 1
             self._meter.settle_free(send.flight)
             send.replica.breaker.abandoned(send.probe)
 

@@ -262,6 +262,12 @@ class RewardSpec(BaseModel):
             ("outcome", self.reward.outcome_weight),
         ):
             counting = [g for g in self.graders if g.scope == scope and g.weight != 0]
+            if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
+                self._refuse(
+                    f"graders.{counting[0].name}.scope",
+                    "is 'event', and reward.event_weight is not set: 0 asks about every event for "
+                    "nothing but the report; say which",
+                )
             if weight != 0 and not counting:
                 self._refuse(
                     f"reward.{scope}_weight",

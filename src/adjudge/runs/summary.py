@@ -73,6 +73,7 @@ def summarise(
         "env_reward": _env(env),
         "missing": {
             "by_kind": _kinds(result.missing for result in results),
+            "examples": _examples(results),
             "by_length_decile": missing_by_bin([float(f.length) for f in facts], missing),
             "by_env_reward": missing_by_value(env, missing),
         },
@@ -169,6 +170,16 @@ def _env(env: Sequence[float | None]) -> dict[str, Any] | None:
         "std": std(present),
         "binary": len(set(present)) <= 2,
     }
+
+
+def _examples(results: Sequence[RewardResult]) -> dict[str, str]:
+    """The first message of each kind of missing reward."""
+    found: dict[str, str] = {}
+    for result in results:
+        if result.missing is not None and result.missing.kind is not ErrorKind.NOT_SAMPLED:
+            error = f"{result.missing.name}: {result.missing.error}"
+            found.setdefault(str(result.missing.kind), error[:200])
+    return found
 
 
 def _kinds(errors: Any) -> dict[str, int]:

@@ -11,6 +11,7 @@ from adjudge.graders.base import Answer
 from adjudge.graders.llm.candidate import Showing, Truncated
 from adjudge.graders.llm.forms import FieldsForm, Form, RankingForm, ScoreForm
 from adjudge.graders.llm.judged import RAW_LIMIT, REPLY_FORM, JudgeGrader, Told
+from adjudge.graders.llm.wording import query_of
 from adjudge.graders.view import View
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -103,8 +104,8 @@ class LLMGrader(JudgeGrader):
         shown = self._group(fields) if listwise else self._showing.shown(fields, self.language)
         if shown is None:
             return self._unsaid()
-        if "query" in self.template.fields and "query" not in shown and "prompt" in shown:
-            shown["query"] = shown["prompt"]
+        if "query" in self.template.fields and (query := query_of(shown)) is not None:
+            shown["query"] = query
         values = {**shown, **self.variables}
         group = fields.get("group")
         form = self._ranking(shown) if listwise else self._form

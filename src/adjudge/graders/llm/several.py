@@ -10,7 +10,7 @@ from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind, GradingFailur
 from adjudge.graders.llm.judged import summed
 from adjudge.types import Provenance
 
-__all__ = ["each", "joined_failure", "noted", "redrawable", "spent"]
+__all__ = ["curable", "each", "joined_failure", "noted", "redrawable", "spent"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def joined_failure(
     kinds = [failure.kind for failure in failures]
     shared = not answered and len(set(kinds)) == 1
     kind = kinds[0] if shared or all(map(_passing, failures)) else otherwise
-    metadata = {**metadata, "redraw": True} if redrawable(kinds) else dict(metadata)
+    metadata = {**metadata, "redraw": True} if _redrawable(failures) else dict(metadata)
     return GradingFailure(kind, message, metadata, provenance=spent(answered, failures))
 
 
@@ -60,6 +60,17 @@ def redrawable(kinds: Iterable[ErrorKind]) -> bool:
     """Whether parts that failed in these ways may all answer when they are asked anew."""
     kinds = set(kinds)
     return bool(kinds & REDRAW_KINDS) and kinds <= PASSING_KINDS | REDRAW_KINDS
+
+
+def _redrawable(failures: Sequence[GradingFailure]) -> bool:
+    drawn = [failure for failure in failures if curable(failure)]
+    rest = [failure for failure in failures if not curable(failure)]
+    return bool(drawn) and all(map(_passing, rest))
+
+
+def curable(failure: GradingFailure) -> bool:
+    """Whether a fresh draw may cure a part that failed."""
+    return failure.kind in REDRAW_KINDS or bool(failure.metadata.get("redraw"))
 
 
 def spent(

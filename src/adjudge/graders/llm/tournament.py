@@ -12,7 +12,7 @@ from adjudge.graders.llm.bradley_terry import bradley_terry
 from adjudge.graders.llm.candidate import Truncated
 from adjudge.graders.llm.comparing import Comparison, Order, Orders, PairJudge
 from adjudge.graders.llm.group import Group, group_of
-from adjudge.graders.llm.several import each, joined_failure, noted, spent
+from adjudge.graders.llm.several import curable, each, joined_failure, noted, spent
 from adjudge.graders.llm.wording import Template
 from adjudge.graders.rules.params import integer, number
 from adjudge.graders.view import View
@@ -23,6 +23,8 @@ from adjudge.types import GraderMode, GraderRank
 __all__ = ["TournamentGrader", "pairings"]
 
 _EQUAL = 1e-9
+_AGAIN = 500_000
+"""Added to a draw's number when a failed comparison is asked once more."""
 _MOST = 64
 _ORDERS: Mapping[str, tuple[Order, ...]] = {
     "both": ("as_given", "swapped"),
@@ -108,6 +110,11 @@ class TournamentGrader(PairJudge):
             return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason, metadata)
         pairs = pairings(n, self.pairs_per_response)
         found = await each(self._matches(group, pairs, draw))
+        again = [i for i, one in enumerate(found) if _curable(one)]
+        if again:  # alone: all of a group's comparisons would hardly succeed together
+            asked = self._matches(group, [pairs[i] for i in again], draw + _AGAIN)
+            for i, one in zip(again, await each(asked), strict=True):
+                found[i] = one
         played = _Played.of(pairs, found)
         if not played.suffice(n, self.max_failed):
             raise played.failure()
@@ -144,6 +151,10 @@ class TournamentGrader(PairJudge):
         provenance = spent([one.provenance for _, one in played.compared], played.failed)
         reason = f"Bradley-Terry strengths from {len(played.compared)} comparisons"
         return GraderRank(self.name, ranks, reason, metadata, provenance=provenance)
+
+
+def _curable(one: Comparison | GradingFailure) -> bool:
+    return isinstance(one, GradingFailure) and curable(one)
 
 
 class _Played(NamedTuple):

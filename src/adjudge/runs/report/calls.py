@@ -23,7 +23,7 @@ def section(summary: Mapping[str, Any]) -> str:
     tables = "".join(map(_table, endpoints))
     said = "".join(f"<p>{esc(note)}.</p>" for note in notes if note)
     title = "<h2>Judge calls</h2>"
-    return f'<section id="calls">{title}<div class="columns">{tables}</div>{said}</section>'
+    return f'<section id="calls">{title}<div class="calls">{tables}</div>{said}</section>'
 
 
 def _table(endpoint: Mapping[str, Any]) -> str:
