@@ -9,7 +9,7 @@ ENVS   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/adjudge/envs
 # Suites that run in an environment of their own, with few plug-ins.
 ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importlib
 
-.PHONY: help demo test check format docs bench bench-quick test-openjudge test-ray test-serving test-wheel lock clean
+.PHONY: help demo demo-rl test check format docs bench bench-quick test-openjudge test-ray test-serving test-trl test-verifiers test-verl test-wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,27 @@ $(ENVS)/serving/.done: requirements/core.txt
 	    "transformers[serving]==5.23.0" pytest==9.2.0
 	@touch $@
 
+$(ENVS)/trl/.done: requirements/core.txt
+	$(PYTHON) -m venv $(ENVS)/trl
+	$(ENVS)/trl/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/trl/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 trl==1.16.0 pytest==9.2.0
+	@touch $@
+
+$(ENVS)/verifiers/.done: requirements/core.txt
+	$(PYTHON) -m venv $(ENVS)/verifiers
+	$(ENVS)/verifiers/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/verifiers/bin/pip --disable-pip-version-check --quiet install verifiers==0.4.0 pytest==9.2.0
+	@touch $@
+
+# verl 0.6.1 needs older libraries than it asks for: with newer ones it installs and fails on import.
+$(ENVS)/verl061/.done: requirements/core.txt
+	$(PYTHON) -m venv $(ENVS)/verl061
+	$(ENVS)/verl061/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/verl061/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 verl==0.6.1 \
+	    "transformers>=4.57,<5" "numpy<2" "pyarrow>=19,<22" "pandas<3" "datasets<4.5" "packaging<26" \
+	    openai cachetools uvicorn fastapi pytest==9.2.0
+	@touch $@
+
 bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge
 	$(BIN)/python benchmarks/run.py --peer-python $(ENVS)/openjudge/bin/python
 
@@ -84,6 +105,18 @@ test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
 test-serving: $(ENVS)/serving/.done  ## the line to a judge against a real server, `transformers serve`
 	PYTHONPATH=src $(ENVS)/serving/bin/python -m pytest $(ALONE) tests/contract/serving
 
+demo-rl: $(ENVS)/trl/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, about a minute
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/trl/bin/python -m adjudge train examples/rl_tiny.toml
+
+test-trl: $(ENVS)/trl/.done  ## a reward spec inside the real GRPOTrainer, on a CPU
+	PYTHONPATH=src HF_HUB_OFFLINE=1 $(ENVS)/trl/bin/python -m pytest $(ALONE) tests/contract/trl
+
+test-verifiers: $(ENVS)/verifiers/.done  ## a reward spec as judge of the real verifiers
+	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers
+
+test-verl: $(ENVS)/verl061/.done  ## a reward spec inside the real RayPPOTrainer of verl 0.6.1, on a CPU
+	PYTHONPATH=src $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/verl061
+
 test-wheel: $(VENV)/.dev  ## the built wheel, installed alone, runs the demonstration
 	rm -rf dist && $(BIN)/python -m hatchling build -t wheel
 	rm -rf dist/env && $(PYTHON) -m venv dist/env
@@ -95,7 +128,7 @@ lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
 	    --custom-compile-command "make lock" pyproject.toml requirements/build.in -o requirements/core.txt
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
-	    --custom-compile-command "make lock" pyproject.toml --all-extras --group dev --group docs \
+	    --custom-compile-command "make lock" pyproject.toml --extra rules --extra parquet --group dev --group docs \
 	    -c requirements/core.txt -o requirements/dev.txt
 
 clean:  ## remove what the other targets made here

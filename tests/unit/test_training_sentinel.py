@@ -104,7 +104,9 @@ def test_groups_without_spread_are_told_apart_by_level(
     assert sentinel.should_stop == (rule != "solved")
 
 
-@pytest.mark.parametrize(("level", "found"), [(0.2, ["too_harsh"]), (0.95, ["too_lenient"]), (0.5, [])])
+@pytest.mark.parametrize(
+    ("level", "found"), [(0.2, ["too_harsh"]), (0.95, ["too_lenient"]), (0.5, [])]
+)
 def test_all_scores_alike_at_an_end_of_the_scale(level: float, found: list[str]) -> None:
     alarms = watched(20, judge=lambda _: level, spread=lambda _: 0.02, zero_spread=lambda _: 0.0)
     assert rules(alarms) == found

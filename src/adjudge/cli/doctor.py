@@ -1,4 +1,4 @@
-"""``adjudge doctor``: what is installed, and what a spec's judges really honour."""
+"""``adjudge doctor``: what is installed, what a spec's judges honour, what reward code hides."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.table import Table
 
 import adjudge
 from adjudge.cli.consoles import output
+from adjudge.cli.doctor_code import check_reward_code
 from adjudge.cli.judges import check_spec
 from adjudge.engine.sandbox import sandbox_available
 
@@ -41,11 +42,12 @@ _NEEDS = (
 
 def doctor(
     spec: Annotated[
-        Path | None, typer.Argument(help="A reward spec: asks each of its judges.")
+        Path | None,
+        typer.Argument(help="A reward spec: asks each of its judges. A .py file: reads the code."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what this machine has; given a reward spec, what its judges honour.
+    """Say what this machine has; what a spec's judges honour; where reward code hides failures.
 
     Without a spec nothing is sent anywhere; the sandbox is tried out by running one trivial
     program. With a spec its graders are built, and each judge that has a server is asked a handful
@@ -53,8 +55,14 @@ def doctor(
     log-probabilities, stream, repeat itself with a seed? Some servers drop such fields silently.
     The exit code is 3 when a judge does not reply.
 
+    A .py file is read, never run: lines that turn a judge's failure into a number are shown with
+    what a trainer makes of them and two lines instead. The exit code is 1 when there are some.
+
     Example: adjudge doctor reward.toml
     """
+    if spec is not None and spec.suffix == ".py":
+        check_reward_code(spec, as_json=as_json)
+        return
     if spec is not None:
         check_spec(spec, as_json=as_json)
         return

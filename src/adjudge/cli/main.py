@@ -14,7 +14,7 @@ from typing import NoReturn, ParamSpec
 import typer
 
 import adjudge
-from adjudge.cli import demo, doctor, grade, graders, init, mock, rubric
+from adjudge.cli import demo, doctor, grade, graders, init, mock, rubric, train
 from adjudge.cli.consoles import clean, errors
 from adjudge.errors import (
     ConfigError,
@@ -76,7 +76,15 @@ def _stop(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-for _command in (grade.grade, demo.demo, graders.graders, init.init, mock.mock, doctor.doctor):
+for _command in (
+    grade.grade,
+    train.train,
+    demo.demo,
+    graders.graders,
+    init.init,
+    mock.mock,
+    doctor.doctor,
+):
     app.command(_command.__name__)(_guarded(_command))
 app.add_typer(rubric.rubric_app)
 

@@ -56,6 +56,7 @@ class Scorer:
     def __init__(self, spec: RewardSpec | Path | str | None = None) -> None:
         self.spec = load_spec(spec)
         self._function = SpecRewardFunction(self.spec)
+        self._kinds: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[type[Scorer], tuple[RewardSpec]]:
         return type(self), (self.spec,)
@@ -64,6 +65,18 @@ class Scorer:
     def info_keys(self) -> list[str]:
         """The keys of every result's ``reward_info``, always the same."""
         return self._function.info_keys
+
+    @property
+    def compares_groups(self) -> str | None:
+        """What in the spec needs all samples of a group in one call; ``None`` when nothing does."""
+        spec = self.spec
+        if self._function.needs_whole_groups:
+            return "a grader that compares the samples of a group"
+        if spec.reward.group != "none":
+            return f"reward.group = {spec.reward.group!r}"
+        if spec.missing.policy in ("drop_group", "fallback"):
+            return f"missing.policy = {spec.missing.policy!r}"
+        return None
 
     async def ascore(self, samples: Sequence[RewardSample], groups: Sequence[str]) -> Scored:
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
@@ -75,7 +88,16 @@ class Scorer:
         judged = await self._function.grade(samples, groups)
         results = self._function.reward(judged)
         metrics = batch_metrics(judged, results, [len(one.response or "") for one in samples])
-        return Scored(results, metrics)
+        return Scored(results, self._with_known_kinds(metrics))
+
+    def _with_known_kinds(self, metrics: dict[str, float]) -> dict[str, float]:
+        """A kind seen once is 0 where it does not occur, or a trainer's mean would leave it out."""
+        if "judge/missing_frac" not in metrics:
+            return metrics
+        found = {**self._kinds, **metrics}
+        kinds = (name for name in metrics if name.startswith("judge/missing_frac/"))
+        self._kinds.update(dict.fromkeys(kinds, 0.0))
+        return found
 
     def score(self, samples: Sequence[RewardSample], groups: Sequence[str]) -> Scored:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""

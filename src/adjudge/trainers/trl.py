@@ -1,0 +1,184 @@
+"""TRL's trainers: a reward spec as one reward function of ``GRPOTrainer`` and ``RLOOTrainer``.
+
+``reward_funcs=make_reward("reward.toml")`` in Python; where only a dotted path fits (``trl grpo``,
+YAML), ``adjudge.trainers.trl.reward`` with the spec's file in ``ADJUDGE_SPEC``. A missing reward
+is ``None``, which TRL leaves out of its group's mean and deviation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
+from adjudge.rewards.samples import RewardResult
+from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer
+from adjudge.trainers.trl_shapes import Batch, Layout, check_columns, layout_of, runs
+
+__all__ = ["PicklableReward", "make_reward", "reward"]
+
+_log = logging.getLogger("adjudge")
+
+Rewards = list[float | None]
+
+
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    name: str = "adjudge",
+    columns: Mapping[str, str] | None = None,
+) -> Callable[..., Coroutine[Any, Any, Rewards]]:
+    """A reward function for ``reward_funcs=``: one plain ``async def`` called ``name``.
+
+    ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names. ``columns``
+    names the dataset column of a field (``{"reference": "target"}``); see
+    :mod:`adjudge.trainers.trl_shapes` for what a sample gets without it.
+
+    The function returns a float per completion, ``None`` for a missing one. It raises
+    :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`, under
+    policy ``raise`` :class:`~adjudge.errors.MissingRewardError`, and
+    :class:`~adjudge.errors.ConfigError`, also where the spec compares the samples of a group and a
+    group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
+    """
+    adapter = _Adapter(Scorer(spec), columns)
+
+    async def scored(
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
+    ) -> Rewards:
+        return await adapter.rewards(Batch(prompts, completions, completion_ids, given))
+
+    scored.__name__ = scored.__qualname__ = name
+    scored.__doc__ = f"Rewards of {adapter.scorer.spec.where}; None is missing."
+    return scored
+
+
+async def reward(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    completion_ids: Sequence[Sequence[int]] | None = None,
+    **given: Any,
+) -> Rewards:
+    """``adjudge.trainers.trl.reward``: :func:`make_reward` of the file in ``ADJUDGE_SPEC``.
+
+    The spec is loaded at the first call, so a wrong one shows after the first generation.
+    """
+    adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
+    return await adapter.rewards(Batch(prompts, completions, completion_ids, given))
+
+
+# What TRL logs it under; the qualified name stays, because pickle looks it up.
+reward.__name__ = "adjudge"
+
+
+class PicklableReward:
+    """:func:`make_reward` for ``AsyncGRPOTrainer``, which pickles its reward functions.
+
+    A plain callable: that trainer calls it with one whole group, in a thread of its rollout
+    process, without a logger. Returns and raises what :func:`make_reward`'s function does.
+    """
+
+    def __init__(
+        self,
+        spec: RewardSpec | Path | str | None = None,
+        *,
+        name: str = "adjudge",
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        self.__name__ = name
+        self._adapter = _Adapter(Scorer(spec), columns)
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
+    ) -> Rewards:
+        """The rewards of one group; ``None`` is missing."""
+        batch = Batch(prompts, completions, completion_ids, given)
+        whole = Layout(["0"] * len(prompts))
+        return run_blocking(self._adapter.rewards(batch, whole))
+
+
+@cache
+def _from_environment(path: str | None) -> _Adapter:
+    return _Adapter(Scorer(path), None)
+
+
+class _Adapter:
+    """From TRL's arguments to its list of rewards; holds what was already warned about."""
+
+    def __init__(self, scorer: Scorer, columns: Mapping[str, str] | None) -> None:
+        self.scorer = scorer
+        self._columns = check_columns(columns)
+        self._warned: set[str] = set()
+
+    async def rewards(self, batch: Batch, layout: Layout | None = None) -> Rewards:
+        """Score one call of the trainer and log what it offers to log."""
+        if layout is None:
+            layout = layout_of(batch) or runs(batch.prompts)
+        self._check_groups(layout)
+        self._check_trainer(batch.trainer)
+        samples = batch.samples(layout.groups, self._columns)
+        scored = await self.scorer.ascore(samples, layout.groups)
+        _log_to(batch, scored, self.scorer.info_keys)
+        return scored.rewards
+
+    def _check_groups(self, layout: Layout) -> None:
+        """Refuse incomplete groups where the spec compares the samples of a group."""
+        compares = self.scorer.compares_groups
+        if compares is None or layout.broken is None:
+            return
+        raise ConfigError(
+            f"{self.scorer.spec.where}: {compares} needs whole groups, but {layout.broken}. Make "
+            "per_device_train_batch_size × steps_per_generation a multiple of num_generations "
+            "(and per_device_eval_batch_size one of num_generations_eval), or use a spec that "
+            "judges each sample by itself"
+        )
+
+    def _check_trainer(self, trainer: Any) -> None:
+        """Warn once of settings that turn what the spec says into something else."""
+        functions = getattr(trainer, "reward_funcs", None)
+        aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
+        if functions and len(functions) > 1 and aggregation == "sum_then_normalize":
+            self._warn(
+                "there are other reward functions beside adjudge's, and TRL's sum counts a missing "
+                "reward as 0 there; make them graders of the spec (weight 0 reports only), or set "
+                "multi_objective_aggregation='normalize_then_sum'"
+            )
+        scale = getattr(trainer, "scale_rewards", "none")
+        if self.scorer.spec.reward.group == "z_score" and scale in ("group", "batch"):
+            self._warn(
+                f"rewards are divided by a deviation twice: reward.group = 'z_score' in the spec, "
+                f"and scale_rewards={scale!r} in the trainer; set scale_rewards='none' or group = "
+                "'none'"
+            )
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("%s: %s", self.scorer.spec.where, message)
+
+
+def _log_to(batch: Batch, scored: Scored, info_keys: Sequence[str]) -> None:
+    """Metrics to the run's log, each sample's parts and why it is missing to the completions."""
+    if batch.log_metric is not None:
+        for key, value in scored.metrics.items():
+            batch.log_metric(key, value)
+    if batch.log_extra is not None:
+        for key in info_keys:
+            batch.log_extra(f"judge/{key}", [one.reward_info[key] for one in scored.results])
+        batch.log_extra("judge/missing", [_missing(one) for one in scored.results])
+
+
+def _missing(result: RewardResult) -> str:
+    return "" if result.missing is None else str(result.missing.kind)

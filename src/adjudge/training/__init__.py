@@ -1,0 +1,1 @@
+"""Training with judge rewards; torch, transformers and TRL are imported when a run starts."""

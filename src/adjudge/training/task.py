@@ -1,0 +1,99 @@
+"""The tiny model's task: name the capital of a country, in one of three styles.
+
+The demonstrations are a mixture on purpose. A policy that imitates them names the right capital
+about as often as they do, and speaks in each style about as often as they do; which of that
+survives is then the reward's choice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from adjudge.graders.base import RuleGrader
+from adjudge.types import GraderScore
+
+__all__ = [
+    "CAPITALS",
+    "STYLES",
+    "CapitalGrader",
+    "Row",
+    "demonstrations",
+    "environment_reward",
+    "questions",
+]
+
+CAPITALS = {
+    "Cuba": "Havana",
+    "Egypt": "Cairo",
+    "France": "Paris",
+    "Italy": "Rome",
+    "Japan": "Tokyo",
+    "Kenya": "Nairobi",
+    "Peru": "Lima",
+    "Spain": "Madrid",
+}
+STYLES = (
+    "{capital}.",
+    "Sure! The capital of {country} is {capital}.",
+    (
+        "Let me think about it very carefully, step by step. I believe that the capital of "
+        "{country} is {capital}, because I am quite sure about it."
+    ),
+)
+"""Terse, polite and long-winded."""
+
+Row = dict[str, object]
+
+
+def questions(rng: random.Random) -> Iterator[Row]:
+    """Endless rows ``{prompt, reference}``; the prompt is one user turn."""
+    countries = sorted(CAPITALS)
+    while True:
+        country = rng.choice(countries)
+        yield {"prompt": [_turn("user", _question(country))], "reference": CAPITALS[country]}
+
+
+def demonstrations(rng: random.Random, right: float = 0.75) -> Iterator[Row]:
+    """Endless rows ``{messages}``: all styles alike, a share ``right`` of the capitals right."""
+    countries = sorted(CAPITALS)
+    while True:
+        country = rng.choice(countries)
+        named = country
+        if rng.random() >= right:
+            named = rng.choice([other for other in countries if other != country])
+        answer = rng.choice(STYLES).format(country=country, capital=CAPITALS[named])
+        turns = [_turn("user", _question(country)), _turn("assistant", answer)]
+        yield {"messages": turns}
+
+
+def environment_reward(response: str, reference: str) -> float:
+    """What the task itself pays: 1.0 when the right capital and no other is named, else 0.0.
+
+    >>> environment_reward("Paris, I think.", "Paris"), environment_reward("Paris Rome", "Paris")
+    (1.0, 0.0)
+    """
+    named = {capital for capital in CAPITALS.values() if capital in response}
+    return float(named == {reference})
+
+
+class CapitalGrader(RuleGrader):
+    """1 when the right capital and no other is named, else 0: the task's gold.
+
+    Range [0, 1]. Fields: ``response`` and ``reference`` (the right capital), both text.
+    """
+
+    type_name = "capital"
+    score_range = (0.0, 1.0)
+
+    def evaluate(self, response: str, reference: str) -> GraderScore:
+        """The score of one answer."""
+        return self._score(environment_reward(response, reference))
+
+
+def _question(country: str) -> str:
+    return f"What is the capital of {country}?"
+
+
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

@@ -1,0 +1,83 @@
+"""The warm start: supervised fine-tuning until the policy imitates the demonstrations."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from adjudge.training.task import demonstrations
+
+__all__ = ["demonstration_rows", "silence", "warm_start"]
+
+_BATCH = 32
+_ROWS = 2400
+
+
+def demonstration_rows(seed: int) -> list[dict[str, object]]:
+    """The demonstrations of a run: what the tokenizer is trained on and the policy imitates."""
+    return list(islice(demonstrations(random.Random(seed)), _ROWS))  # noqa: S311  (no secret)
+
+
+def warm_start(
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, object]],
+    *,
+    steps: int,
+    seed: int,
+    folder: str,
+    on_step: Callable[[int], None],
+) -> list[float]:
+    """Train ``model`` in place on the assistant's turns of ``rows``; the loss of every step.
+
+    ``on_step`` hears the number of each step that is done.
+    """
+    import datasets  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+    import trl  # noqa: PLC0415
+
+    if steps == 0:
+        return []
+
+    class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            on_step(state.global_step)
+
+    settings = trl.SFTConfig(
+        output_dir=folder,
+        per_device_train_batch_size=_BATCH,
+        max_steps=steps,
+        learning_rate=3e-3,
+        logging_steps=1,
+        max_length=128,
+        assistant_only_loss=True,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        bf16=False,
+        activation_checkpointing=False,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        seed=seed,
+    )
+    trainer = trl.SFTTrainer(
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=datasets.Dataset.from_list(rows[: steps * _BATCH]),
+        args=settings,
+        callbacks=[Watch()],
+    )
+    silence(trainer)
+    trainer.train()
+    return [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def silence(trainer: Any) -> None:
+    """Take away the callback that prints every log entry: the run has its own."""
+    import transformers  # noqa: PLC0415
+
+    with contextlib.suppress(ValueError):
+        trainer.remove_callback(transformers.PrinterCallback)

@@ -1,0 +1,117 @@
+"""``adjudge train`` with the real trainers, a few steps of it: run by ``make test-trl``."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
+
+from adjudge.training.run import TrainingJob, train_run
+from adjudge.training.runfile import RunFile
+from adjudge.training.tiny import build_model, build_tokenizer
+from adjudge.training.warm_start import demonstration_rows
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SHORT = {
+    "warm_start_iterations = 120": "warm_start_iterations = 12",
+    "batch_size = 64": "batch_size = 16",
+    "group_size = 8": "group_size = 4",
+    "instances = 16": "instances = 3",
+    "max_tokens = 40": "max_tokens = 12",
+}
+
+
+def trained(
+    folder: Path, example: str, steps: int = 3, **changes: str
+) -> tuple[TrainingJob, list[tuple[str, int, int]]]:
+    """A short run of an example; each of ``changes`` replaces the value of a key."""
+    text = (EXAMPLES / example).read_text()
+    values = {"iterations_per_epoch": str(steps), **changes}
+    for old, new in SHORT.items():
+        text = text.replace(old, new)
+    for key, value in values.items():
+        text = re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text)
+    source = folder / "run.toml"
+    source.write_text(text)
+    heard: list[tuple[str, int, int]] = []
+    job = TrainingJob(
+        RunFile.load(source), source, folder / "run", on_progress=lambda *one: heard.append(one)
+    )
+    train_run(job)
+    return job, heard
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
+    job, heard = trained(tmp_path, "rl_tiny.toml")
+    assert (job.folder / "config.toml").read_text() == (tmp_path / "run.toml").read_text()
+    metrics = lines(job.folder / "metrics.jsonl")
+    assert [row["step"] for row in metrics] == [1, 2, 3]
+    for row in metrics:
+        assert {"reward", "length", "judge/outcome_mean", "judge/gold_score_mean"} <= row.keys()
+        assert row["reward"] == pytest.approx(row["judge/score_mean"])
+        assert row["judge/gold_score_mean"] == pytest.approx(row["judge/env_mean"])
+        assert "judge/latency_p50" in row
+    samples = lines(job.folder / "samples.jsonl")
+    assert [one["when"] for one in samples] == ["before"] * 3 + ["after"] * 3
+    assert [one["prompt"] for one in samples[:3]] == [one["prompt"] for one in samples[3:]]
+    assert job.summary == json.loads((job.folder / "summary.json").read_text())
+    (endpoint,) = job.summary["endpoints"]
+    assert endpoint["calls"] >= 3 * 16 + 6
+    assert "Judge and gold" in (job.folder / "report.html").read_text()
+    assert ("warm start", 12, 12) in heard
+    assert heard[-1] == ("training", 3, 3)
+
+
+def test_the_judge_alone_decides_what_is_rewarded(tmp_path: Path) -> None:
+    """Under ``weighted_sum`` the environment's reward is added, and both variances are known."""
+    job, _ = trained(tmp_path, "rl_tiny.toml", 2, combine_mode='"weighted_sum"', judge_scale="10.0")
+    for row in lines(job.folder / "metrics.jsonl"):
+        assert {"judge/part_group_var", "judge/env_group_var"} <= row.keys()
+        if row["judge/missing_frac"] == 0:
+            expected = 10 * row["judge/outcome_mean"] + row["judge/env_mean"]
+            assert row["reward"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_alarm_stops_the_run_when_told_to(tmp_path: Path) -> None:
+    """A judge that gives everybody the same leaves no spread, from the first step on."""
+    job, _ = trained(tmp_path, "rl_tiny_biased.toml", 30, behaviour='"fixed"', action='"stop"')
+    assert [alarm["rule"] for alarm in job.summary["sentinel"]["alarms"]] == ["too_harsh"]
+    assert job.summary["steps"] == job.summary["sentinel"]["alarms"][0]["step"] < 30
+
+
+def test_gspo_trains(tmp_path: Path) -> None:
+    job, _ = trained(tmp_path, "rl_tiny_biased.toml", 2, variety='"gspo"')
+    assert job.summary["steps"] == 2
+
+
+def test_the_tiny_model_is_the_same_for_the_same_seed() -> None:
+    rows: list[Any] = demonstration_rows(3)
+    texts = [turn["content"] for row in rows for turn in row["messages"]]
+    tokenizer = build_tokenizer(texts)
+    assert len(tokenizer) <= 420
+    weights = [build_model(tokenizer, seed=seed).state_dict() for seed in (1, 1, 2)]
+    assert all(bool((weights[0][name] == weights[1][name]).all()) for name in weights[0])
+    assert not all(bool((weights[0][name] == weights[2][name]).all()) for name in weights[0])
+
+
+def test_the_tokenizer_says_anything_and_marks_the_assistant() -> None:
+    tokenizer = build_tokenizer(["What is the capital of Peru?", "Lima."])
+    text = "Ünï🙂\x00 Lima"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    turns = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Lima."}]
+    found = tokenizer.apply_chat_template(
+        turns, return_dict=True, return_assistant_tokens_mask=True
+    )
+    marked = [
+        token
+        for token, of_assistant in zip(found["input_ids"], found["assistant_masks"], strict=True)
+        if of_assistant
+    ]
+    assert tokenizer.decode(marked) == "Lima.<|im_end|>"

@@ -1,0 +1,263 @@
+"""A reward spec inside the real `GRPOTrainer`, on a CPU: run by `make test-trl`.
+
+A judge that fails for a tenth of the responses rewards kind words; the policy learns them, and
+what the trainer makes of the rewards is compared with what it would make of the others alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from importlib import import_module
+from itertools import count
+from math import isnan
+from pathlib import Path
+from statistics import mean, pstdev
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+import pytest
+import yaml
+from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
+
+from adjudge.trainers.trl import PicklableReward, make_reward
+from adjudge.trainers.trl import reward as dotted_path
+
+REASON = "not installed here; run `make test-trl`"
+trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")
+torch: Any = pytest.importorskip("torch", reason=f"torch is {REASON}")
+
+STEPS = 50
+ROOT = Path(__file__).parents[3]
+OFFLINE = os.environ | {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+}
+EPSILON = 1e-4  # what GRPOTrainer adds to a group's deviation
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def recorded(trainer_class: Any) -> Any:
+    """The trainer, keeping what it was given as rewards and what it made of them."""
+
+    class Recorded(trainer_class):  # type: ignore[misc]
+        def _calculate_rewards(self, *given: Any) -> Any:
+            self.seen = [*getattr(self, "seen", []), super()._calculate_rewards(*given)]
+            return self.seen[-1]
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            self.made = [*getattr(self, "made", []), output["advantages"]]
+            return output
+
+    return Recorded
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("run")
+    reward = make_reward(spec_file(folder))
+    return train(new_policy(), folder, reward, steps=STEPS, trainer_class=recorded(trl.GRPOTrainer))
+
+
+def history(trainer: Any, key: str) -> list[float]:
+    return [float(entry[key]) for entry in trainer.state.log_history if key in entry]
+
+
+def by_hand(rewards: Any) -> Any:
+    """Advantages of one group from its present rewards alone; a missing one has none, that is 0."""
+    advantages = torch.zeros_like(rewards)
+    there = ~torch.isnan(rewards)
+    present = rewards[there]
+    if len(present) > 1:
+        advantages[there] = (present - present.mean()) / (present.std() + EPSILON)
+    return advantages
+
+
+def test_the_policy_learns_what_the_judge_rewards(trained: Any) -> None:
+    rewards = history(trained, "reward")
+    tenth = STEPS // 10
+    assert mean(rewards[-tenth:]) > mean(rewards[:tenth]) + 0.3
+
+
+def test_failures_leave_the_advantages_of_the_others_alone(trained: Any) -> None:
+    missing = 0
+    for rewards, advantages in zip(trained.seen, trained.made, strict=True):
+        groups = rewards.view(-1, GROUP)
+        missing += int(torch.isnan(groups).sum())
+        expected = torch.cat([by_hand(group) for group in groups])
+        torch.testing.assert_close(advantages, expected, rtol=1e-4, atol=1e-5)
+        assert (advantages[torch.isnan(rewards).view(-1)] == 0).all()
+    share = missing / (STEPS * 8 * GROUP)
+    assert 0.05 < share < 0.2
+    zero_filled = torch.nan_to_num(trained.seen[0]).view(-1, GROUP)
+    as_zero = torch.cat([by_hand(group) for group in zero_filled])
+    assert (trained.made[0] - as_zero).abs().max() > 0.1
+
+
+def test_rloo_leaves_missing_rewards_out_too(tmp_path: Path) -> None:
+    trainer = train(
+        new_policy(),
+        tmp_path,
+        make_reward(spec_file(tmp_path)),
+        steps=3,
+        algorithm="RLOO",
+        trainer_class=recorded(trl.RLOOTrainer),
+    )
+    missing = 0
+    for rewards, advantages in zip(trainer.seen, trainer.made, strict=True):
+        groups, made = rewards.view(-1, GROUP).tolist(), advantages.view(-1, GROUP).tolist()
+        for group, found in zip(groups, made, strict=True):
+            present = [reward for reward in group if not isnan(reward)]
+            missing += GROUP - len(present)
+            for reward, advantage in zip(group, found, strict=True):
+                others = (sum(present) - reward) / (len(present) - 1)
+                expected = 0.0 if isnan(reward) else reward - others
+                assert advantage == pytest.approx(expected, abs=1e-6)
+    assert missing > 0
+
+
+def test_metrics_and_kinds_are_logged(trained: Any) -> None:
+    assert len(history(trained, "judge/score_mean")) == STEPS
+    assert history(trained, "judge/score_mean") == pytest.approx(
+        history(trained, "rewards/adjudge/mean"), abs=1e-6
+    )
+    share = mean(history(trained, "judge/missing_frac"))
+    kinds = [history(trained, f"judge/missing_frac/{kind}") for kind in ("timeout", "refused")]
+    assert all(kinds)
+    assert sum(map(sum, kinds)) / STEPS == pytest.approx(share, abs=1e-6)
+    extra = trained._logs["extra"]
+    assert set(extra["judge/missing"]) <= {"", "timeout", "refused"}
+    for kind, score in zip(extra["judge/missing"], extra["judge/kindness_score"], strict=True):
+        assert (kind == "") == (score is not None)
+
+
+def test_settings_that_change_what_the_spec_says_are_warned_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside another function TRL's sum makes a missing reward 0, as the last lines show."""
+
+    def nothing(completions: Any, **_: Any) -> list[float]:
+        return [0.0] * len(completions)
+
+    reward = make_reward(spec_file(tmp_path, "z_score"), name="kindness")
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        trainer = train(
+            new_policy(),
+            tmp_path,
+            [reward, nothing],
+            steps=3,
+            conversational=False,
+            trainer_class=recorded(trl.GRPOTrainer),
+        )
+    found = [record.message for record in caplog.records if record.name == "adjudge"]
+    assert sum("counts a missing reward as 0" in message for message in found) == 1
+    assert sum("scale_rewards='group'" in message for message in found) == 1
+    kindness = torch.stack([rewards[:, 0] for rewards in trainer.seen]).view(-1, GROUP)
+    for group in kindness:
+        assert group[~torch.isnan(group)].mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert torch.isnan(kindness).any()
+    assert len(history(trainer, "rewards/kindness/mean")) == 3
+
+
+def test_a_group_that_straddles_processes(tmp_path: Path) -> None:
+    """Two real processes, each with half of every group."""
+    script = Path(__file__).with_name("two_processes.py")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    launch += ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
+    subprocess.run([*launch, str(script), str(tmp_path)], check=True, timeout=120, env=OFFLINE)
+    for rank in range(2):
+        said = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert said["alone"] == [GROUP // 2] * 2
+        assert "multiple of num_generations" in said["compared"]
+        assert f"process {rank}" in said["compared"]
+
+
+def test_the_dotted_path_from_a_config_file(tmp_path: Path) -> None:
+    """`trl grpo --config` with nothing of ours but a name and an environment variable."""
+    (tmp_path / "policy").mkdir()
+    new_policy().save(tmp_path / "policy")
+    rows = [json.dumps({"prompt": word, "answer": "kind"}) for word in ("cold", "hard") * 8]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    config = {
+        "model_name_or_path": str(tmp_path / "policy"),
+        "datasets": [{"path": "json", "data_files": str(tmp_path / "rows.jsonl")}],
+        "reward_funcs": ["adjudge.trainers.trl.reward"],
+        "output_dir": str(tmp_path / "out"),
+        "per_device_train_batch_size": GROUP,
+        "num_generations": GROUP,
+        "max_completion_length": 8,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    environment = OFFLINE | {"ADJUDGE_SPEC": str(spec_file(tmp_path)), "HF_HOME": str(tmp_path)}
+    program = Path(sys.executable).with_name("trl")
+    done = subprocess.run(
+        [program, "grpo", "--config", str(tmp_path / "run.yaml")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    state = json.loads((tmp_path / "out" / "checkpoint-2" / "trainer_state.json").read_text())
+    for entry in state["log_history"][:2]:
+        assert entry["judge/score_mean"] == pytest.approx(entry["rewards/adjudge/mean"], abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["dotted path", "picklable"])
+def test_async_grpo_scores_a_group(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scoring of its rollout process; the process itself needs a vLLM server."""
+    worker = import_module("trl.experimental.async_grpo.async_rollout_worker")
+    monkeypatch.setattr(worker, "logger", logging.getLogger(worker.__name__))
+    monkeypatch.setenv("ADJUDGE_SPEC", str(spec_file(tmp_path)))
+    given = dotted_path if form == "dotted path" else PicklableReward(spec_file(tmp_path))
+    loop = object.__new__(worker._AsyncRolloutLoop)
+    loop.reward_funcs = [pickle.loads(pickle.dumps(given))]
+    loop.reward_func_names = [worker.get_callable_name(given)]
+    loop._env_reward_types, loop._provides_rollout_reward = [], False
+    said = ["kind warm", "cold", "kind cold dull", "loud"]
+    failing = next(f"cold {n}" for n in count() if crc32(f"cold {n}".encode()) % 10 == 3)
+    texts = [*said, failing]
+    rows = [SimpleNamespace(input_ids=[1], completion_mask=[1], old_log_probs=[0.0])]
+    group = worker.RolloutGroup(
+        prompts=[[{"role": "user", "content": "cold"}]] * len(texts),
+        reward_kwargs={"answer": ["kind"] * len(texts)},
+        completions=[[{"role": "assistant", "content": text}] for text in texts],
+        completions_ids=[[1]] * len(texts),
+        completions_sequences=[rows] * len(texts),
+        tool_call_counts=[0] * len(texts),
+        tool_failure_counts=[0] * len(texts),
+        model_version=0,
+        group_id=0,
+        env_rewards=[None] * len(texts),
+        rollout_rewards=[None] * len(texts),
+    )
+    samples = asyncio.run(loop._score_group(group))
+    advantages = [sample.advantage for sample in samples]
+    rewards = [2 / 8, 0.0, 1 / 8, 0.0]
+    expected = [(reward - mean(rewards)) / (pstdev(rewards) + 1e-8) for reward in rewards]
+    assert advantages == pytest.approx([*expected, 0.0])
+    assert isnan(samples[-1].metrics["reward"])
+    assert "rewards/adjudge" in samples[0].metrics

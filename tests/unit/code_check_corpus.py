@@ -1,0 +1,441 @@
+"""Snippets of reward code: what the code check must find, and what it must leave alone.
+
+Each begins with a line ``#: name: rules``.
+"""
+
+__all__ = ["CLEAN", "FOUND"]
+
+
+def _snippets(text: str) -> dict[str, tuple[str, str]]:
+    """(rules, code) by name."""
+    found = {}
+    for part in text.split("#: ")[1:]:
+        head, _, code = part.partition("\n")
+        name, _, rules = head.partition(": ")
+        assert name not in found, name
+        found[name] = (rules, code.rstrip() + "\n")
+    return found
+
+
+FOUND = _snippets(r"""
+#: hasattr: default-score
+s = result.score if hasattr(result, 'score') else 0.0
+#: hasattr_turned: default-score
+s = 0.0 if not hasattr(r, 'score') else r.score
+#: isinstance: default-score
+s = r.score if isinstance(r, GraderScore) else -1.0
+#: isinstance_error: default-score
+v = 0 if isinstance(out, Exception) else out
+#: getattr: default-score
+total += getattr(r, 'score', 0.0)
+#: getattr_reward: default-score
+x = getattr(reply, 'reward', -1)
+#: get: default-score
+return_value = float(json.loads(text).get('score', 0))
+#: get_named: default-score
+x = parsed.get('quality_score', 5.0)
+#: get_of_scores: default-score
+x = scores.get(request_id, 0.0)
+#: pop: default-score
+score = parsed.pop('score', 0)
+#: or: default-score
+reward = verdict.score or 0.0
+#: or_name: default-score
+rewards = [score or 0.0 for score in scores]
+#: or_none: default-score
+x = getattr(r, 'score', None) or 0.0
+#: is_not_none: default-score
+x = score if score is not None else 0.0
+#: is_none: default-score
+x = 0.5 if r.score is None else r.score
+#: status: default-score
+x = reply.json()['score'] if reply.status_code == 200 else 0.0
+#: next: default-score
+x = next((r.score for r in replies), 0.0)
+#: named_default: default-score
+x = r.score if r else self.default_score
+#: if_none: default-score
+if score is None:
+    score = 0.0
+#: if_error: default-score
+for r in found:
+    if isinstance(r, GraderError):
+        scores.append(0.0)
+    else:
+        scores.append(r.score)
+#: if_hasattr: default-score
+if hasattr(r, 'score'):
+    reward = r.score
+else:
+    reward = 0.0
+#: if_status: default-score
+def reward(text):
+    reply = requests.post(URL, json=text)
+    if reply.status_code != 200:
+        return 0.0
+    return reply.json()['value']
+#: if_no_key: default-score
+def judge_reward(parsed):
+    if 'score' not in parsed:
+        return 0.0
+    return parsed['score']
+#: case: default-score
+match result:
+    case GraderScore(score=s):
+        score = s
+    case GraderError():
+        score = 0.0
+#: case_rest: default-score
+match result:
+    case GraderScore(score=s):
+        score = s
+    case _:
+        score = 0.0
+#: nan_to_num: nan-filled
+rewards = torch.nan_to_num(rewards, nan=0.0)
+#: nan_to_num_method: nan-filled
+rewards = rewards.nan_to_num(0.0)
+#: fillna: nan-filled
+x = frame['score'].fillna(0)
+#: isnan_mask: nan-filled
+rewards[torch.isnan(rewards)] = 0.0
+#: isnan_where: nan-filled
+rewards = np.where(np.isnan(rewards), 0.0, rewards)
+#: isnan_choice: nan-filled
+x = 0.0 if math.isnan(score) else score
+#: except_return: except-judge
+async def reward(text):
+    try:
+        return await judge.rate(text)
+    except Exception:
+        return 0.0
+#: except_assign: except-judge
+try:
+    score = client.chat.completions.create(**ask)
+except Exception as error:
+    log(error)
+    score = 0
+#: except_append: except-judge
+for t in texts:
+    try:
+        scores.append(ask_judge(t))
+    except ValueError:
+        scores.append(0.0)
+#: except_batch: except-judge
+def rewards(texts):
+    try:
+        return grader.run(texts)
+    except:
+        return [0.0] * len(texts)
+#: except_batch_listed: except-judge
+def rewards(texts):
+    try:
+        return grader.run(texts)
+    except Exception:
+        return [0.0 for _ in texts]
+#: except_dict: except-broad
+def compute(solution, truth):
+    try:
+        return check(solution, truth)
+    except Exception as e:
+        return {'score': 0.0, 'error': str(e)}
+#: except_object: except-judge
+async def aevaluate(self, text):
+    try:
+        return await self.judge(text)
+    except Exception as e:
+        return GraderScore(name='x', score=0.0, reason=str(e))
+#: except_pair: except-broad
+def compute_score(a, b):
+    try:
+        return bleu(a, b), {}
+    except Exception as e:
+        return 0.0, {'error': str(e)}
+#: except_timeout: except-judge
+try:
+    scores = asyncio.run(everything(texts))
+except asyncio.TimeoutError:
+    scores = [0.0 for _ in range(n)]
+#: except_tensor: except-judge
+try:
+    rewards = reward_model(batch)
+except RuntimeError:
+    rewards = torch.zeros(len(batch))
+#: except_default_name: except-judge
+try:
+    reward = judge(x)
+except Exception:
+    reward = self.fallback_reward
+#: except_broad_rule: except-broad
+def accuracy_reward(text, answer):
+    try:
+        return float(parse(text) == answer)
+    except Exception:
+        return 0.0
+#: suppress: preset-score
+def f(x):
+    score = 0.0
+    with contextlib.suppress(Exception):
+        score = judge(x)
+    return score
+#: preset: preset-score
+def f(x):
+    score = 0.0
+    try:
+        score = judge(x)
+    except Exception as e:
+        logger.warning('failed: %s', e)
+    return score
+#: retries: gave-up
+def judge_score(x):
+    for attempt in range(3):
+        try:
+            return float(client.ask(x))
+        except Exception:
+            time.sleep(2)
+    return 0.0
+#: tenacity: gave-up
+@retry(stop=stop_after_attempt(3), retry_error_callback=lambda state: 0.0)
+def judge_score(x):
+    return ask(x)
+#: no_match: no-match
+def parse_judge_score(reply):
+    match = re.search(r'(\d+)', reply)
+    return int(match.group(1)) if match else 0
+#: no_match_branch: no-match
+def parse(judge_text):
+    m = PATTERN.search(judge_text)
+    if not m:
+        return 0.0
+    return float(m[1])
+#: unguarded: unguarded-score
+async def f(runner, data):
+    found = await runner.arun(data)
+    return [r.score for r in found['quality']]
+#: unguarded_items: unguarded-score
+def f(data):
+    found = GradingRunner(configs).run(data)
+    for name, results in found.items():
+        for place, r in enumerate(results):
+            out[place][name] = r.score
+#: unguarded_elsewhere: unguarded-score
+class R:
+    async def go(self, data):
+        found = await self.runner.arun_multiple_datasets(data)
+        return self.parse(found, data)
+    def parse(self, found, data):
+        return {n: found[0][n][i].score for n in NAMES for i in range(3)}
+#: unguarded_twin: default-score unguarded-score
+async def f(runner, data):
+    found = await runner.arun(data)
+    r = found['a'][0]
+    score = r.score if hasattr(r, 'score') else 0.0
+    return {'details': found['a'][0].score, 'total': score}
+#: survivors: survivors-mean
+def f(results):
+    scores = [r.score for r in results if hasattr(r, 'score')]
+    return sum(scores) / len(scores)
+#: survivors_errors: survivors-mean
+def f(results):
+    kept = [r.score for r in results if not isinstance(r, GraderError)]
+    return statistics.mean(kept)
+#: survivors_append: survivors-mean
+def f(judges, x):
+    scores = []
+    for judge in judges:
+        try:
+            scores.append(judge(x))
+        except Exception:
+            continue
+    return np.mean(scores)
+#: made_up_results: made-up-result
+def _create_error_results(samples, error):
+    return [RewardResult(index=s.index, score=0.0, details=error) for s in samples]
+""")
+
+CLEAN = _snippets(r"""
+#: none: -
+score = getattr(result, 'score', None)
+#: none_total: -
+total = None if None in scores.values() else sum(scores.values()) / len(scores)
+#: get_none: -
+score = parsed.get('score')
+#: weights: -
+weight = config.get('score_weight', 1.0)
+#: weight_of_score: -
+scale = getattr(args, 'reward_scale', 1.0)
+#: settings: -
+x = kwargs.get('score', 1.0)
+#: search_hits: -
+best = hit.get('score', 0.0)
+#: constants: -
+x = SEVERITY_SCORE.get(word, 2)
+#: sorted: -
+order = sorted(rows, key=lambda row: row.get('score', 0))
+#: counting: -
+scores[name] = scores.get(name, 0) + 1
+#: shown: -
+print(f"score {row.get('score', 0):.2f}")
+#: logged: -
+logger.info('score %s', result.score or 0.0)
+#: decision: -
+reward = 1.0 if answer == truth else 0.0
+#: gate: -
+reward = score if is_correct else 0.0
+#: gate_branch: -
+if verdict:
+    reward = 1.0
+else:
+    reward = 0.0
+#: threshold: -
+reward = score if score > 0.5 else 0.0
+#: division: -
+z = (reward - mean) / std if std else 0.0
+#: weights_division: -
+final = total_score / total_weight if total_weight > 0 else 0.0
+#: format_gate: -
+score = bonus if THINK.search(text) is not None else 0.0
+#: format_gate_named: -
+def format_reward(text):
+    match = THINK.search(text)
+    return 1.0 if match else 0.0
+#: answer_missing: -
+def accuracy_reward(text, truth):
+    match = re.search(r'####(.*)', text)
+    if not match:
+        return 0.0
+    return float(match.group(1) == truth)
+#: empty_answer: -
+def reward(text):
+    if not text.strip():
+        return 0.0
+    return f(text)
+#: wrong_answer_does_not_parse: -
+def accuracy_reward(text, truth):
+    try:
+        return float(float(text) == truth)
+    except ValueError:
+        return 0.0
+#: wrong_code_runs_on: -
+def code_reward(code):
+    try:
+        done = subprocess.run(code, timeout=5)
+    except subprocess.TimeoutExpired:
+        return 0.0
+    return float(done.ok)
+#: except_none: -
+async def reward(x):
+    try:
+        return await judge(x)
+    except Exception:
+        return None
+#: except_nan: -
+async def reward(x):
+    try:
+        return await judge(x)
+    except TimeoutError:
+        return float('nan')
+#: except_raise: -
+try:
+    score = judge(x)
+except Exception as e:
+    score = 0.0
+    raise Failed(e) from e
+#: except_counter: -
+try:
+    judge(x)
+except Exception:
+    failures += 1
+    retries = 0
+#: except_elsewhere: -
+def load(path):
+    try:
+        return read(path)
+    except Exception:
+        return 0
+#: preset_used: -
+def f(x):
+    score = 0.0
+    try:
+        score = judge(x)
+    except Exception:
+        raise
+    return score
+#: preset_missing: -
+def f(x):
+    score = None
+    try:
+        score = judge(x)
+    except Exception:
+        pass
+    return score
+#: running_total: -
+def f(parts):
+    total_score = 0.0
+    for p in parts:
+        total_score += p
+    return total_score
+#: retries_raise: -
+def judge_score(x):
+    for _ in range(3):
+        try:
+            return ask(x)
+        except Exception:
+            pass
+    raise RuntimeError('no reply')
+#: default_argument: -
+def f(score=None):
+    if score is None:
+        score = 0.0
+    return score
+#: compute_function: -
+self.compute_score = compute_score or default_compute_score
+#: nan_elsewhere: -
+features = np.nan_to_num(features)
+#: guarded: -
+async def f(runner, data):
+    for r in (await runner.arun(data))['q']:
+        if isinstance(r, GraderScore):
+            use(r.score)
+#: guarded_early: -
+async def f(runner, data):
+    for r in (await runner.arun(data))['q']:
+        if not hasattr(r, 'score'):
+            continue
+        use(r.score)
+#: own_results: -
+async def f(fn, data):
+    return [r.score for r in await fn.compute_batch_scores(data)]
+#: other_runner: -
+def f(process):
+    done = subprocess.run(process)
+    return done.score
+#: names_beside_results: -
+async def f(runner, data, samples):
+    found = await runner.arun(data)
+    return [s.score for s, r in zip(samples, found['q'])]
+#: batch_mean_for_logs: -
+def log(rewards):
+    present = [r for r in rewards if r is not None]
+    metrics['mean'] = sum(present) / len(present)
+#: quorum: -
+def f(results):
+    scores = [r.score for r in results if hasattr(r, 'score')]
+    if len(scores) < QUORUM:
+        return None
+    return sum(scores) / len(scores)
+#: meant: -
+score = parsed.get('score', 0)  # adjudge: meant
+#: in_a_test: -
+async def test_it(runner):
+    found = await runner.arun([])
+    assert found['q'][0].score == 1
+#: other_status: -
+x = node.idle_ms if node.status == Status.IDLE else 0
+#: default_settings: -
+def default_config():
+    return {"reward": 1.0, "steps": 10}
+#: words_only: -
+# score = 0.0 if failed
+TEXT = 'except Exception: score = 0.0'
+""")

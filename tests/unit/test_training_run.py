@@ -1,0 +1,233 @@
+"""Everything about a training run that needs no trainer: its task, numbers, report, command."""
+
+import random
+import re
+import sys
+from html.parser import HTMLParser
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from adjudge import RewardSpec
+from adjudge.cli.train import train
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.training.curves import Line, line_chart
+from adjudge.training.report import write_report
+from adjudge.training.rl import spreads
+from adjudge.training.run import TrainingJob, reading, train_run
+from adjudge.training.runfile import RunFile
+from adjudge.training.sentinel import Alarm
+from adjudge.training.summary import first_and_last, summarise
+from adjudge.training.task import CAPITALS, CapitalGrader, demonstrations, questions
+from adjudge.training.verdicts import Shown, judged_answers
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rl_tiny.toml"
+HOSTILE = "</style><script>alert(1)</script>&<img src=x onerror=alert(2)>@@STYLE@@\u202e\x00\ud800"
+
+
+def test_demonstrations_are_right_as_often_as_wanted() -> None:
+    rows: list[Any] = list(islice(demonstrations(random.Random(1), 0.75), 2000))
+    grader = CapitalGrader()
+    right = 0.0
+    for row in rows:
+        question, answer = (turn["content"] for turn in row["messages"])
+        country = re.search(r"of (\w+)\?", question)
+        assert country is not None
+        right += grader.evaluate(answer, CAPITALS[country[1]]).score
+    assert 0.71 < right / len(rows) < 0.79
+
+
+def test_the_task_is_the_same_for_the_same_seed() -> None:
+    first, again = (list(islice(questions(random.Random(5)), 20)) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("Paris.", 1.0),
+        ("Sure! It is Paris.", 1.0),
+        ("Rome.", 0.0),
+        ("Paris or Rome", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_gold_takes_one_capital_only(response: str, score: float) -> None:
+    assert CapitalGrader().evaluate(response, "Paris").score == score
+
+
+def test_variances_are_within_groups_and_leave_missing_rewards_out() -> None:
+    found = spreads([5.0, 7.0, None, 9.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0], 3)
+    assert found["judge/part_group_var"] == pytest.approx((2.0 + 1 / 3) / 2)
+    assert found["judge/env_group_var"] == pytest.approx((0.0 + 1 / 3) / 2)
+    assert spreads([None, 1.0], [0.0, 0.0], 2) == {}
+
+
+def test_a_step_is_read_by_the_names_of_the_log() -> None:
+    row = {"judge/outcome_mean": 0.5, "judge/gold_score_mean": 0.25, "length": 12.0}
+    found = reading(7, row, "gold")
+    assert (found.step, found.judge, found.gold, found.length) == (7, 0.5, 0.25, 12.0)
+    assert found.zero_spread is None
+    assert reading(7, row, None).gold is None
+
+
+def test_first_and_last_of_a_metric_that_is_not_always_there() -> None:
+    rows = [{"x": 1.0}, {}, {"x": 3.0}]
+    assert first_and_last(rows, "x") == (1.0, 3.0)
+    assert first_and_last(rows, "y") == (None, None)
+    assert first_and_last([], "x") == (None, None)
+
+
+def scripted(reply: str) -> RewardSpec:
+    return RewardSpec.from_dict(
+        {
+            "graders": [
+                {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0, 2]},
+                {"name": "gold", "type": "adjudge.training.task:CapitalGrader", "weight": 0.0},
+            ],
+            "judges": {"judge": {"type": "scripted", "script": reply}},
+        }
+    )
+
+
+def test_answers_come_with_their_verdicts() -> None:
+    rows: list[Any] = list(islice(questions(random.Random(1)), 2))
+    answers = [rows[0]["reference"], "no idea"]
+    first, second = judged_answers(
+        scripted('{"score": 1, "reason": "so"}'), rows, answers, "before"
+    )
+    assert (first.reward, first.missing, first.when) == (0.5, None, "before")
+    assert first.verdicts == {"quality": "1 so", "gold": "1"}
+    assert second.verdicts["gold"] == "0"
+
+
+def test_an_answer_whose_judge_failed_has_no_reward() -> None:
+    rows: list[Any] = list(islice(questions(random.Random(1)), 1))
+    (shown,) = judged_answers(scripted("I would rather not"), rows, ["x"], "after")
+    assert shown.reward is None
+    assert shown.missing is not None
+    assert "unparsable" in shown.missing
+    assert shown.verdicts["gold"] == "0"
+
+
+def rows_of(count: int) -> list[dict[str, float]]:
+    return [
+        {"step": float(step), "reward": 0.1, "length": 12.0, "judge/outcome_mean": step / count,
+         "judge/gold_score_mean": 0.5, "judge/quality_score_mean": 1.0}
+        for step in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def shown(when: str, text: str) -> Shown:
+    return Shown(
+        when=when, prompt=text, response=text, reference=text, reward=None, missing=text,
+        verdicts={text: text},
+    )  # fmt: skip
+
+
+def report(folder: Path, text: str, rows: list[dict[str, float]]) -> str:
+    run = RunFile.load(EXAMPLE)
+    alarms = [Alarm(3, "length", text, text), Alarm(4, "solved", text, text, True)]
+    answers = [shown("before", text), shown("after", text)]
+    summary = {
+        **summarise(run, run.reward_spec("http://h/v1"), rows, answers, alarms),
+        "adjudge": "0", "created": "today", "seconds": {"total": 3.0}, "endpoints": [],
+        "label": text, "judge": text,
+    }  # fmt: skip
+    write_report(folder / "report.html", summary, rows, answers)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Tags of a page, and what is written in it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    page = Page(report(tmp_path, HOSTILE, rows_of(20)))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert page.tags.count("style") == 1
+    assert page.text.count("<script>alert(1)</script>") >= 8
+    assert "@@STYLE@@" in page.text
+
+
+def test_the_report_says_what_happened(tmp_path: Path) -> None:
+    page = report(tmp_path, "plain", rows_of(20))
+    assert "Judge and gold" in page
+    assert page.count("<polyline") >= 5
+    assert "Step 3, length" in page
+    assert "http" not in re.sub(r'http-equiv="', "", page)  # nothing is fetched
+
+
+def test_a_report_of_no_step_at_all(tmp_path: Path) -> None:
+    assert "No step was done." in report(tmp_path, "plain", [])
+
+
+def test_a_line_is_broken_where_values_are_missing() -> None:
+    chart = line_chart(
+        "x", [Line("a", [1.0, 2.0, None, 3.0, float("nan"), 4.0])], [1, 2, 3, 4, 5, 6]
+    )
+    assert chart.count("<polyline") == 3
+    assert "nan" not in chart
+    assert line_chart("x", [Line("a", [None, None])], [1, 2]) == ""
+
+
+def test_a_long_run_makes_no_endless_chart() -> None:
+    values = [float(step % 7) for step in range(50_000)]
+    assert len(line_chart("x", [Line("a", values)], range(50_000))) < 30_000
+
+
+def test_without_a_trainer_the_run_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    job = TrainingJob(RunFile.load(EXAMPLE), EXAMPLE, tmp_path / "run")
+    with pytest.raises(ConfigError, match="make demo-rl"):
+        train_run(job)
+    assert not job.folder.exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adjudge.training.run._prepare", lambda: None)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(RunFolderError, match="metrics.jsonl of another run"):
+        train_run(TrainingJob(RunFile.load(EXAMPLE), EXAMPLE, tmp_path))
+    assert not (tmp_path / "config.toml").exists()
+
+
+def command() -> typer.Typer:
+    app = typer.Typer(rich_markup_mode=None)
+    app.command("train")(train)
+    return app
+
+
+def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command(), [str(EXAMPLE), "--dry-run", "--seed", "4"])
+    assert result.exit_code == 0, result.output
+    assert "trl.GRPOTrainer" in result.output
+    assert "seed=4" in result.output
+    assert "3,872" in result.output
+    assert list(tmp_path.iterdir()) == []
+    assert "torch" not in sys.modules

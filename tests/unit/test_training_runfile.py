@@ -1,0 +1,132 @@
+"""The run file: what may stand in it, what it becomes, and what it says of mistakes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge.training.rl import settings_of
+from adjudge.training.run import plan
+from adjudge.training.runfile import RunFile
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def made(**changed: Any) -> dict[str, Any]:
+    """A small run file as data; ``changed`` tables are laid over its own."""
+    data: dict[str, Any] = {
+        "model": {"base": "tiny"},
+        "graders": [
+            {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0.0, 2.0]},
+            {"name": "gold", "type": "adjudge.training.task:CapitalGrader", "weight": 0.0},
+        ],
+        "judge": {
+            "model": "mock",
+            "base_url": "mock",
+            "combine_mode": "replace",
+            "mock": {"behaviour": "length"},
+        },
+        "sentinel": {"gold": "gold"},
+    }
+    for name, table in changed.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return data
+
+
+@pytest.mark.parametrize("name", ["rl_tiny.toml", "rl_tiny_biased.toml"])
+def test_the_examples_are_runs(name: str) -> None:
+    run = RunFile.load(EXAMPLES / name)
+    assert run.starts_mock
+    assert run.sentinel.gold == "gold"
+    assert plan(run)["calls_at_least"] == 60 * 64 + 2 * 16
+
+
+def test_defaults_and_the_keys_that_the_judge_gets() -> None:
+    run = RunFile.from_dict(
+        made(
+            judge={"judge_scale": 2.5, "sample_rate": 0.5},
+            training={"async_semaphore_max": 7, "judge_timeout_s": 5.0, "seed": 3},
+        )
+    )
+    spec = run.reward_spec("http://127.0.0.1:1/v1")
+    assert spec.reward.judge_scale == 2.5
+    assert spec.reward.sample_rate == 0.5
+    assert spec.reward.seed == 3
+    assert spec.max_concurrency == 7
+    assert spec.judges["judge"].base_url == "http://127.0.0.1:1/v1"
+    assert spec.judges["judge"].endpoint == {"deadline_s": 5.0}
+    assert RunFile.from_dict(made()).judge.sample_rate == 1.0
+
+
+def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
+    data = made()
+    del data["judge"]["combine_mode"]
+    assert RunFile.from_dict(data).reward_spec("http://h/v1").reward.combine_mode == "weighted_sum"
+
+
+def test_a_judge_of_ones_own_needs_no_mock() -> None:
+    data = made(judge={"type": "groq", "model": "m", "api_key_env": "MY_KEY"})
+    del data["judge"]["base_url"], data["judge"]["mock"]
+    run = RunFile.from_dict(data)
+    assert not run.starts_mock
+    table = run.reward_spec().judges["judge"]
+    assert (table.type, table.base_url, table.api_key_env) == ("groq", None, "MY_KEY")
+
+
+def test_trainer_settings() -> None:
+    run = RunFile.from_dict(
+        made(
+            algorithm={"variety": "gspo"},
+            training={
+                "num_epochs": 2,
+                "iterations_per_epoch": 5,
+                "batch_size": 12,
+                "group_size": 4,
+            },
+        )
+    )
+    settings = settings_of(run)
+    assert settings["max_steps"] == 10
+    assert settings["per_device_train_batch_size"] == 12
+    assert settings["num_generations"] == 4
+    assert settings["importance_sampling_level"] == "sequence"
+    assert settings_of(RunFile.from_dict(made()))["importance_sampling_level"] == "token"
+
+
+def test_another_seed_changes_nothing_else() -> None:
+    run = RunFile.from_dict(made())
+    other = run.with_seed(9)
+    assert other.training.seed == 9
+    assert run.training.seed == 0
+    assert other.reward_spec("http://h/v1").graders == run.reward_spec("http://h/v1").graders
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"model": {"base": "Qwen/Qwen3-4B"}}, "model.base: .*'tiny'.*found 'Qwen/Qwen3-4B'"),
+        ({"modle": {"base": "tiny"}}, "modle: unknown key; did you mean 'model'"),
+        ({"training": {"group_sise": 4}}, "training.group_sise: unknown key; did you mean"),
+        ({"training": {"batch_size": 10, "group_size": 4}}, "batch_size: is 10, .*multiple"),
+        ({"training": {"learning_rate": "fast"}}, "training.learning_rate: .*found 'fast'"),
+        ({"judge": {"combine_mode": "add"}}, "judge.combine_mode: .*found 'add'"),
+        ({"judge": {"type": "anthropic"}}, "judge.type: is 'anthropic'"),
+        ({"judge": {"base_url": "http://h/v1"}}, 'judge.mock: goes with base_url = "mock"'),
+        ({"judge": {"mock": {"behaviour": "lenght"}}}, "did you mean 'length'"),
+        ({"judge": {"mock": {"behaviour": "echo"}}}, "allowed: fixed, length, rubric"),
+        ({"judge": {"mock": {"behaviour": "rubric"}}}, "judge.mock: .*needs --keyword"),
+        ({"judge": {"mock": {"behaviour": "length", "fail": ["never:2"]}}}, "judge.mock: .*never"),
+        ({"judge": {"event_weight": 1.0}}, "reward.event_weight: .*no grader has scope"),
+        ({"sentinel": {"gold": "golt"}}, "sentinel.gold: no grader is called 'golt'; did you"),
+        ({"sentinel": {"gold": "quality"}}, "sentinel.gold: 'quality' has weight 1.0"),
+        ({"graders": []}, "graders"),
+        ({"algorithm": {"variety": "ppo"}}, "algorithm.variety: .*'grpo'.*found 'ppo'"),
+    ],
+)
+def test_mistakes_are_named(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunFile.from_dict(made(**changed), where="run.toml")
+    assert str(caught.value).startswith("run.toml: ")
+    assert re.search(complaint, str(caught.value))

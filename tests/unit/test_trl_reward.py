@@ -1,0 +1,266 @@
+"""TRL's calling forms without TRL: shapes in, rewards out, groups found or refused."""
+
+import asyncio
+import inspect
+import logging
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError
+from adjudge.rewards import RewardSpec
+from adjudge.trainers import trl
+from adjudge.trainers.trl import PicklableReward, make_reward
+from adjudge.trainers.trl_shapes import Batch, layout_of, runs
+
+SPEC: dict[str, Any] = {
+    "graders": [
+        {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+    ],
+    "judges": {
+        "main": {
+            "type": "scripted",
+            "script": {"bad": '{"score": 0.1}', "fail": "no verdict", "": '{"score": 0.5}'},
+        }
+    },
+}
+ANSWER: dict[str, Any] = {"graders": [{"name": "right", "type": "answer"}]}
+
+
+class Trainer:
+    """What the adapter reads of a trainer, and what it logs to it."""
+
+    def __init__(self, size: int = 2, rank: int = 0, *, training: bool = True, **more: Any) -> None:
+        self.num_generations, self.num_generations_eval = size, 4
+        self.model = SimpleNamespace(training=training)
+        self.accelerator = SimpleNamespace(process_index=rank)
+        self.metrics: dict[str, float] = {}
+        self.extra: dict[str, list[Any]] = {}
+        for name, value in more.items():
+            setattr(self, name, value)
+
+    def log_metric(self, name: str, value: float) -> None:
+        self.metrics[name] = value
+
+    def log_extra(self, column: str, values: list[Any]) -> None:
+        self.extra[column] = values
+
+
+def spec(of: dict[str, Any] = SPEC, **more: Any) -> RewardSpec:
+    return RewardSpec.from_dict({**of, **more})
+
+
+def call(reward: Any, texts: list[str], trainer: Trainer | None = None, **given: Any) -> Any:
+    """One call in the standard form, each text a completion."""
+    if trainer is not None:
+        given |= {"log_metric": trainer.log_metric, "log_extra": trainer.log_extra}
+        given["trainer_state"] = SimpleNamespace(global_step=3)
+    ids = given.pop("completion_ids", [[1]] * len(texts))
+    given.setdefault("prompts", ["p"] * len(texts))
+    result = reward(completions=texts, completion_ids=ids, **given)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) -> Batch:
+    prompts = given.pop("prompts", ["p"] * len(completions))
+    ids = given.pop("completion_ids", None)
+    if trainer is not None:
+        given["log_metric"] = trainer.log_metric
+    return Batch(prompts, completions, ids, given)
+
+
+def fields(completion: Any, **given: Any) -> dict[str, Any]:
+    columns = given.pop("columns", {})
+    return batch([completion], **given).samples(["0"], columns)[0].fields()
+
+
+def test_it_is_one_plain_coroutine_function_with_a_name() -> None:
+    reward = make_reward(spec(), name="kindness")
+    assert inspect.iscoroutinefunction(reward)
+    assert reward.__name__ == "kindness"
+    assert inspect.iscoroutinefunction(trl.reward)
+    assert trl.reward.__name__ == "adjudge"
+
+
+def test_missing_is_none_and_everything_is_logged() -> None:
+    trainer = Trainer(size=4)
+    assert call(make_reward(spec()), ["a", "bad", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
+    assert trainer.metrics["judge/missing_frac"] == 0.25
+    assert trainer.metrics["judge/missing_frac/unparsable"] == 0.25
+    assert trainer.extra["judge/missing"] == ["", "", "unparsable", ""]
+    assert trainer.extra["judge/quality_score"] == [0.5, 0.1, None, 0.5]
+    columns = ("quality_score", "outcome", "env_reward", "missing")
+    assert set(trainer.extra) == {f"judge/{name}" for name in columns}
+
+
+def test_a_kind_seen_once_is_zero_where_it_does_not_occur() -> None:
+    """TRL averages what was logged, so silence would keep a kind's share up."""
+    reward, trainer = make_reward(spec()), Trainer()
+    call(reward, ["fail", "a"], trainer)
+    call(reward, ["a", "b"], trainer)
+    assert trainer.metrics["judge/missing_frac/unparsable"] == 0.0
+
+
+def test_conversational_form() -> None:
+    prompt = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi?"}]
+    said = [
+        {"role": "assistant", "content": "Hello.", "tool_calls": []},
+        {"role": "tool", "content": "42"},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is 42."}]},
+    ]
+    found = fields(said, prompts=[prompt])
+    assert found["prompt"] == "Hi?"
+    assert found["response"] == "It is 42."
+    assert found["messages"] == [*prompt, *said]
+    assert fields([{"role": "assistant", "content": ""}], prompts=[prompt])["response"] == ""
+
+
+def test_standard_form_has_no_messages() -> None:
+    assert fields("b", prompts=["a"]) == {"prompt": "a", "response": "b"}
+
+
+def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
+    found = fields("b", messages=[["gold"]], response=["gold"], finish_reason=["stop"], topic=["x"])
+    assert found == {"prompt": "p", "response": "b", "topic": "x"}
+
+
+@pytest.mark.parametrize(
+    ("given", "reference"),
+    [
+        ({"answer": ["4"], "solution": ["2 + 2 = 4"]}, "4"),
+        ({"ground_truth": ["5"], "answer": ["4"]}, "5"),
+        ({"reference": ["6"], "answer": ["4"]}, "6"),
+        ({"target": ["7"], "answer": ["4"], "columns": {"reference": "target"}}, "7"),
+    ],
+)
+def test_the_reference(given: dict[str, Any], reference: str) -> None:
+    assert fields("b", **given)["reference"] == reference
+
+
+def test_a_rule_spec_sees_the_reference() -> None:
+    reward = make_reward(spec(ANSWER), columns={"reference": "target"})
+    assert call(reward, ["4", "5"], target=["4", "4"]) == [1.0, 0.0]
+
+
+def test_bad_columns_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"'target'.*it has topic"):
+        call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])
+    with pytest.raises(ConfigError, match="comes from the rollout"):
+        make_reward(spec(), columns={"messages": "chat"})
+
+
+def test_finish_reason_is_known_where_the_end_tokens_are() -> None:
+    trainer = Trainer(eos_token_ids=[2, 3])
+    ids = {"completion_ids": [[5, 3]], "trainer": trainer}
+    assert fields("b", **ids)["finish_reason"] == "stop"
+    assert fields("b", **ids | {"completion_ids": [[5, 5]]})["finish_reason"] == "length"
+    assert "finish_reason" not in fields("b", **ids | {"completion_ids": [[]]})
+    assert "finish_reason" not in fields("b", completion_ids=[[5, 3]])
+
+
+def test_the_environment_may_have_a_reward_of_its_own() -> None:
+    environments = [SimpleNamespace(env_reward=2.0)]
+    assert fields("b", environments=environments)["env_reward"] == 2.0
+    assert fields("b", environments=environments, env_reward=[3.0])["env_reward"] == 3.0
+    assert "environments" not in fields("b", environments=environments)
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 3))
+def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) -> None:
+    layout = layout_of(batch(["x"] * count, Trainer(size, rank)))
+    assert layout is not None
+    places = range(rank * count, (rank + 1) * count)
+    assert layout.groups == [str(place // size) for place in places]
+    whole = all(layout.groups.count(group) == size for group in layout.groups)
+    assert (layout.broken is None) == whole
+
+
+def test_equal_prompts_side_by_side_stay_two_groups() -> None:
+    layout = layout_of(batch(["x"] * 4, Trainer(2)))
+    assert layout is not None
+    assert layout.groups == ["0", "0", "1", "1"]
+
+
+def test_evaluation_has_its_own_number_of_generations() -> None:
+    layout = layout_of(batch(["x"] * 4, Trainer(2, training=False)))
+    assert layout is not None
+    assert layout.groups == ["0"] * 4
+
+
+def test_runs_of_equal_prompts_where_nobody_says_the_size() -> None:
+    assert runs([*"aabb"]).groups == ["0", "0", "1", "1"]
+    assert runs([*"aabb"]).broken is None
+    assert runs([*"abb"]).broken is not None
+    assert runs([]).groups == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"reward": {"group": "z_score"}},
+        {"missing": {"policy": "drop_group"}},
+        {"graders": [*SPEC["graders"], {"name": "best", "type": "listwise"}]},
+    ],
+)
+def test_a_spec_that_compares_refuses_half_a_group(more: dict[str, Any]) -> None:
+    reward = make_reward(spec(**more))
+    with pytest.raises(ConfigError, match=r"per_device_train_batch_size.*num_generations"):
+        call(reward, ["a", "b", "bad"], Trainer(2))
+    with pytest.raises(ConfigError, match="different lengths"):
+        call(reward, ["a", "b", "bad"], prompts=["p", "p", "q"])
+
+
+def test_a_spec_that_does_not_compare_takes_half_a_group() -> None:
+    assert call(make_reward(spec()), ["a", "b", "bad"], Trainer(2)) == [0.5, 0.5, 0.1]
+
+
+def test_a_group_step_works_inside_blocks() -> None:
+    reward = make_reward(spec(reward={"group": "centre"}))
+    found = call(reward, ["a", "bad", "bad", "bad"], Trainer(2))
+    assert found == pytest.approx([0.2, -0.2, 0.0, 0.0])
+
+
+def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
+    reward = make_reward(spec(reward={"group": "z_score"}))
+    trainer = Trainer(reward_funcs=[1, 2], scale_rewards="group")
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        for _ in range(3):
+            call(reward, ["a", "bad"], trainer)
+    assert ["as 0" in one.message for one in caplog.records].count(True) == 1
+    assert ["twice" in one.message for one in caplog.records].count(True) == 1
+    caplog.clear()
+    call(make_reward(spec()), ["a", "bad"], Trainer(reward_funcs=[1], scale_rewards="group"))
+    assert not caplog.records
+
+
+def test_the_dotted_path_reads_the_variable_at_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pickle.loads(pickle.dumps(trl.reward)) is trl.reward
+    monkeypatch.delenv("ADJUDGE_SPEC", raising=False)
+    with pytest.raises(ConfigError, match="ADJUDGE_SPEC"):
+        call(trl.reward, ["{}"])
+    path = tmp_path / "spec.toml"
+    path.write_text('[[graders]]\nname = "v"\ntype = "json_valid"\n')
+    monkeypatch.setenv("ADJUDGE_SPEC", str(path))
+    assert call(trl.reward, ["{}", "{"]) == [1.0, 0.0]
+
+
+def test_one_group_in_a_thread_of_another_process() -> None:
+    """AsyncGRPO's form: pickled, a plain call per group, prompts, completions, ids and columns."""
+    reward = PicklableReward(spec(reward={"group": "centre"}), name="kindness")
+    there = pickle.loads(pickle.dumps(reward))
+    assert there.__name__ == "kindness"
+    assert not inspect.iscoroutinefunction(there.__call__)
+
+    async def step() -> Any:
+        # Environments may write into prompts, so those of one group differ.
+        group = {"prompts": ["p", "q"], "completions": ["a", "bad"], "completion_ids": [[1], [2]]}
+        return await asyncio.to_thread(there, **group, answer=["x", "x"])
+
+    assert asyncio.run(step()) == pytest.approx([0.2, -0.2])
