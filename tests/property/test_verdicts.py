@@ -207,7 +207,7 @@ GROWING = [
     "[", "{", '{"a":', '{"', "{'a'", "<score>", "[[3]] ", "Score: ", "Output (a) is ", "A, and ",
     "better is ", "A > B ", "回答A", "评分", "\n> ", " ", "\n", "1. ", '"', "`", "<think>",
     "</think>", "therefore ", "A or ", "'s ", "x.y", "1,", "Verdict: A\n", "both ", "{#",
-    "[1,", "“",
+    "[1,", "“", "{'a':1} ", "{'a':1}\n", "[{}]", "```\n", "[[A]] ", "> A\n", "{a} ", "[3]\n", "A\n",
 ]  # fmt: skip
 
 
@@ -232,3 +232,40 @@ def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
 def test_long_replies_are_answered(name: str, piece: str) -> None:
     read = READERS[name](piece * (100_000 // len(piece)))
     assert isinstance(read, Unread | Verdict)
+
+
+@pytest.mark.parametrize(
+    "places", ['{"score": 3}\n', "[[3]] ", "<score>3</score> ", "Score: 3\n", "[[3]] [[2]] "]
+)
+def test_time_grows_no_faster_beside_a_candidate_that_wrote_it_all(places: str) -> None:
+    def took(size: int) -> float:
+        text = places * (size // len(places))
+        candidate = "3 other words here. " * (size // 2) + places * 20
+        start = time.process_time()
+        for name in ("score", "choice", "marks", "ranking"):
+            READERS[name](text, quoted=[candidate])
+        return time.process_time() - start
+
+    # Eight times the places and eight times the candidate: 64 times when each is looked for anew.
+    assert min(took(12_000), took(12_000)) < 30 * max(took(1_500), took(1_500)) + 0.02
+
+
+STRANGE = st.sampled_from([
+    "NaN", "-Infinity", "1e999", "-1e999", "1e3000000", "9" * 320, "-" + "9" * 320, "9" * 5_000,
+    "9" * 290, "0." + "9" * 320, "1e308", '"NaN"', '"inf"', '"1e999"', "nan", "٣", "0x10", '"²"',
+])  # fmt: skip
+PLACES = st.sampled_from([
+    '{{"score": {}}}', "{{'score': {},}}", '{{"score": {{"value": {}}}}}', "<score>{}</score>",
+    "[[{}]]", "Score: {}", '{{"rank": [{}, 1, 2]}}', '{{"rank": {{"1": {}, "2": 1, "3": 2}}}}',
+    '{{"1": {}}}', '[{{"id": {}, "verdict": "MET"}}]', '{{"better": {}}}', "{{{}: 1}}", "{}. MET",
+])  # fmt: skip
+
+
+@given(number=STRANGE, place=PLACES, name=st.sampled_from(sorted(READERS)))
+def test_numbers_beyond_every_scale_are_no_verdict(number: str, place: str, name: str) -> None:
+    read = READERS[name](place.format(number))
+    if isinstance(read, Unread):
+        assert str(read.kind) in {"unparsable", "out_of_range"}
+    else:
+        assert name in {"fields", "open score", "marks"}
+        assert fits(name, read.value)

@@ -8,7 +8,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind
 
-__all__ = ["Unread", "Verdict"]
+__all__ = ["TooManyError", "Unread", "Verdict"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +26,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     form: str = ""
     fields: dict[str, Any] = {}
+
+
+class TooManyError(Exception):
+    """A reply has too many places to read; within this package only, where it becomes ``Unread``.
+
+    Passing over the rest of them could leave the wrong verdict.
+    """
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ CHOICE_KEYS = (
 )  # fmt: skip
 _TAGS = "better|verdict|answer|choice|winner|decision|final_answer|result"
 _LOOSE_TAGS = ("answer", "result", "final_answer")
+_LONGEST_VALUE = 4_000
 
 
 def read_choice(
@@ -84,7 +85,7 @@ def read_choice(
 
 def _read(reply: Reply, menu: Menu, keys: tuple[str, ...], tag: str | None) -> Verdict | Unread:
     if reply.values.given_up:
-        return Unread(why="too much broken JSON")
+        return Unread(why="too much JSON, or too much that is broken")
     settled = settle(reply, list(islice(_marked(reply, menu, keys, tag), MOST_FOUND + 1)))
     if settled is None:
         if reply.values.unclosed:
@@ -141,6 +142,8 @@ def _label_of(value: Any, menu: Menu) -> str | None:
         return None
     if (label := menu.match(value)) is not None:
         return label
+    if len(value) > _LONGEST_VALUE:
+        return None
     said = _weigh(_said(Reply(value), menu))
     return said.value if isinstance(said, Found) else None
 

@@ -42,7 +42,7 @@ def read_fields(
 
 def _read(reply: Reply, required: Sequence[str]) -> Verdict | Unread:
     if reply.values.given_up:
-        return Unread(why="too much broken JSON")
+        return Unread(why="too much JSON, or too much that is broken")
     objects: list[tuple[int, int, dict[str, Any]]] = [
         (start, end, value) for start, end, value in reply.values.pieces if isinstance(value, dict)
     ]

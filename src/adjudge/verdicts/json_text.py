@@ -13,13 +13,16 @@ import math
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["CLASH", "MAX_DEPTH", "Piece", "Values", "clashes", "find_values"]
+__all__ = ["CLASH", "MAX_DEPTH", "Piece", "Values", "clashes", "find_values", "whole_object"]
 
 MAX_DEPTH = 48
 """Deepest nesting that is read."""
 
 _WORK_PER_CHARACTER = 4
+_WORK_TOO_DEEP = 4_000
 _MOST_DIGITS = 300
+_MOST_VALUES = 400
+"""More objects and lists in one text are given up on."""
 
 
 class _Clash:
@@ -41,7 +44,7 @@ class Piece(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What was found. ``unclosed``: the last one never ends. ``given_up``: too much is broken."""
+    """What was found. ``unclosed``: the last never ends. ``given_up``: too many or too broken."""
 
     pieces: list[Piece]
     unclosed: bool = False
@@ -89,7 +92,7 @@ def find_values(text: str) -> Values:
     >>> find_values("Sure: {'score': 3,}.").pieces
     [Piece(start=6, end=19, value={'score': 3})]
     """
-    if (whole := _whole(text)) is not None:
+    if (whole := whole_object(text)) is not None:
         return Values([whole])
     found: list[Piece] = []
     budget = _WORK_PER_CHARACTER * len(text) + 10_000
@@ -97,17 +100,25 @@ def find_values(text: str) -> Values:
     at = 0
     while budget > 0 and (opening := _OPENING.search(text, at)) is not None:
         at = opening.start()
+        if (simple := _SIMPLE.match(text, at)) is not None and not _begins(text, at):
+            at = simple.end()
+            continue
         try:
             end, value = _read(text, at)
         except _Broken as broken:
             # Reaching the end is one quick scan; all other work is counted as what it is.
             budget -= (broken.at - at) // (16 if broken.at_end else 1) + 32
+            budget -= _WORK_TOO_DEEP * broken.too_deep
             unclosed = unclosed or (broken.at_end and text[at] == "{")
             at = max(at + 1, broken.at if broken.too_deep else 0)
             continue
         if isinstance(value, dict) or _listing(text, at, value):
             found.append(Piece(at, end, value))
             unclosed = False
+            if len(found) > _MOST_VALUES:
+                return Values([], given_up=True)
+        else:
+            budget -= 16
         at = end
     return Values(found, unclosed, budget <= 0)
 
@@ -123,12 +134,16 @@ def clashes(value: Any) -> bool:
     return False
 
 
-_OPENING = re.compile(r"\[|\{(?=\s{0,80}[\"'“”‘’\w}#/])")
+_OPENING = re.compile(
+    r"\[|\{(?=\s{0,80}(?:[\"'“”‘’}#/]|[A-Za-z0-9_\u4e00-\u9fff][\w-]{0,60}\s{0,8}[:：]))"
+)
+# A list without an object: in prose it is none, and need not be read.
+_PLAIN_ITEMS = r"[^\[\]{}\"'“”‘’#/]{0,200}"
+_SIMPLE = re.compile(rf"\[(?:{_PLAIN_ITEMS}|\[{_PLAIN_ITEMS}\])\]")
 _FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
-_MOST_QUICK = 300
 
 
-def _whole(text: str) -> Piece | None:
+def whole_object(text: str) -> Piece | None:
     """The usual reply, one JSON object and nothing else, at the speed of the C decoder."""
     start = len(text) - len(text.lstrip())
     end = len(text.rstrip())
@@ -138,12 +153,36 @@ def _whole(text: str) -> Piece | None:
         end = fence.end() + len(inner.rstrip())
     if not text.startswith("{", start) or text[end - 1] != "}":
         return None
-    if text.count("{") + text.count("[") > _MOST_QUICK:  # perhaps deep, and the decoder recurses
-        return None
     try:
-        return Piece(start, end, _DECODER.decode(text[start:end]))
-    except ValueError:
+        value = _DECODER.decode(text[start:end])
+    except (ValueError, RecursionError):
         return None
+    if text.count("{") + text.count("[") > MAX_DEPTH and _deep(value):
+        return None
+    return Piece(start, end, value if "\\u" not in text else _with_characters(value))
+
+
+def _deep(value: Any) -> bool:
+    """Whether ``value`` is nested deeper than :data:`MAX_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nodes = [node for node in level if isinstance(node, dict | list)]
+        level = [c for node in nodes for c in (node.values() if isinstance(node, dict) else node)]
+    return any(isinstance(node, dict | list) for node in level)
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _with_characters(value: Any) -> Any:
+    """``value``, at most :data:`MAX_DEPTH` deep, with U+FFFD for halves of surrogate pairs."""
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_with_characters(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return _pairs([(_HALF.sub("\ufffd", key), _with_characters(v)) for key, v in value.items()])
 
 
 def _integer(digits: str) -> int | float:
@@ -175,6 +214,11 @@ def _listing(text: str, at: int, value: Any) -> bool:
     """Whether a list found in prose is meant as one."""
     if any(isinstance(item, dict) for item in value):
         return True
+    return _begins(text, at)
+
+
+def _begins(text: str, at: int) -> bool:
+    """Whether the text, a line or what a colon announces begins at ``at``."""
     before = text[max(0, at - 12) : at].rstrip(" \t")
     return not before or before[-1] in "\n:：=`" or before.lower().endswith("json")
 

@@ -126,7 +126,7 @@ def read_marks(
 
 def _read(reply: Reply, ids: Sequence[str]) -> Verdict | Unread:
     if reply.values.given_up:
-        return Unread(why="too much broken JSON")
+        return Unread(why="too much JSON, or too much that is broken")
     names = _Names(ids)
     form = "json"
     marks = [m for piece in reply.values.pieces for m in _in_value(piece.value, names)]

@@ -40,11 +40,15 @@ def mark_mentions(menu: Menu, text: str) -> str:
     text = text.translate(_EMPHASIS)
     signs = {label: chr(FIRST + number) for number, label in enumerate(menu.labels)}
 
+    known: dict[tuple[str | None, str], str] = {}
+
     def sign(found: re.Match[str]) -> str:
-        label = menu.label(found[found.lastgroup or 0])
-        if label not in signs:
-            return found[0]
-        return signs[label] + FILL * (len(found[0]) - 1)
+        key = found.lastgroup, found[0]
+        if (made := known.get(key)) is None:
+            label = menu.label(found[found.lastgroup or 0])
+            made = signs[label] + FILL * (len(key[1]) - 1) if label in signs else key[1]
+            known[key] = made
+        return made
 
     return _pattern(menu).sub(sign, text).translate(_LOWER)
 

@@ -12,12 +12,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from adjudge.verdicts import wording
+from adjudge.verdicts.base import TooManyError
 
 __all__ = ["FIRST_SENTENCE", "LINE", "Firmness", "Kind", "Statement", "labelled", "statements"]
 
 FIRST_SENTENCE, NO_SENTENCE, LINE = 0, -1, -2
 _LOOK = 240
 _LONGEST = 4_000
+_MOST = 4_000
+_NO_WORDS = " \n\t\x00\x01>`#*|_-=.:\"'()[]"
 _SIGN = re.compile("[\ue000-\ue0ff]")
 
 
@@ -65,9 +68,16 @@ _PATTERNS = (
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """All that the sentences of ``text`` say about its mentions, in no particular order."""
+    """All that the sentences of ``text`` say about its mentions, in no particular order.
+
+    Raises :class:`TooManyError` when there are more than 4,000.
+    """
     for number, found in enumerate(wording.SENTENCE.finditer(text)):
         sentence = found[0]
+        if not sentence.strip(_NO_WORDS):
+            continue
+        if number > _MOST:
+            raise TooManyError
         if len(sentence) > _LONGEST or sentence.rstrip().endswith(("?", "？")):
             continue
         said = list(_chosen(sentence)) if _SIGN.search(sentence) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from adjudge.verdicts.base import TooManyError
 from adjudge.verdicts.plain import folded
 
 __all__ = ["Quotes"]
@@ -14,6 +15,10 @@ _SHORT = 40
 _REACH = 12
 """Characters beside a verdict that show a quotation going on; fewer than 8 show nothing."""
 _LOOK = 400
+_PER_PLACE = 20_000
+_WORK = 40_000_000
+_MOST_SEARCHES = 100
+"""Work in characters searched: what a place costs, how much is done, searches always granted."""
 
 _MARKS = " \t\n*_`#\"'~-"
 _WITHOUT_MARKS = str.maketrans("", "", _MARKS)
@@ -47,18 +52,27 @@ class Quotes:
     So an echo that the judge writes beside its own verdict does not count, an echo without one
     leaves nothing, and an honest verdict after the reasoning counts although the candidate has
     written every possible verdict into its answer.
+
+    Each different verdict is looked for once. When a reply has so many that looking would take more
+    than a small part of a second, :class:`TooManyError` is raised, since passing over the rest
+    could leave the wrong one.
     """
 
     def __init__(self, quoted: Sequence[str]) -> None:
         self._texts = [folded(text) for text in quoted if text]
+        self._size = sum(map(len, self._texts))
+        self._work = _WORK + _MOST_SEARCHES * self._size
+        self._stands: dict[str, bool] = {}
+        self._unmarked: list[str] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._texts)
 
     def own(self, text: str, start: int, end: int) -> bool:
         """Whether ``text[start:end]`` is the judge's own, by the rule above."""
+        self._spend(_PER_PLACE)
         verdict = folded(text[start:end])
-        if not any(verdict in candidate for candidate in self._texts):
+        if not self._quoted(verdict):
             return True
         if len(verdict) > _SHORT:
             return False
@@ -71,6 +85,18 @@ class Quotes:
             return False
         return not self._goes_on(verdict, before=_OWN_WORD.sub("", before[-_LOOK:]))
 
+    def _quoted(self, verdict: str) -> bool:
+        if (known := self._stands.get(verdict)) is None:
+            self._spend(self._size)
+            known = any(verdict in candidate for candidate in self._texts)
+            self._stands[verdict] = known
+        return known
+
+    def _spend(self, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise TooManyError
+
     def _goes_on(self, verdict: str, *, before: str = "", after: str = "") -> bool:
         before = folded(before).translate(_WITHOUT_MARKS)[-_REACH:]
         after = folded(after[:_LOOK]).translate(_WITHOUT_MARKS)[:_REACH]
@@ -78,7 +104,10 @@ class Quotes:
             return False
         # The marks between a verdict and its neighbour are the judge's to choose: look without.
         words = before + verdict.translate(_WITHOUT_MARKS) + after
-        return any(words in candidate.translate(_WITHOUT_MARKS) for candidate in self._texts)
+        if self._unmarked is None:
+            self._unmarked = [candidate.translate(_WITHOUT_MARKS) for candidate in self._texts]
+        self._spend(self._size)
+        return any(words in candidate for candidate in self._unmarked)
 
 
 def _begins_anew(near: str, before: str) -> bool:

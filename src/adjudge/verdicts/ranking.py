@@ -72,7 +72,7 @@ def read_ranking(
 
 def _read(reply: Reply, n: int, keys: tuple[str, ...]) -> Verdict | Unread:
     if reply.values.given_up:
-        return Unread(why="too much broken JSON")
+        return Unread(why="too much JSON, or too much that is broken")
     settled = settle(reply, list(islice(_in_json(reply, n, keys), MOST_FOUND)))
     if settled is None and not reply.values.unclosed:
         settled = settle(reply, list(islice(_in_text(reply, n), MOST_FOUND)))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ErrorKind
-from adjudge.verdicts.base import Unread, Verdict
-from adjudge.verdicts.json_text import Values, find_values
+from adjudge.verdicts.base import TooManyError, Unread, Verdict
+from adjudge.verdicts.json_text import Values, find_values, whole_object
 from adjudge.verdicts.plain import flat, plain, visible
 from adjudge.verdicts.quoting import Quotes
 
@@ -35,12 +35,17 @@ NO_VERDICT: Any = object()
 MOST_FOUND = 200
 """More verdicts in one reply are no verdict."""
 
+_LONGEST = 64 * 1024
+"""Longest reply, in characters, in which a verdict is looked for; strict JSON may be longer."""
+
 _BRACKETS = re.compile(
     # [[B]], \\boxed{B}, [RESULT] B
     r"\[\[\s{0,4}([^\[\]\n]{0,40}?)\s{0,4}\]\]|\\boxed\{(?:\\text\{)?([^{}\n]{0,40})\}"
     r"|\[\s?(?:result|verdict|score|rating|final\sanswer)\s?\]\s{0,3}:?\s{0,3}([^\n\[\]]{1,40})$",
     re.IGNORECASE | re.MULTILINE,
 )
+_QUOTATION = re.compile(r"^>[^\n]*", re.MULTILINE)
+_TAG = re.compile(r"<\s?(?P<close>/\s?)?(?P<name>[^\s<>/]+)\s?>")
 _FINAL = re.compile(
     r"(?:\b(?:final|overall|conclusion|verdict|therefore|ultimately)\b|最终|最后|总体|综上|结论|因此)"
     r"[^\n.。!?]{0,40}\s{0,4}(?:```[a-z]{0,8})?\s{0,4}\Z",
@@ -89,7 +94,8 @@ class Reply:
     """
 
     def __init__(self, text: str, quoted: Sequence[str] = (), *, cut: bool = False) -> None:
-        if is_object(text):
+        self._object = is_object(text)
+        if self._object:
             self.text, self.thinking = plain(text), ""
             quoted = [one for one in quoted if text.strip() in one]
         else:
@@ -101,6 +107,13 @@ class Reply:
         self._quotes: Quotes | None = None
         self._values: Values | None = None
         self._prose: str | None = None
+        self._reworked: dict[Callable[[str], str], str] = {}
+        self._quotations: tuple[list[int], list[int]] | None = None
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it is too long to look for a verdict in; one JSON object never is."""
+        return len(self.text) > _LONGEST and not self._object
 
     @property
     def flat(self) -> str:
@@ -116,17 +129,29 @@ class Reply:
             if "{" not in self.text and "[" not in self.text:
                 self._values = Values([])
             else:
-                found = find_values(self.text)
+                found = self._found()
                 own = [p for p in found.pieces if self.counts(p.start, p.end, rests=True)]
                 self._values = found._replace(pieces=own)
         return self._values
 
+    def _found(self) -> Values:
+        if len(self.text) <= _LONGEST:
+            return find_values(self.text)
+        piece = whole_object(self.text)
+        return Values([], given_up=True) if piece is None else Values([piece])
+
     @property
     def prose(self) -> str:
-        """``flat`` with JSON objects blanked out; same length."""
+        """``flat`` with JSON objects blanked out, equally long; empty where all is one object."""
         if self._prose is None:
-            self._prose = self._without_objects()
+            self._prose = "" if self._object else self._without_objects()
         return self._prose
+
+    def reworked(self, make: Callable[[str], str]) -> str:
+        """``make(prose)``, made once."""
+        if make not in self._reworked:
+            self._reworked[make] = make(self.prose)
+        return self._reworked[make]
 
     @property
     def bare(self) -> bool:
@@ -151,10 +176,23 @@ class Reply:
 
     def affirmed(self, start: int, *, rests: bool = False) -> bool:
         """Whether what stands at ``start`` is neither denied nor in a Markdown quotation."""
-        line = self.flat.rfind("\n", 0, start) + 1
-        if self.flat.startswith(">", line):
+        if self._in_quotation(start):
             return False
-        return rests or _NEGATION.search(self.flat[max(line, start - 60) : start]) is None
+        if rests:
+            return True
+        near = self.flat[max(0, start - 60) : start]
+        return _NEGATION.search(near[near.rfind("\n") + 1 :]) is None
+
+    def _in_quotation(self, start: int) -> bool:
+        """Whether the line of ``start`` begins with ``>``."""
+        if ">" not in self.flat:
+            return False
+        if self._quotations is None:
+            spans = [found.span() for found in _QUOTATION.finditer(self.flat)]
+            self._quotations = [begin for begin, _ in spans], [end for _, end in spans]
+        begins, ends = self._quotations
+        place = bisect_right(begins, start) - 1
+        return place >= 0 and start <= ends[place]
 
     def own(self, start: int, end: int) -> bool:
         """Whether what stands at ``start:end`` is not quoted from the candidate."""
@@ -226,39 +264,48 @@ Read = Callable[[Reply], "Verdict | Unread"]
 def read_blocks(reply: Reply, block: str | None, read: Read) -> Verdict | Unread:
     """``read`` applied inside the tagged blocks called ``block``, to the whole reply without any.
 
-    Several blocks must say the same; one that does not close is no verdict.
+    Several blocks must say the same; one that does not close is no verdict. Neither is there one in
+    a reply, or a block, that is too long or gives too many.
     """
     if not block or block not in reply.text:
-        return read(reply)
-    opening, closing = _block_tags(block)
-    starts = list(opening.finditer(reply.text))
+        return _read(reply, read)
+    tags = [tag for tag in _TAG.finditer(reply.text) if tag["name"] == block]
+    starts = [place for place, tag in enumerate(tags) if not tag["close"]]
     if not starts:
-        return read(reply)
+        return _read(reply, read)
     if len(starts) > MOST_FOUND:
         return Unread(why="too many verdict blocks")
-    limits = [*(start.start() for start in starts[1:]), len(reply.text)]
     verdicts: list[Verdict] = []
-    for start, limit in zip(starts, limits, strict=True):
-        end = closing.search(reply.text, start.end(), limit)
-        inner = Reply(reply.text[start.end() : end.start()]) if end is not None else None
-        one = _open_block(reply) if inner is None else read(inner)
+    for place in starts:
+        inner = _inside(reply.text, tags[place : place + 2])
+        one = _open_block(reply) if inner is None else _read(Reply(inner), read)
         if isinstance(one, Unread):
             return one
         verdicts.append(one)
     first = verdicts[0]
     if any(other.value != first.value for other in verdicts):
         return Unread(why="several verdict blocks that differ")
-    reason = first.reason or reply.text[: starts[0].start()].strip()
+    reason = first.reason or reply.text[: tags[starts[0]].start()].strip()
     return Verdict(value=first.value, reason=reason, form="block", fields=first.fields)
+
+
+def _read(reply: Reply, read: Read) -> Verdict | Unread:
+    if reply.too_long:
+        return Unread(why="the reply is too long to read")
+    try:
+        return read(reply)
+    except TooManyError:
+        return Unread(why="too many places for a verdict in one reply")
+
+
+def _inside(text: str, tags: Sequence[re.Match[str]]) -> str | None:
+    """What stands between an opening tag and the tag after it; ``None`` when that is no closing."""
+    if len(tags) < 2 or not tags[1]["close"]:
+        return None
+    return text[tags[0].end() : tags[1].start()]
 
 
 def _open_block(reply: Reply) -> Unread:
     if reply.cut:
         return Unread(kind=ErrorKind.TRUNCATED, why="the reply was cut inside its verdict block")
     return Unread(why="a verdict block does not close")
-
-
-@lru_cache(maxsize=256)
-def _block_tags(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    named = re.escape(name)
-    return re.compile(rf"<\s?{named}\s?>"), re.compile(rf"<\s?/\s?{named}\s?>")

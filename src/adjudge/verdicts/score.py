@@ -137,7 +137,7 @@ def read_score(
 
 def _read(reply: Reply, scale: Scale, keys: tuple[str, ...], tag: str | None) -> Verdict | Unread:
     if reply.values.given_up:
-        return Unread(why="too much broken JSON")
+        return Unread(why="too much JSON, or too much that is broken")
     marked = list(islice(_marked(reply, scale, keys, tag), MOST_FOUND + 1))
     settled = settle(reply, marked)
     if isinstance(settled, Found) and not reply.bare:
@@ -207,7 +207,7 @@ def _spoken(reply: Reply, scale: Scale) -> list[Found]:
 def _sentences(
     reply: Reply, scale: Scale, pattern: re.Pattern[str], *, only_with_scale: bool = False
 ) -> list[Found]:
-    prose = _without_ranges(reply.prose)
+    prose = reply.reworked(_without_ranges)
     found: list[Found] = []
     for hit in islice(pattern.finditer(prose), 4 * MOST_FOUND):
         if only_with_scale and hit["scale"] is None:
