@@ -101,7 +101,7 @@ class Training(_Table):
 
     num_epochs: int = Field(default=1, ge=1)
     iterations_per_epoch: int = Field(default=70, ge=1)
-    warm_start_iterations: int = Field(default=150, ge=0)
+    warm_start_iterations: int = Field(default=160, ge=0)
     batch_size: int = Field(default=64, ge=2)
     group_size: int = Field(default=8, ge=2)
     learning_rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""``base = "tiny"``: a tokenizer and a language model of a quarter of a million weights.
+"""``base = "tiny"``: a tokenizer and a language model of some 150,000 weights.
 
 Both are made here, in a second, from nothing but a seed and the texts they are to speak; no
 network, no download. Qwen3's architecture, so whatever trains and serves that can use them.
@@ -52,7 +52,7 @@ def build_tokenizer(texts: Iterable[str], vocabulary: int = 420) -> Any:
     return fast
 
 
-def build_model(tokenizer: Any, *, seed: int, hidden: int = 96, layers: int = 2) -> Any:
+def build_model(tokenizer: Any, *, seed: int, hidden: int = 96, layers: int = 1) -> Any:
     """A fresh ``Qwen3ForCausalLM`` for ``tokenizer``; the same weights for the same ``seed``.
 
     ``hidden`` is a multiple of 8 (four heads of an even size). Sets torch's global seed.

@@ -16,7 +16,7 @@ from adjudge.training.warm_start import demonstration_rows
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = {
-    "warm_start_iterations = 120": "warm_start_iterations = 12",
+    "warm_start_iterations = 160": "warm_start_iterations = 12",
     "batch_size = 64": "batch_size = 16",
     "group_size = 8": "group_size = 4",
     "instances = 16": "instances = 3",

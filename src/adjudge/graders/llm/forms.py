@@ -25,6 +25,7 @@ from adjudge.verdicts import (
     read_ranking,
     read_score,
 )
+from adjudge.verdicts.json_text import MAX_DEPTH
 from adjudge.verdicts.plain import plain
 from adjudge.verdicts.reply import reason_in
 
@@ -297,7 +298,9 @@ class FieldsForm:
 
     def _exact(self, text: str, quoted: Sequence[str]) -> Verdict | None:
         """The verdict of a reply that is the schema's object, which most are; quickly."""
-        if plain(text) != text or text.count("{") + text.count("[") > _SHALLOW:
+        # Deep objects and escapes, which may be half a character, are for the reader.
+        deep = text.count("{") + text.count("[") > MAX_DEPTH
+        if deep or "\\u" in text or plain(text) != text:
             return None
         try:
             found = _strict.decode(text)
@@ -308,7 +311,7 @@ class FieldsForm:
         return Verdict(value=found, reason=reason_in(found), form="json", fields=found)
 
 
-_SHALLOW, _DIGITS = 100, 300
+_DIGITS = 300
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

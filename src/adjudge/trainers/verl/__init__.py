@@ -1,0 +1,43 @@
+"""A reward spec inside verl 0.6.1: managers, an exact advantage estimator, a trainer mixin.
+
+verl must know their names before its configuration is read. The environment variable
+``VERL_USE_EXTERNAL_MODULES=adjudge.trainers.verl.register`` does that in every process, and so
+does that module's file as ``custom_reward_function.path``. Then::
+
+    reward_model.reward_manager=adjudge algorithm.adv_estimator=adjudge_grpo
+
+Nothing here imports verl or torch before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "JudgeRewardLoopManager",
+    "JudgeRewardManager",
+    "JudgeTrainerMixin",
+    "adjudge_grpo",
+]
+
+if TYPE_CHECKING:
+    from adjudge.trainers.verl.advantage import adjudge_grpo
+    from adjudge.trainers.verl.batch_manager import JudgeRewardManager
+    from adjudge.trainers.verl.loop_manager import JudgeRewardLoopManager
+    from adjudge.trainers.verl.trainer import JudgeTrainerMixin
+
+_MODULE_OF = {
+    "JudgeRewardLoopManager": "loop_manager",
+    "JudgeRewardManager": "batch_manager",
+    "JudgeTrainerMixin": "trainer",
+    "adjudge_grpo": "advantage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,42 @@
+"""Importing this makes ``adjudge`` and ``adjudge_grpo`` names that verl 0.6.1 knows.
+
+No patch of verl is needed, in one of two ways:
+
+* the environment variable ``VERL_USE_EXTERNAL_MODULES=adjudge.trainers.verl.register``, which verl
+  imports in every process (in ``env_vars`` of a Ray job's runtime environment);
+* this file as ``custom_reward_function.path``; its ``name`` may stay as it is.
+
+Importing it twice, or in both ways, is fine.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from adjudge.trainers.verl.advantage import adjudge_grpo
+from adjudge.trainers.verl.batch_manager import JudgeRewardManager
+from adjudge.trainers.verl.estimators import OURS
+from adjudge.trainers.verl.loop_manager import JudgeRewardLoopManager
+
+__all__ = ["NAME", "compute_score", "register_all"]
+
+NAME = "adjudge"
+"""The value of ``reward_model.reward_manager``, looked up in both registries."""
+
+compute_score = JudgeRewardManager
+"""What ``custom_reward_function.name`` finds; the manager takes its own class for "no function"."""
+
+
+def register_all() -> None:
+    """Put the managers and the estimator into verl's registries; again is fine."""
+    from verl.experimental.reward.reward_loop import registry  # noqa: PLC0415  (heavy)
+    from verl.trainer.ppo.core_algos import register_adv_est  # noqa: PLC0415
+    from verl.workers.reward_manager import register  # noqa: PLC0415
+
+    register(NAME)(JudgeRewardManager)
+    registry.register(NAME)(JudgeRewardLoopManager)
+    register_adv_est(OURS)(adjudge_grpo)
+
+
+if find_spec("verl") is not None:  # tools that read documentation import every module
+    register_all()

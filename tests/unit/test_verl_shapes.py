@@ -1,0 +1,108 @@
+"""What the verl adapter does without verl: stand-ins for missing rewards, messages, refusals."""
+
+import math
+import statistics
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.trainers.verl.chats import given_messages, rebuilt_messages
+from adjudge.trainers.verl.estimators import calling_config, check_estimator
+from adjudge.trainers.verl.left_out import LeftOutUid, stand_in, stand_in_for_validation
+
+ROWS = st.lists(
+    st.tuples(st.none() | st.floats(-10, 10), st.sampled_from("abc"), st.sampled_from("xy")),
+    min_size=1,
+    max_size=24,
+)
+CALL = '<tool_call>{"name": "add", "arguments": {"x": 2}}</tool_call>'
+
+
+@given(ROWS)
+def test_a_stand_in_leaves_its_groups_mean(rows: list[tuple[float | None, str, str]]) -> None:
+    rewards, groups = [row[0] for row in rows], [row[1] for row in rows]
+    stood = stand_in(rewards, groups)
+    for group in set(groups):
+        here = [i for i, one in enumerate(groups) if one == group]
+        present = [r for i in here if (r := rewards[i]) is not None]
+        if present:
+            filled = statistics.fmean(stood.rewards[i] for i in here)
+            assert filled == pytest.approx(statistics.fmean(present), abs=1e-9)
+        if len(present) > 1:
+            factor = math.sqrt((len(here) - 1) / (len(present) - 1))
+            assert stood.inflation[group] == pytest.approx(factor)
+        else:
+            assert group not in stood.inflation
+    kept = [(a, b) for a, b in zip(rewards, stood.rewards, strict=True) if a is not None]
+    assert all(a == b for a, b in kept)
+
+
+@given(ROWS)
+def test_validation_means_are_those_without_the_missing(
+    rows: list[tuple[float | None, str, str]],
+) -> None:
+    values, groups, sources = ([row[k] for row in rows] for k in range(3))
+    filled = stand_in_for_validation(values, groups, sources)  # type: ignore[arg-type]  # zipped
+
+    def verl_mean(source: str, numbers: list[Any]) -> float:
+        prompts = defaultdict(list)
+        for number, group, own in zip(numbers, groups, sources, strict=True):
+            if own == source and number is not None:
+                prompts[group].append(number)
+        return statistics.fmean([statistics.fmean(p) for p in prompts.values()] or [math.nan])
+
+    for source in set(map(str, sources)):
+        wanted = verl_mean(source, values)
+        found = verl_mean(source, list(filled))
+        assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+
+
+def test_a_marked_uid_is_the_uid_it_was() -> None:
+    marked = LeftOutUid("u1")
+    assert marked == "u1"
+    assert hash(marked) == hash("u1")
+
+
+def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
+    parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
+    opening = [{"role": "user", "content": "2 + 2?"}]
+    found = rebuilt_messages(opening, "", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
+    assert [m["role"] for m in found] == ["user", "assistant", "tool", "assistant"]
+    assert found[1]["content"] == "Adding."
+    assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"] == "call_0"
+    assert found[3] == {"role": "assistant", "content": "<tool_call>{</tool_call>"}
+
+
+@pytest.mark.parametrize(
+    ("mask", "turns", "said"), [([1, 0], 3, "<tool_response>"), (None, 3, "response_mask")]
+)
+def test_what_cannot_be_read_is_no_trajectory(
+    mask: list[int] | None, turns: int, said: str
+) -> None:
+    with pytest.raises(GradingFailure, match=said) as caught:
+        rebuilt_messages([], "", [0, 1], mask, turns, lambda ids: "words")
+    assert caught.value.kind == "invalid_input"
+
+
+@pytest.mark.parametrize("value", [None, "no JSON", "[1]", [], ["x"], {"role": "user"}])
+def test_what_is_no_conversation(value: Any) -> None:
+    assert given_messages(value) is None
+
+
+def test_estimators() -> None:
+    for name in (None, "grpo", "adjudge_grpo"):
+        check_estimator(name)
+    with pytest.raises(ConfigError, match="'gae' has no way to leave a missing reward out"):
+        check_estimator("gae")
+
+
+def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
+    def load_reward_manager(config: Any) -> Any:
+        return calling_config()
+
+    assert load_reward_manager({"a": 1}) == {"a": 1}
+    assert calling_config() is None
