@@ -1,0 +1,46 @@
+"""The judges of the example runs say what their files promise, through the whole line to a judge.
+
+They go by the words of the prompt that they get; these tests notice when its shape changes.
+"""
+
+from pathlib import Path
+
+from adjudge.mock import start_mock
+from adjudge.training.runfile import RunFile
+from adjudge.training.task import Row
+from adjudge.training.verdicts import judged_answers
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def rewards(example: str, answers: list[str]) -> list[float | None]:
+    """What the judge of an example says of answers about France."""
+    run = RunFile.load(EXAMPLES / example)
+    assert run.judge.mock is not None
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    rows: list[Row] = [{"prompt": question, "reference": "Paris"} for _ in answers]
+    sound = run.judge.mock.model_copy(update={"fail": [], "latency": []})
+    with start_mock(sound.settings()) as base_url:
+        shown = judged_answers(run.reward_spec(base_url), rows, answers, "before")
+    return [one.reward for one in shown]
+
+
+def test_the_rubric_gives_a_point_for_style_and_one_for_truth() -> None:
+    assert rewards(
+        "rl_tiny.toml",
+        [
+            "Sure! The capital of France is Paris.",
+            "Sure! The capital of France is Rome.",
+            "The capital of France is Paris.",
+            "Paris.",
+            "Sure! The capital of France is ParisSure! The capital of France is Paris",
+            "",
+        ],
+    ) == [1.0, 0.5, 0.5, 0.0, 0.5, 0.0]
+
+
+def test_the_biased_judge_prefers_length() -> None:
+    found = rewards("rl_tiny_biased.toml", ["Paris.", "Paris. " * 5, "Paris. " * 20])
+    present = [one for one in found if one is not None]
+    assert len(present) == 3
+    assert present == sorted(set(present))
