@@ -239,7 +239,9 @@ class Sentinel:
 
     def _dominance(self) -> _Finding | None:
         env, part = self._levels["env_var"], self._levels["judge_var"]
-        if not (env.is_warm and part.is_warm) or not env.value or not part.value:
+        if not (env.is_warm and part.is_warm) or env.value is None or part.value is None:
+            return None
+        if env.value <= 0 or part.value <= 0:
             return None
         share = part.value / (part.value + env.value)
         if share < DOMINANCE:
