@@ -22,7 +22,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse, Reply, Transport
 from adjudge.judges.budget import Afford, SpendCeiling
 from adjudge.judges.endpoint_settings import EndpointSettings
-from adjudge.judges.flight import Flight, Send, Why
+from adjudge.judges.flight import Flight, Send, Why, shared
 from adjudge.judges.health import Health
 from adjudge.judges.limits import retry_after
 from adjudge.judges.metering import Meter
@@ -243,7 +243,7 @@ class Dispatcher:
             if not waiter.done():
                 waiter.set_result(reply)
                 # What is paid once is not each one's expense.
-                reply = reply if len(flight.waiters) == 1 else _shared(reply)
+                reply = reply if len(flight.waiters) == 1 else shared(reply)
 
     def _failed(self, send: Send, failure: GradingFailure, response: HttpResponse | None) -> None:
         """A send failed; the call may go on by another send or a retry."""
@@ -401,9 +401,3 @@ class Dispatcher:
         ):
             flight.hedge_queued = True
             self._hedges.append(flight)
-
-
-def _shared(reply: Reply) -> Reply:
-    """``reply`` for those who asked the same at the same time."""
-    provenance = msgspec.structs.replace(reply.provenance, source="shared")
-    return msgspec.structs.replace(reply, provenance=provenance)

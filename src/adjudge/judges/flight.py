@@ -14,7 +14,7 @@ from adjudge.judges.budget import Price
 from adjudge.judges.hedging import LatencyDigest
 from adjudge.judges.replicas import Replica
 
-__all__ = ["Flight", "Send", "Why"]
+__all__ = ["Flight", "Send", "Why", "shared"]
 
 
 class Why(Enum):
@@ -75,3 +75,9 @@ class Send(msgspec.Struct, eq=False):
     """Its first chunk has come."""
     why: Why | None = None
     task: asyncio.Task[Any] | None = None
+
+
+def shared(reply: Reply) -> Reply:
+    """``reply`` for those who asked the same at the same time."""
+    provenance = msgspec.structs.replace(reply.provenance, source="shared")
+    return msgspec.structs.replace(reply, provenance=provenance)
