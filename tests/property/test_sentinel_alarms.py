@@ -77,7 +77,7 @@ def test_hacked_runs_are_seen_within_sixteen_steps() -> None:
 
 
 NAMES = [name for name in Reading.__dataclass_fields__ if name != "step"]
-ODD = (None, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e30, math.inf, -math.inf, math.nan)
+ODD = (None, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e300, math.inf, -math.inf, math.nan)
 
 
 @pytest.mark.parametrize("seed", range(40))

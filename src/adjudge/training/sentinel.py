@@ -339,7 +339,7 @@ class _Canary:
             self._firsts.append(x)
             return
         middle = self.first
-        squares = sum((one - middle) ** 2 for one in self._firsts) / (WARM_UP - 1)
+        squares = sum((one - middle) * (one - middle) for one in self._firsts) / (WARM_UP - 1)
         off = (x - middle) / max(CANARY_FLOOR, math.sqrt(squares))
         self._up = max(0.0, self._up + off - CANARY_SLACK)
         self._down = max(0.0, self._down - off - CANARY_SLACK)
