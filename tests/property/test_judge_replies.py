@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLY
 
-from adjudge.judge_training import replies
-from adjudge.judge_training.replies import Fault, read_preference, read_rating
-from adjudge.judge_training.rewards import (
+from adjudge.judge_training.generative import replies
+from adjudge.judge_training.generative.replies import Fault, read_preference, read_rating
+from adjudge.judge_training.generative.rewards import (
     UNPARSABLE,
     Reply,
     consistent_pair_reward,

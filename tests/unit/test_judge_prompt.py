@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judge_training.prompt import grpo_prompt, grpo_template
-from adjudge.judge_training.replies import read_preference, read_rating
+from adjudge.judge_training.generative.prompt import grpo_prompt, grpo_template
+from adjudge.judge_training.generative.replies import read_preference, read_rating
 from adjudge.verdicts import Verdict
 
 KEY = b"kept with the run"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judge_training.replies import LONGEST, Fault, read_preference, read_rating
-from adjudge.judge_training.rewards import pairwise_reward, pointwise_reward
+from adjudge.judge_training.generative.replies import LONGEST, Fault, read_preference, read_rating
+from adjudge.judge_training.generative.rewards import pairwise_reward, pointwise_reward
 from adjudge.verdicts import Menu, Unread, Verdict, read_choice, read_score
 
 THINK = "<think>It is right but curt.</think>"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.judge_training.rewards import (
+from adjudge.judge_training.generative.rewards import (
     UNPARSABLE,
     PairReward,
     consistent_pair_reward,

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judge_training.card import normalisation_of
-from adjudge.judge_training.pair_metrics import (
+from adjudge.judge_training.length_corr import length_correlation
+from adjudge.judge_training.sampling import LengthGrouped, length_grouped
+from adjudge.judge_training.scalar.pair_metrics import (
     bradley_terry_loss,
     calibration_error,
-    length_correlation,
     pair_metrics,
 )
-from adjudge.judge_training.sampling import LengthGrouped, length_grouped
 
 LENGTHS = st.lists(st.integers(1, 500), max_size=300)
 SCORES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60)

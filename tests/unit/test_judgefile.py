@@ -49,6 +49,8 @@ def test_a_method_has_its_own_defaults() -> None:
     assert judge.grpo.model_dump() == {
         "rollout_n": 4,
         "kl_loss_coef": 0.001,
+        "max_response_length": 1024,
+        "temperature": 1.0,
         "ray_address": "http://127.0.0.1:8265",
     }
 

@@ -106,6 +106,7 @@ def spec_text(label: str) -> str:
     return (
         "# Asks the judge of this folder: adjudge serve reward.toml\n"
         '# Its rank among the validation answers, 0 to 1; for the raw output: type = "scalar".\n'
-        f'[[graders]]\nname = "{name}"\ntype = "adjudge.judge_training.ranked:RankedScalar"\n\n'
+        f'[[graders]]\nname = "{name}"\n'
+        'type = "adjudge.judge_training.scalar.ranked:RankedScalar"\n\n'
         '[judges.main]\ntype = "local"\nmodel = "."\ntask = "score"\n'
     )

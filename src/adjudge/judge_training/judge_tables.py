@@ -218,8 +218,14 @@ class Lora(_Table):
 
 
 class Grpo(_Table):
-    """``[grpo]``: replies per prompt, the weight of the KL term, and Ray's dashboard (verl)."""
+    """``[grpo]``: replies per prompt, the weight of the KL term, and Ray's dashboard (verl).
+
+    ``max_response_length``: tokens of a reply; a longer one is cut off and has no verdict.
+    ``temperature``: that of the replies learned from; validation draws the likeliest.
+    """
 
     rollout_n: int = Field(default=4, ge=2)
     kl_loss_coef: float = Field(default=0.001, ge=0, allow_inf_nan=False)
+    max_response_length: int = Field(default=1024, ge=8)
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     ray_address: str = "http://127.0.0.1:8265"

@@ -15,12 +15,6 @@ from typing import Any
 import adjudge
 from adjudge.errors import ConfigError
 from adjudge.judge_training.base import adapted, load_base, merged, moved, prepare, snapshot
-from adjudge.judge_training.bradley_terry import (
-    PairScores,
-    margins_of,
-    score_pairs,
-    train_bradley_terry,
-)
 from adjudge.judge_training.card import CARD, SPEC, Card, normalisation_of, spec_text
 from adjudge.judge_training.folder import JudgeFolder
 from adjudge.judge_training.judge_tables import VARIABLES
@@ -35,8 +29,14 @@ from adjudge.judge_training.material import (
     preferences_of,
     rows_digest,
 )
-from adjudge.judge_training.pair_metrics import pair_metrics
 from adjudge.judge_training.report import write_judge_report
+from adjudge.judge_training.scalar.bradley_terry import (
+    PairScores,
+    margins_of,
+    score_pairs,
+    train_bradley_terry,
+)
+from adjudge.judge_training.scalar.pair_metrics import pair_metrics
 from adjudge.judge_training.sft import learns_all_turns, train_sft
 from adjudge.judge_training.trainer_settings import Row, left_undone, steps_of
 from adjudge.judges.local.loading import digest

@@ -13,7 +13,6 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 from adjudge.client.wire import JudgeRequest
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_training.base import adapted, load_base, merged, moved, snapshot
-from adjudge.judge_training.bradley_terry import score_pairs
 from adjudge.judge_training.card import Normalisation, read_card
 from adjudge.judge_training.data.rows import Preference
 from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
@@ -21,6 +20,7 @@ from adjudge.judge_training.judge_tables import Lora
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.material import Encoder, encoded
 from adjudge.judge_training.run import JudgeJob, run_judge
+from adjudge.judge_training.scalar.bradley_terry import score_pairs
 from adjudge.judges.local import LocalScalarModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend

@@ -45,6 +45,7 @@ Label = Literal["A", "B", "tie"]
 
 LABELS: tuple[Label, ...] = ("A", "B", "tie")
 RATINGS = (0, 1, 2, 3, 4)
+"""The quality of one answer: helpfulness, 4 is best."""
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,21 +26,19 @@ from types import MappingProxyType
 from typing import Any
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judge_training.data.rows import LABELS, RATINGS
 from adjudge.verdicts import Unread, Verdict
 from adjudge.verdicts.plain import plain
 
-__all__ = ["LONGEST", "PREFERENCES", "RATINGS", "TIE", "Fault", "read_preference", "read_rating"]
+__all__ = ["LONGEST", "PREFERENCES", "TIE", "Fault", "read_preference", "read_rating"]
 
 LONGEST = 256 * 1024
 """Longest reply that is read, in characters; some 64,000 tokens of English."""
 
-RATINGS = (0, 1, 2, 3, 4)
-"""What a pointwise judge answers: helpfulness, 4 is best."""
-
-PREFERENCES = ("A", "B")
+PREFERENCES = LABELS[:2]
 """What a pairwise judge answers: the better of two."""
 
-TIE = "tie"
+TIE = LABELS[2]
 """What it answers besides, where the data has ties."""
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judge_training.replies import PREFERENCES, RATINGS, TIE
+from adjudge.judge_training.data.rows import RATINGS
+from adjudge.judge_training.generative.replies import PREFERENCES, TIE
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, Rendered
 from adjudge.prompts.fence import PROCESS_KEY
 

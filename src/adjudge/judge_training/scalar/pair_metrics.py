@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["bradley_terry_loss", "calibration_error", "length_correlation", "pair_metrics"]
+from adjudge.judge_training.length_corr import length_correlation
+
+__all__ = ["bradley_terry_loss", "calibration_error", "pair_metrics"]
 
 _BINS = 10
 
@@ -62,21 +64,6 @@ def calibration_error(differences: Sequence[float]) -> float:
         bins[place].append((sure, 0.5 if d == 0 else float(d > 0)))
     gaps = (abs(math.fsum(sure - right for sure, right in one)) for one in bins)
     return math.fsum(gaps) / len(differences)
-
-
-def length_correlation(scores: Sequence[float], lengths: Sequence[float]) -> float | None:
-    """Correlation of score and length differences of pairs, whichever side is subtracted.
-
-    Each pair counts in both orders, so that both means are 0: Σ s·l / √(Σ s² · Σ l²), from −1 to 1.
-    ``None`` where all lengths or all scores are equal.
-
-    >>> length_correlation([1.0, -2.0], [10, -20])
-    1.0
-    """
-    power = math.fsum(s * s for s in scores) * math.fsum(n * n for n in lengths)
-    if not power > 0 or not math.isfinite(power):
-        return None
-    return math.fsum(s * n for s, n in zip(scores, lengths, strict=True)) / math.sqrt(power)
 
 
 def _softplus(x: float) -> float:

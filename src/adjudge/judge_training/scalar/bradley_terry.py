@@ -15,9 +15,10 @@ from typing import Any
 
 from adjudge.judge_training.data.rows import Preference
 from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.judge_training.length_corr import length_correlation
 from adjudge.judge_training.material import Encoded
-from adjudge.judge_training.pair_metrics import length_correlation, pair_metrics
 from adjudge.judge_training.sampling import LengthGrouped
+from adjudge.judge_training.scalar.pair_metrics import pair_metrics
 from adjudge.judge_training.trainer_settings import Row, settings_of, steps_of, watch
 from adjudge.judges.local.batches import by_length
 from adjudge.training.rl import silence

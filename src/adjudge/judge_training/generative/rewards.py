@@ -26,7 +26,7 @@ within a group, so a wide gap would press together what tells the group's verdic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import fsum
 from typing import Any, NamedTuple
@@ -35,9 +35,9 @@ import msgspec
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError
-from adjudge.judge_training.replies import (
+from adjudge.judge_training.data.rows import RATINGS
+from adjudge.judge_training.generative.replies import (
     PREFERENCES,
-    RATINGS,
     TIE,
     read_preference,
     read_rating,
@@ -58,8 +58,8 @@ __all__ = [
 UNPARSABLE = -0.25
 """What a reply without a verdict earns; every verdict earns 0 to 1."""
 
-_PLACES = {"A": 0.0, TIE: 0.5, "B": 1.0}
-_FLIPPED = {"A": "B", "B": "A", TIE: TIE}
+_PLACES: Mapping[str, float] = {"A": 0.0, TIE: 0.5, "B": 1.0}
+_FLIPPED: Mapping[str, str] = {"A": "B", "B": "A", TIE: TIE}
 
 Reply = str | Verdict | Unread
 """A reply's text, or what :func:`read_rating` or :func:`read_preference` made of it."""

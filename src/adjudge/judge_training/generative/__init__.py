@@ -1,0 +1,1 @@
+"""Judges that write: what they are asked, how they are read, rewarded and trained."""

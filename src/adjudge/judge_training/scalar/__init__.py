@@ -1,0 +1,1 @@
+"""Judges with one output: Bradley-Terry training, and what the output means."""
