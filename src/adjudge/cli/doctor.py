@@ -35,6 +35,7 @@ _NEEDS = (
     _Need("answer: mathematics", "math_verify", "math-verify", "pip install 'adjudge[rules]'"),
     _Need("similarity: BLEU, chrF", "sacrebleu", "sacrebleu", "pip install 'adjudge[rules]'"),
     _Need("language", "py3langid", "py3langid", "pip install 'adjudge[rules]'"),
+    _Need("ifeval: languages", "langdetect", "langdetect", "pip install 'adjudge[rules]'"),
     _Need("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
     _Need("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
 )

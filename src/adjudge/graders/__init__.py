@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ReflectionAccuracyGrader,
         ToolSelectionGrader,
     )
+    from adjudge.graders.instructions.grader import IFEvalGrader
     from adjudge.graders.llm.expected import ExpectedScoreGrader
     from adjudge.graders.llm.judged import JudgeGrader
     from adjudge.graders.llm.listwise import ListwiseGrader
@@ -67,6 +68,7 @@ __all__ = [
     "FunctionGrader",
     "HallucinationGrader",
     "HarmfulnessGrader",
+    "IFEvalGrader",
     "InstructionFollowingGrader",
     "JsonMatchGrader",
     "JsonSchemaGrader",

@@ -53,6 +53,7 @@ SHIPPED: Mapping[str, str] = {
     "language": f"{_RULES}.language:LanguageGrader",
     "code_syntax": f"{_RULES}.code:SyntaxCheckGrader",
     "code_execution": f"{_RULES}.code:CodeExecutionGrader",
+    "ifeval": "adjudge.graders.instructions.grader:IFEvalGrader",
     "recorded": "adjudge.graders.recorded:RecordedGrader",
     "llm": f"{_LLM}.llm_grader:LLMGrader",
     "relevance": f"{_LLM}.quality:RelevanceGrader",

@@ -1,0 +1,118 @@
+"""IFEval's labels on recorded responses, against those that the published checkers gave.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``ifeval/``
+(541 prompts, the responses of GPT-4 and Llama-3.1-8B-Instruct, and for the latter the labels of
+the published code with its trained sentence splitter and unseeded language detection).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.graders.instructions.following import Reading
+from adjudge.graders.instructions.registry import INSTRUCTIONS
+from adjudge.graders.instructions.report import IfevalReport, Share, score_ifeval
+
+# The published checker draws a random letter for these two ("#" and "!"), so no label is right.
+RANDOM = frozenset({1122, 1129})
+
+MISMATCHES: dict[Reading, dict[tuple[int, str], str]] = {
+    "strict": {
+        (1813, "change_case:english_capital"): "unseeded detection on text in capitals",
+        (279, "change_case:english_lowercase"): "unseeded detection on a poem of short lines",
+    },
+    "loose": {
+        (1813, "change_case:english_capital"): "unseeded detection on text in capitals",
+        (3617, "change_case:english_capital"): "unseeded detection on three names in capitals",
+    },
+}
+"""Recorded as not followed; with seed 0 the same library says English, and so do we."""
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    folder = os.environ.get("ADJUDGE_DATA")
+    if not folder:
+        pytest.skip("ADJUDGE_DATA is not set: no recorded responses to judge")
+    path = Path(folder) / "ifeval" / name
+    if not path.is_file():
+        pytest.skip(f"ADJUDGE_DATA has no ifeval/{name}")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[dict[str, Any]]:
+    return rows("input_data.jsonl")
+
+
+@pytest.fixture(scope="module")
+def llama(prompts: list[dict[str, Any]]) -> IfevalReport:
+    return score_ifeval(prompts, rows("responses_llama31_8b.jsonl"))
+
+
+def without_random(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in prompts if row["key"] not in RANDOM]
+
+
+@pytest.mark.parametrize("reading", ["strict", "loose"])
+def test_labels_of_llama(llama: IfevalReport, reading: Reading) -> None:
+    recorded = {row["prompt"]: row for row in rows(f"recorded_{reading}_llama31_8b.jsonl")}
+    assert len(llama.rows) == 541
+    differ, labels = set(), 0
+    for row in llama.rows:
+        theirs = recorded[row.prompt]
+        assert theirs["instruction_id_list"] == row.instruction_id_list
+        if row.key in RANDOM:
+            continue
+        pairs = zip(row.followed(reading), theirs["follow_instruction_list"], strict=True)
+        for name, (ours, their) in zip(row.instruction_id_list, pairs, strict=True):
+            labels += 1
+            if ours != their:
+                differ.add((row.key, name))
+    assert (labels, differ) == (830, set(MISMATCHES[reading]))
+
+
+def test_accuracies_of_llama(prompts: list[dict[str, Any]]) -> None:
+    report = score_ifeval(without_random(prompts), rows("responses_llama31_8b.jsonl"))
+    strict, loose = report.scores("strict"), report.scores("loose")
+    # Recorded: 385 and 661, 406 and 691; each mismatch adds an instruction, some a prompt too.
+    assert (strict.prompt, strict.instruction) == (Share(386, 539), Share(663, 830))
+    assert (loose.prompt, loose.instruction) == (Share(407, 539), Share(693, 830))
+
+
+def test_accuracies_of_gpt4(prompts: list[dict[str, Any]]) -> None:
+    """Those of the published code with seed 0, the two prompts with a random letter left out.
+
+    One prompt was reworded after the responses were made (key 2785: it asked for "at least one"
+    placeholder, not for three), so its response is joined by hand here.
+    """
+    responses = rows("responses_gpt4.jsonl")
+    report = score_ifeval(prompts, responses)
+    assert report.without_response == [2785]
+    [stray] = report.without_prompt
+    [reworded] = [row for row in prompts if row["key"] == 2785]
+    responses[stray - 1] = {**responses[stray - 1], "prompt": reworded["prompt"]}
+    report = score_ifeval(without_random(prompts), responses)
+    strict, loose = report.scores("strict"), report.scores("loose")
+    assert (strict.prompt, strict.instruction) == (Share(415, 539), Share(694, 830))
+    assert (loose.prompt, loose.instruction) == (Share(429, 539), Share(711, 830))
+    assert report.failures == []
+
+
+def test_published_arguments_are_plain_words(prompts: list[dict[str, Any]]) -> None:
+    """Where the published code reads a pattern we read text, and here both are the same."""
+    special = set("\\.^$*+?{}[]|()")
+    asked = 0
+    for row in prompts:
+        for name, kwargs in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+            asked += 1
+            words = [kwargs.get("keyword", ""), kwargs.get("section_spliter", "")]
+            words += kwargs.get("keywords", []) + kwargs.get("forbidden_words", [])
+            assert not special & set("".join(words))
+            assert kwargs.get("postscript_marker") in (None, "P.S.", "P.P.S")
+            assert set(kwargs) <= set(INSTRUCTIONS[name].arguments)
+    assert asked == 834

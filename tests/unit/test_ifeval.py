@@ -1,0 +1,217 @@
+"""The loose readings, the grader, and the evaluation over files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import BaseGrader
+from adjudge.graders.instructions import detection
+from adjudge.graders.instructions.following import follows, readings
+from adjudge.graders.instructions.grader import IFEvalGrader
+from adjudge.graders.instructions.registry import checks
+from adjudge.graders.instructions.report import Share, score_ifeval
+from adjudge.graders.registry import build_grader
+from adjudge.runner import GradingRunner
+from adjudge.types import GraderError
+
+NO_COMMA, QUOTATION, TITLE = "punctuation:no_comma", "startend:quotation", "detectable_format:title"
+BULLETS = "detectable_format:number_bullet_lists"
+
+
+def only(*names: str) -> list[Any]:
+    return [check for _, check in checks(list(names), [{} for _ in names])]
+
+
+def test_eight_readings() -> None:
+    assert list(readings("Sure:\n *a*\n*b* \nBye")) == [
+        "Sure:\n *a*\n*b* \nBye",
+        "Sure:\n a\nb \nBye",
+        "a\nb \nBye",
+        "*a*\n*b* \nBye",
+        "Sure:\n a\nb",
+        "Sure:\n *a*\n*b*",
+        "a\nb",
+        "*a*\n*b*",
+    ]
+    assert list(readings("one line")) == ["one line", ""]
+    assert list(readings("")) == [""]
+
+
+def test_loose_forgives_an_opening_line() -> None:
+    response = 'Here it is, sir:\n"So be it."'
+    asked = only(NO_COMMA, QUOTATION, TITLE)
+    assert follows(response, asked, "strict") == [False, False, False]
+    assert follows(response, asked, "loose") == [True, True, False]
+
+
+@pytest.mark.parametrize("response", ["", " \n\t", "\u3000"])
+def test_a_blank_response_follows_nothing(response: str) -> None:
+    assert follows(response, only(NO_COMMA), "strict") == [False]
+    assert follows(response, only(NO_COMMA), "loose") == [False]
+
+
+def test_readings_that_are_blank_do_not_count() -> None:
+    # Without its only line nothing is left, and nothing has no comma.
+    assert follows("a, b", only(NO_COMMA), "loose") == [False]
+
+
+def test_grader_levels_and_readings() -> None:
+    ids = [NO_COMMA, QUOTATION]
+    kwargs: list[dict[str, Any]] = [{}, {}]
+    response = 'Well, sir:\n"So be it, then."'
+    result = IFEvalGrader(reading="loose").evaluate(response, ids, kwargs)
+    assert (result.score, result.reason) == (0.5, f"not followed: {NO_COMMA}")
+    assert result.metadata == {"instructions": ids, "followed": [False, True]}
+    assert IFEvalGrader().evaluate(response, ids, kwargs).score == 0.0
+    assert IFEvalGrader("prompt", "loose").evaluate(response, ids, kwargs).score == 0.0
+    assert IFEvalGrader("prompt").evaluate('"a"', ids, kwargs).score == 1.0
+
+
+def test_grader_views() -> None:
+    thinking = "<think>well, well</think>\n\nSo be it."
+    assert IFEvalGrader().evaluate(thinking, [NO_COMMA], [{}]).score == 1.0
+    assert IFEvalGrader(view="full").evaluate(thinking, [NO_COMMA], [{}]).score == 0.0
+    first = "length_constraints:nth_paragraph_first_word"
+    arguments = {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "so"}
+    assert IFEvalGrader().evaluate(thinking, [first], [arguments]).score == 1.0
+    unclosed = IFEvalGrader().evaluate("<think>so be it", [NO_COMMA], [{}])
+    assert (unclosed.score, unclosed.metadata["followed"]) == (0.0, [False])
+
+
+def test_no_instructions_are_nothing_to_judge() -> None:
+    result = IFEvalGrader().evaluate("So be it.", [], [])
+    assert (result.score, result.evaluable) == (1.0, False)
+
+
+def test_grader_refusals() -> None:
+    with pytest.raises(ConfigError, match="ifeval: reading must be one of 'strict', 'loose'"):
+        IFEvalGrader(reading="lax")  # type: ignore[arg-type]  # what a spec may hold
+    for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
+        with pytest.raises(GradingFailure) as caught:
+            IFEvalGrader().evaluate(response, ids, [{}])  # type: ignore[arg-type]  # hostile
+        assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_without_the_language_package_the_answer_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    detection._model.cache_clear()
+    detection._answer.cache_clear()
+    monkeypatch.setattr(detection, "import_module", missing)
+    with pytest.raises(GradingFailure, match=r"pip install 'adjudge\[rules\]'") as caught:
+        IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
+    assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
+
+
+def test_from_a_spec_through_the_runner() -> None:
+    grader: BaseGrader = build_grader("ifeval", "rules", {"level": "prompt"}, where="spec.toml")
+    rows: list[dict[str, Any]] = [
+        {"response": "So be it.", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
+        {"response": "So, then.", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
+        {"response": "So, then.", "instruction_id_list": [NO_COMMA]},
+    ]
+    results = asyncio.run(GradingRunner({"rules": grader}).arun(rows))["rules"]
+    assert [getattr(result, "score", None) for result in results] == [1.0, 0.0, None]
+    assert isinstance(results[2], GraderError)
+    assert results[2].kind is ErrorKind.INVALID_INPUT
+
+
+def test_long_responses_are_judged_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    grader = IFEvalGrader(reading="loose")
+    ids = ["keywords:existence", "length_constraints:number_words", NO_COMMA]
+    arguments = {"keywords": ["river"], "letter": object()}
+    kwargs = [arguments, {"num_words": 7000.0, "relation": "at least"}, {}]
+    response = "a river \ud800 so, " * 2000
+    here = grader.evaluate(response, ids, kwargs)
+    assert here.metadata["followed"] == [True, False, False]
+
+    def judged_here(*_: Any) -> Any:
+        raise AssertionError("judged on the loop")
+
+    monkeypatch.setattr(IFEvalGrader, "evaluate", judged_here)
+    assert asyncio.run(grader.aevaluate(response, ids, kwargs)) == here
+
+
+INPUTS: list[dict[str, Any]] = [
+    {
+        "key": 1,
+        "prompt": "P1",
+        "instruction_id_list": [NO_COMMA, BULLETS],
+        "kwargs": [{}, {"num_bullets": 1}],
+    },
+    {"key": 2, "prompt": "P2", "instruction_id_list": [TITLE], "kwargs": [{"letter": None}]},
+    {"key": 3, "prompt": "P3", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
+    {"key": 4, "prompt": "P4", "instruction_id_list": [BULLETS], "kwargs": [{}]},
+    {"key": 5, "prompt": "P5", "instruction_id_list": [NO_COMMA], "kwargs": [{}]},
+]
+RESPONSES: list[dict[str, Any]] = [
+    {"prompt": "P2", "response": "<<T>>", "key": 2},
+    {"prompt": "P1", "response": "Sure, sir:\n* a", "key": 1},
+    {"prompt": "p3", "response": "unjoined", "key": 3},
+    {"prompt": "P4", "response": "* a", "key": 4},
+    {"prompt": "P5", "response": None, "key": 5},
+]
+
+
+def test_report_joins_by_prompt_and_counts_what_is_missing() -> None:
+    report = score_ifeval(INPUTS, RESPONSES)
+    assert [row.key for row in report.rows] == [1, 2]
+    assert (report.without_response, report.without_prompt) == ([3], [3])
+    assert [(f.key, f.kind) for f in report.failures] == [
+        (4, "invalid_input"),
+        (5, "invalid_input"),
+    ]
+    strict, loose = report.scores("strict"), report.scores("loose")
+    assert (strict.prompt, strict.instruction) == (Share(1, 2), Share(2, 3))
+    assert (loose.prompt, loose.instruction) == (Share(2, 2), Share(3, 3))
+    assert strict.by_category == {"detectable_format": Share(2, 2), "punctuation": Share(0, 1)}
+    assert list(strict.by_type) == [BULLETS, TITLE, NO_COMMA]
+    table = report.table()
+    assert "| prompt level | 50.00 | 100.00 | 2 |" in table
+    assert "Not counted: 1 prompts (3) without a response." in table
+    assert "Not counted: 2 prompts (4, 5) could not be judged." in table
+
+
+def test_report_joins_by_key() -> None:
+    report = score_ifeval(INPUTS, RESPONSES, by="key")
+    assert [row.key for row in report.rows] == [1, 2, 3]
+    assert report.without_prompt == []
+
+
+def test_report_of_nothing() -> None:
+    report = score_ifeval(INPUTS, [])
+    assert report.scores("strict").prompt.value is None
+    assert "| prompt level | - | - | 0 |" in report.table()
+
+
+def test_report_refusals() -> None:
+    twice = [*RESPONSES, {"prompt": "P2", "response": "other"}]
+    with pytest.raises(ConfigError, match="response 6: a second response to the same prompt"):
+        score_ifeval(INPUTS, twice)
+    assert score_ifeval(INPUTS, [*RESPONSES, RESPONSES[0]]).without_prompt == [3]
+    with pytest.raises(ConfigError, match="response 1: has no 'key' to join by, got NoneType"):
+        score_ifeval(INPUTS, [{"prompt": "P1", "response": "x"}], by="key")
+
+
+def test_files_are_written_as_the_reference_writes_them(tmp_path: Path) -> None:
+    score_ifeval(INPUTS, RESPONSES).write(tmp_path / "out")
+    lines = (tmp_path / "out" / "eval_results_strict.jsonl").read_text().splitlines()
+    assert list(json.loads(lines[0]).items()) == [
+        ("follow_all_instructions", False),
+        ("follow_instruction_list", [False, True]),
+        ("instruction_id_list", [NO_COMMA, BULLETS]),
+        ("prompt", "P1"),
+        ("response", "Sure, sir:\n* a"),
+    ]
+    loose = (tmp_path / "out" / "eval_results_loose.jsonl").read_text().splitlines()
+    assert [json.loads(line)["follow_all_instructions"] for line in loose] == [True, True]
