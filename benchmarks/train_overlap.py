@@ -39,6 +39,7 @@ from adjudge.runner.journal import Journal
 from adjudge.trainers.scoring import Scorer
 from adjudge.training.collecting import Collector
 from adjudge.training.generation import LocalPlayer
+from adjudge.training.libraries import load_libraries
 from adjudge.training.policy import first_policy, load_policy, save_policy
 from adjudge.training.rl import Training, train_policy
 from adjudge.training.rollouts import Batch, Rollout, Settled
@@ -375,23 +376,7 @@ def warmed(folder: Path) -> Path:
 
 def quiet() -> None:
     """One thread for torch, and no bars."""
-    for name, value in (
-        ("HF_HUB_OFFLINE", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("TRL_EXPERIMENTAL_SILENCE", "1"),
-    ):
-        os.environ.setdefault(name, value)
-    import logging
-
-    import datasets
-    import torch
-    import transformers
-
-    datasets.disable_progress_bars()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("trl").setLevel(logging.ERROR)
-    torch.set_num_threads(1)
+    load_libraries()
 
 
 if __name__ == "__main__":

@@ -177,9 +177,10 @@ def random_kills(count: int, seed: int) -> list[Kill]:
 def work(source: Path, folder: Path, kills: Sequence[Kill]) -> None:
     """Fork an attempt for each of ``kills``, kill it, and a last one; a line of JSON each."""
     from adjudge.training import run as running
+    from adjudge.training.libraries import load_libraries
     from adjudge.training.runfile import RunFile
 
-    running._prepare()  # noqa: SLF001  (before the fork, once for all)
+    load_libraries()  # before the fork, once for all
     run = RunFile.load(source)
     for kill in [*kills, None]:
         started = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RunFolderError
+from adjudge.runs.lock import locked
 
 __all__ = ["RunFolder"]
 
@@ -60,16 +60,7 @@ class RunFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> RunFolder:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-        except OSError as error:
-            raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise RunFolderError(f"{self.path}: another process is writing to it") from None
+        self._lock = locked(self.path)
         try:
             self._claim()
         except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import msgspec
 
 from adjudge.environments import Episode
 from adjudge.errors import ErrorKind, RunFolderError
+from adjudge.runs.lock import locking
 from adjudge.training.evaluating.evaluation import Evaluated
 from adjudge.types import GraderError
 
@@ -118,18 +118,8 @@ def open_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[EvalFolder]
     Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
     process is writing to it.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with locking(path):
         yield EvalFolder(path, manifest)
-    except BlockingIOError:
-        raise RunFolderError(f"{path}: another process is writing to it") from None
-    finally:
-        os.close(lock)
 
 
 def episode_row(model: str, one: Evaluated) -> dict[str, Any]:

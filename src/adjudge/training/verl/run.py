@@ -21,6 +21,7 @@ from adjudge.training.verl.version import verl_gpus, verl_version
 __all__ = [
     "Launch",
     "VerlFiles",
+    "hydra_value",
     "run_verl",
     "verl_command",
     "verl_environment",
@@ -73,7 +74,12 @@ def verl_command(
         **_trainer(run, folder),
     }
     module = "adjudge.trainers.verl.main_ppo" if old else "verl.trainer.main_ppo"
-    return ["python", "-m", module, *(f"{key}={_hydra(value)}" for key, value in settings.items())]
+    return [
+        "python",
+        "-m",
+        module,
+        *(f"{key}={hydra_value(value)}" for key, value in settings.items()),
+    ]
 
 
 def verl_environment(run: RunFile, folder: Path) -> dict[str, str]:
@@ -234,14 +240,14 @@ def _logger(run: RunFile) -> list[str]:
     return [] if to == "none" else [to]
 
 
-def _hydra(value: Any) -> str:
+def hydra_value(value: Any) -> str:
     """A value in the grammar of Hydra's overrides; text that it could read otherwise is quoted."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ",".join(map(_hydra, value)) + "]"
+        return "[" + ",".join(map(hydra_value, value)) + "]"
     text = str(value)
     if _PLAIN.match(text) and text.lower() not in _WORDS:
         return text
