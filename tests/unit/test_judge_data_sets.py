@@ -307,7 +307,7 @@ def test_dials_have_ranges(settings: Any, complaint: str) -> None:
 
 
 def test_preferences_have_no_ties() -> None:
-    with pytest.raises(ConfigError, match="preferences have no ties"):
+    with pytest.raises(ConfigError, match="preferences have neither ties nor positions"):
         preferences(SyntheticSettings(n=1, ties=0.5))
 
 

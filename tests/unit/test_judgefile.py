@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from adjudge.cli.serve import _spec_of
 from adjudge.errors import ConfigError
 from adjudge.judge_training.judge_tables import DEFAULTS, VARIABLES
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.trainer_settings import eval_every, left_undone, steps_of
+from adjudge.rewards.spec import RewardSpec
+from adjudge.service.backends import load_backend
+from adjudge.service.settings import ServiceSettings
 
 MADE = {"synthetic": {"n": 20}}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "judge_bt_tiny.toml"
@@ -93,7 +95,7 @@ def test_variables_of_another_method_and_empty_ones_say_nothing() -> None:
         ("sft", {"data": {**MADE, "use_margin": True}}, "data.use_margin"),
         ("sft", {"data": {**MADE, "truncation": "middle"}}, "data.truncation"),
         ("sft", {"data": {"synthetic": {"n": 20, "families": ["A"]}}}, "families"),
-        ("sft", {"mode": "pairwise"}, "mode: is for method = 'grpo'"),
+        ("bradley_terry", {"mode": "pairwise"}, "mode: is for judges that write"),
         ("bradley_terry", {"grpo": {}}, "grpo: is for method = 'grpo'"),
         ("bradley_terry", {"lora": {"rank": 0}}, "lora.rank"),
         ("bradley_terry", {"trainer": {"seed": 1.5}}, "trainer.seed"),
@@ -131,9 +133,8 @@ def test_steps_and_validations() -> None:
 
 def test_what_one_device_does_not_do_is_said() -> None:
     assert left_undone(read()) == []
-    judge = read(trainer={"sp_size": 4, "n_gpus_per_node": 8, "cpu_offload": True})
+    judge = read(trainer={"sp_size": 4, "cpu_offload": True})
     assert [note.split(":")[0] for note in left_undone(judge)] == [
-        "trainer.n_gpus_per_node = 8",
         "trainer.sp_size = 4",
         "trainer.cpu_offload",
     ]
@@ -145,8 +146,11 @@ def test_the_example_is_read() -> None:
     assert judge.with_seed(3).trainer.seed == 3
 
 
-def test_a_trained_judges_folder_is_served_by_its_spec(tmp_path: Path) -> None:
-    assert _spec_of(str(tmp_path)) == str(tmp_path)  # no judge's
+def test_a_trained_judges_folder_stands_for_its_spec(tmp_path: Path) -> None:
     (tmp_path / "judge.json").write_text("{}")
-    assert _spec_of(str(tmp_path)) == str(tmp_path / "reward.toml")
-    assert _spec_of("judges:Mine") == "judges:Mine"
+    with pytest.raises(ConfigError, match="taught to answer, not to judge"):
+        load_backend(str(tmp_path), ServiceSettings())
+    (tmp_path / "reward.toml").write_text('[[graders]]\nname = "words"\ntype = "length_penalty"\n')
+    spec = RewardSpec.load(tmp_path)
+    assert [entry.name for entry in spec.graders] == ["words"]
+    assert load_backend(str(tmp_path), ServiceSettings()).name == str(tmp_path / "reward.toml")

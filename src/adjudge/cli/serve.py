@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -119,7 +118,6 @@ def serve(
 
     Example: adjudge serve judges:MyJudge --arg model_path=models/judge --port 9000
     """
-    target = _spec_of(target)
     settings = ServiceSettings(
         host=host, port=port, api_key_env=api_key_env, max_batch_size=max_batch_size,
         batch_timeout=batch_timeout, max_concurrent=max_concurrent, queue_size=queue_size,
@@ -199,11 +197,3 @@ def _announce(running: Running) -> None:
     else:
         typer.echo(f"try: curl{key} {running.url}/judge -d '{_EXAMPLE}'")
     typer.echo("Ctrl-C stops")
-
-
-def _spec_of(target: str) -> str:
-    """The spec by which a trained judge's folder is asked; any other target as it is."""
-    folder = Path(target)
-    if (folder / "judge.json").is_file():
-        return str(folder / "reward.toml")
-    return target

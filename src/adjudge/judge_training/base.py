@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.judge_training.distributed import leads
 from adjudge.judge_training.judge_tables import TINY, Lora
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.training.tiny import build_model, build_tokenizer
 
-__all__ = ["adapted", "load_base", "merged", "moved", "prepare", "snapshot"]
+__all__ = [
+    "adapted",
+    "bare",
+    "load_base",
+    "merged",
+    "moved",
+    "restored",
+    "snapshot",
+    "whole",
+]
 
 _TINY_TOKENS = 420
 _TINY_LAYERS = 2  # one layer cannot look up what an earlier token said
 _TINY_RANGE = 0.1
 """Standard deviation of fresh weights: about 1/√64, at which so narrow a model starts at once."""
-
-
-def prepare() -> None:
-    """Load the heavy libraries, kept quiet; raises :class:`ConfigError` where one is missing."""
-    for name, value in (
-        ("HF_HUB_OFFLINE", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("TRL_EXPERIMENTAL_SILENCE", "1"),
-    ):
-        os.environ.setdefault(name, value)
-    # One process on one device: a trainer that sees several would split the model over them.
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    os.environ["CUDA_VISIBLE_DEVICES"] = seen.partition(",")[0]
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    try:
-        import datasets  # noqa: PLC0415
-        import torch  # noqa: PLC0415
-        import transformers  # noqa: PLC0415
-        import trl  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            f"adjudge train needs torch, transformers, datasets and trl ({error.name} is not "
-            "installed): pip install 'adjudge[train]'"
-        ) from None
-    datasets.disable_progress_bars()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("trl").setLevel(logging.ERROR)
-    if not torch.cuda.is_available():
-        # At sizes that a CPU trains, a second thread costs more than it computes.
-        torch.set_num_threads(1)
 
 
 def load_base(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
@@ -159,3 +136,39 @@ def moved(model: Any, before: dict[str, tuple[float, float]], *, lora: bool) -> 
 def merged(model: Any, lora: Lora | None) -> Any:
     """The plain model, adapters added into its weights."""
     return model if lora is None else model.merge_and_unload()
+
+
+def bare(model: Any) -> Any:
+    """A copy of ``model`` without its weights: what :func:`whole` puts them back into."""
+    import torch  # noqa: PLC0415
+
+    known = {
+        id(weight): torch.nn.Parameter(
+            torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad
+        )
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, known)
+
+
+def whole(trainer: Any, model: Any, plain: Any) -> Any:
+    """The trained model in one piece, in the first process; in the others what they have of it.
+
+    ``plain`` is the bare copy that a model in parts is put together in, which is made in main
+    memory and moved to the GPU if that has room. All processes have to ask.
+    """
+    if not trainer.is_fsdp_enabled:
+        return model
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    return restored(plain, state, trainer.args.device) if leads() else model
+
+
+def restored(plain: Any, state: Mapping[str, Any], device: Any) -> Any:
+    """``plain`` with the weights of ``state``, tied ones tied again, on ``device`` if they fit."""
+    import torch  # noqa: PLC0415
+
+    plain.load_state_dict(state, assign=True)
+    plain.tie_weights()
+    size = sum(weight.numel() * weight.element_size() for weight in plain.parameters())
+    fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 1.2 * size
+    return plain.to(device) if fits else plain

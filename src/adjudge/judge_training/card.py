@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.judge_training.scalar.calibration import Calibration, RatingCalibration
 
-__all__ = ["CARD", "SPEC", "Card", "Normalisation", "normalisation_of", "read_card", "spec_text"]
+__all__ = ["CARD", "SPEC", "Card", "Normalisation", "normalisation_of", "read_card", "spec_of"]
 
 CARD = "judge.json"
 SPEC = "reward.toml"
-"""A reward spec beside the card that asks this judge: ``adjudge serve FOLDER/reward.toml``."""
+"""A reward spec beside the card that asks this judge; ``adjudge serve FOLDER`` reads it."""
 
 _LEVELS = tuple(level / 20 for level in range(21))
 
@@ -55,8 +57,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     ``kind``: ``scalar`` (one output) or ``generative`` (it writes). ``base``: what was trained.
     ``data``: files with hashes, counts, what was left out. ``config``: the training file with its
     defaults and what the environment changed. ``validation``: metrics on held-out rows.
-    ``normalisation`` is a scalar judge's, ``prompt`` and ``verdict`` a generative one's: what it is
-    asked, and the form of its answer (``None``: it was taught to answer, not to judge).
+    ``normalisation`` and ``calibration`` are a scalar judge's: ranks and probabilities from its
+    outputs. ``prompt``, ``verdict`` and ``rating_calibration`` are a generative one's: what it is
+    asked (:func:`~adjudge.judge_training.generative.taught.prompt_of`), the form of its answer
+    (``None``: it was taught to answer, not to judge), and what its ratings are worth in labels.
     ``trained_ids``: source ids of the rows that it has seen.
     """
 
@@ -72,6 +76,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     validation: dict[str, Any]
     max_length: int
     normalisation: Normalisation | None = None
+    calibration: Calibration | None = None
+    rating_calibration: RatingCalibration | None = None
     prompt: dict[str, Any] | None = None
     verdict: str | None = None
     trained_ids: tuple[str, ...] = ()
@@ -100,13 +106,63 @@ def normalisation_of(scores: Sequence[float]) -> Normalisation:
     return Normalisation(_LEVELS, tuple(found))
 
 
-def spec_text(label: str) -> str:
-    """A reward spec, for the folder itself, that gives a scalar judge's normalised output."""
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in label)[:60] or "judge"
-    return (
-        "# Asks the judge of this folder: adjudge serve reward.toml\n"
-        '# Its rank among the validation answers, 0 to 1; for the raw output: type = "scalar".\n'
-        f'[[graders]]\nname = "{name}"\n'
-        'type = "adjudge.judge_training.scalar.ranked:RankedScalar"\n\n'
-        '[judges.main]\ntype = "local"\nmodel = "."\ntask = "score"\n'
-    )
+def spec_of(card: Card) -> str | None:
+    """A reward spec (TOML) for the judge's own folder; ``None`` for one that does not judge.
+
+    A scalar judge gives its output's rank among the validation answers, a pointwise one its rating
+    0 to 4; a pairwise one compares all answers of a group, whose ranks are the rewards.
+    """
+    name = _SPEC_NAME.sub("_", card.label)[:60] or "judge"
+    if not (name[0].isalpha() or name[0] == "_") or name in _TAKEN:
+        name = f"judge_{name}"
+    if card.kind == "scalar":
+        judge, lines = _SCALAR, 'task = "score"\n'
+    elif card.prompt is None:
+        return None
+    else:
+        mode = card.prompt.get("mode", card.mode)
+        judge = _PAIRWISE if mode == "pairwise" else _POINTWISE
+        longest = _longest_reply(card, card.prompt)
+        lines = "" if longest is None else f"max_tokens = {longest}\n"
+    return judge.format(name=name) + f'\n[judges.main]\ntype = "local"\nmodel = "."\n{lines}'
+
+
+def _longest_reply(card: Card, prompt: Mapping[str, Any]) -> int | None:
+    """Tokens that a reply may have: what the prompt says, else as in training; ``None``: unknown.
+
+    More than that would be taken from what is left for the question.
+    """
+    if isinstance(said := prompt.get("max_tokens"), int):
+        return said
+    if card.method == "grpo":
+        asked = (card.config.get("grpo") or {}).get("max_response_length")
+        return asked if isinstance(asked, int) else None
+    lengths = msgspec.to_builtins(card.data.get("lengths"))
+    answers = lengths.get("answers") if isinstance(lengths, dict) else None
+    if answers is None or lengths.get("unit") != "tokens":
+        return None
+    return int(answers["longest"]) + _SPARE
+
+
+_SPARE = 8
+"""Tokens that a reply may have beyond the longest that was imitated."""
+
+_SPEC_NAME = re.compile(r"[^A-Za-z0-9_]")
+_TAKEN = ("source", "events")
+_ASKS = "# Asks the judge of this folder: adjudge serve FOLDER\n"
+_GRADER = '[[graders]]\nname = "{name}"\ntype = "adjudge.judge_training.'
+
+_SCALAR = f"""{_ASKS}\
+# Its rank among the validation answers, 0 to 1. For the raw output: type = "scalar"; for the
+# probability of being better than the reference: "…scalar.ranked:ScalarPreference".
+{_GRADER}scalar.ranked:RankedScalar"
+"""
+_POINTWISE = f"""{_ASKS}\
+# Its rating, 0 to 4, as a share of 4.
+{_GRADER}generative.graders:TrainedRating"
+"""
+_PAIRWISE = f"""{_ASKS}\
+# Compares the answers to one prompt in pairs, in both orders; needs whole groups. To compare with
+# a reference instead: "…generative.graders:TrainedPreference".
+{_GRADER}generative.graders:TrainedTournament"
+"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,14 +12,29 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RunFolderError
+from adjudge.judge_training.distributed import leads, wait
 from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.runs.lock import locked
 from adjudge.training.rundir import newest_checkpoint
 from adjudge.training.state import cut_after, read_rows
 
-__all__ = ["JudgeFolder"]
+__all__ = ["Followed", "JudgeFolder", "open_folder"]
 
 _METRICS = "metrics.jsonl"
 _RUN = "run.json"
+
+
+def open_folder(path: Path, judge: JudgeFile, source: Path) -> JudgeFolder:
+    """The folder of a run; of several processes the first one claims it.
+
+    Raises as :class:`JudgeFolder`, in the first process.
+    """
+    if leads():
+        folder = JudgeFolder(path, judge, source)
+        wait()
+        return folder
+    wait()
+    return Followed(path)
 
 
 class JudgeFolder:
@@ -34,7 +48,7 @@ class JudgeFolder:
 
     def __init__(self, path: Path, judge: JudgeFile, source: Path) -> None:
         self.path = path
-        self._lock = _locked(path)
+        self._lock = locked(path)
         try:
             self.resumed = self._claim(judge, source.read_bytes())
             self.step, self.checkpoint = newest_checkpoint(path)
@@ -115,19 +129,22 @@ class JudgeFolder:
         return True
 
 
-def _locked(folder: Path) -> int:
-    """The folder's lock, which ends with the process if nobody closes it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise RunFolderError(f"{folder}: another process is writing to it") from None
-    return lock
+class Followed(JudgeFolder):
+    """The folder for a process that trains along: read, never written to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.resumed = path, False
+        self.step, self.checkpoint = newest_checkpoint(path)
+
+    def rows(self) -> list[dict[str, float]]:
+        """None: the first process has them."""
+        return []
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Nothing: as :meth:`rows`."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _asked(judge: JudgeFile) -> dict[str, Any]:

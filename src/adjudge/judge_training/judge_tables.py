@@ -112,7 +112,10 @@ class ModelTable(_Table):
 
 
 class Synthetic(_Table):
-    """``[data.synthetic]``: the dials of :class:`SyntheticSettings`, instead of files."""
+    """``[data.synthetic]``: the dials of :class:`SyntheticSettings`, instead of files.
+
+    ``ties`` and ``position_bias`` are for comparisons (``mode = "pairwise"``).
+    """
 
     n: int = Field(ge=2, le=1_000_000)
     seed: int = Field(default=0, ge=0)
@@ -120,6 +123,9 @@ class Synthetic(_Table):
     length_bias: float = Field(default=0.0, ge=0, le=1)
     family_offset: float = Field(default=0.0, ge=-8, le=8)
     families: list[str] = []
+    ties: float = Field(default=0.0, ge=0, le=1)
+    position_bias: float = Field(default=0.0, ge=0, le=1)
+    elsewhere: float = Field(default=0.0, ge=0, le=1)
 
     def settings(self) -> SyntheticSettings:
         """These dials; raises :class:`ConfigError` for families that are none."""
@@ -130,6 +136,9 @@ class Synthetic(_Table):
             length_bias=self.length_bias,
             family_offset=self.family_offset,
             families=tuple(self.families),
+            ties=self.ties,
+            position_bias=self.position_bias,
+            elsewhere=self.elsewhere,
         )
 
 
@@ -145,10 +154,12 @@ class Data(_Table):
 
     ``train``, ``val``: files (Parquet, JSONL), relative to the training file; without ``val`` a
     share ``val_fraction`` of the prompts in ``train`` is held out. ``train_batch_size``: rows
-    behind one update; ``micro_batch_size``: rows that one device computes at once.
+    behind one update; ``micro_batch_size``: rows that one device computes at once. In GRPO the
+    first counts prompts (a comparison has two, one for each order) and the second replies.
 
     ``max_length``: tokens of a conversation; of longer ones ``truncation`` keeps the beginning
-    (``right`` cuts the end), the end (``left``), or nothing (``error``). ``allow_unusable``: the
+    (``right`` cuts the end), the end (``left``), or nothing (``error``). A question to a judge is
+    never cut: what is longer is unusable. ``allow_unusable``: the
     share of rows that may be unusable before the run is refused. ``deduplicate`` leaves out rows
     that repeat another. ``use_margin``: Bradley-Terry subtracts the rows' margins.
     """

@@ -30,7 +30,8 @@ __all__ = ["JudgeFile"]
 class JudgeFile(BaseModel):
     """A whole training file; :meth:`load` reads one.
 
-    Keys that the file leaves out have the defaults of its ``method``; ``mode`` is for GRPO.
+    Keys that the file leaves out have the defaults of its ``method``. ``mode`` says how a judge
+    that writes is asked; SFT without one imitates conversations as they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -153,17 +154,37 @@ def _check(judge: JudgeFile, given: Mapping[str, Any]) -> None:
         judge.refuse("data.synthetic", "and files (train, val) are two sources; give one")
     if data.synthetic is not None:
         data.synthetic.settings()
-    if data.train_batch_size % data.micro_batch_size:
-        judge.refuse(
-            "data.train_batch_size",
-            f"is {data.train_batch_size}, must be a multiple of micro_batch_size "
-            f"({data.micro_batch_size})",
-        )
-    if judge.mode is not None and judge.method != "grpo":
-        judge.refuse("mode", f"is for method = 'grpo'; {judge.method!r} has none: leave it out")
+    _check_batches(judge)
+    if judge.mode is not None and judge.is_scalar:
+        judge.refuse("mode", f"is for judges that write; {judge.method!r} has none: leave it out")
+    if data.synthetic is not None and data.synthetic.ties and judge.mode != "pairwise":
+        judge.refuse("data.synthetic.ties", "are for mode = 'pairwise': leave them out")
     if "grpo" in given and judge.method != "grpo":
         judge.refuse("grpo", f"is for method = 'grpo', not {judge.method!r}: leave it out")
     if data.use_margin and judge.method != "bradley_terry":
         judge.refuse("data.use_margin", "is for method = 'bradley_terry'")
     if judge.lora is not None and judge.backend == "verl" and judge.is_scalar:
         judge.refuse("backend", "verl trains no scalar judges; leave it out")
+
+
+def _check_batches(judge: JudgeFile) -> None:
+    """That whole micro batches make a batch, and in GRPO whole comparisons, too."""
+    size, micro = judge.data.train_batch_size, judge.data.micro_batch_size
+    if judge.method != "grpo":
+        if size % micro:
+            judge.refuse(
+                "data.train_batch_size",
+                f"is {size}, must be a multiple of micro_batch_size ({micro})",
+            )
+        return
+    if judge.mode == "pairwise" and size % 2:
+        judge.refuse(
+            "data.train_batch_size",
+            f"is {size}, must be even: a comparison is two prompts, one for each order",
+        )
+    replies = size * judge.grpo.rollout_n
+    if replies % micro:
+        judge.refuse(
+            "data.micro_batch_size",
+            f"is {micro}, must divide train_batch_size × grpo.rollout_n ({replies} replies)",
+        )

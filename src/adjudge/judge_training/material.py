@@ -19,7 +19,15 @@ from adjudge.judge_training.data.lengths import LengthReport, fit, length_report
 from adjudge.judge_training.data.overlap import duplicates, leakage
 from adjudge.judge_training.data.problems import Loaded, RowProblem, RowProblems
 from adjudge.judge_training.data.read import read_demonstrations, read_preferences
-from adjudge.judge_training.data.rows import Demonstration, Messages, Preference, answers_of, spoken
+from adjudge.judge_training.data.rows import (
+    Comparison,
+    Demonstration,
+    Messages,
+    Preference,
+    Rating,
+    answers_of,
+    spoken,
+)
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judges.local.conversation import templated, turns_of
 
@@ -27,14 +35,20 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Material",
+    "allowed",
     "demonstrations_of",
     "encoded",
+    "from_files",
     "lengths_of",
+    "made_up",
     "preferences_of",
     "rows_digest",
 ]
 
-T = TypeVar("T", Preference, Demonstration)
+T = TypeVar("T", Preference, Demonstration, Rating, Comparison)
+L = TypeVar("L", Preference, Rating, Comparison)
+S = TypeVar("S", Preference, Demonstration)
+E = TypeVar("E")
 
 
 @dataclass
@@ -52,14 +66,14 @@ class Material(Generic[T]):
 
 
 @dataclass
-class Encoded(Generic[T]):
+class Encoded(Generic[E]):
     """Rows as token ids, cut to the maximum length: one list of ids for each side.
 
     ``lengths`` are those before the cut. ``truncated`` counts rows that were cut; ``problems`` are
     the rows that cannot be used.
     """
 
-    rows: list[T] = field(default_factory=list)
+    rows: list[E] = field(default_factory=list)
     ids: list[list[list[int]]] = field(default_factory=list)
     truncated: int = 0
     problems: RowProblems = field(default_factory=RowProblems)
@@ -94,6 +108,10 @@ class Encoder:
         turns = turns_of(messages, self._special)
         return templated(self._tokenizer, turns, reply=False)
 
+    def asked(self, messages: Messages) -> list[int]:
+        """The ids of a question, the judge's turn opened; raises as a call does."""
+        return templated(self._tokenizer, turns_of(messages, self._special), reply=True)
+
     def text(self, messages: Messages) -> list[int]:
         """The ids of what is said, without roles and template."""
         said = "\n".join(turn["content"] for turn in turns_of(messages, self._special))
@@ -112,10 +130,16 @@ def preferences_of(judge: JudgeFile) -> Material[Preference]:
     """The pairs of a Bradley-Terry run; raises :class:`ConfigError` for what cannot be read."""
     made = judge.data.synthetic
     if made is None:
-        return _from_files(judge, read_preferences)
-    whole = synthetic.preferences(made.settings())
+        return from_files(judge, read_preferences)
+    return made_up(judge, synthetic.preferences(made.settings()))
+
+
+def made_up(judge: JudgeFile, whole: synthetic.SyntheticSet[L]) -> Material[L]:
+    """Synthetic rows, the last of them held out."""
+    made = judge.data.synthetic
     train, val = whole.split(_held_out(len(whole.rows), judge.data.val_fraction))
-    facts = {"synthetic": made.model_dump(), "train": [], "val": []}
+    dials = made.model_dump() if made else None
+    facts: dict[str, Any] = {"synthetic": dials, "train": [], "val": []}
     return Material(train.rows, val.rows, facts, val.bayes_accuracy)
 
 
@@ -124,14 +148,14 @@ def demonstrations_of(judge: JudgeFile) -> Material[Demonstration]:
     made = judge.data.synthetic
     if made is None:
         key = judge.data.multiturn.messages_key
-        return _from_files(judge, lambda files: read_demonstrations(files, messages_key=key))
+        return from_files(judge, lambda files: read_demonstrations(files, messages_key=key))
     rows = synthetic.demonstrations(made.settings())
     held = _held_out(len(rows), judge.data.val_fraction)
     facts = {"synthetic": made.model_dump(), "train": [], "val": []}
     return Material(rows[:-held], rows[-held:], facts)
 
 
-def encoded(rows: Sequence[T], encoder: Encoder, judge: JudgeFile, part: str) -> Encoded[T]:
+def encoded(rows: Sequence[S], encoder: Encoder, judge: JudgeFile, part: str) -> Encoded[S]:
     """The rows that can be used, as ids cut to ``max_length``.
 
     Unusable is what the chat template refuses, what has nothing of its answer left, and pairs whose
@@ -139,7 +163,7 @@ def encoded(rows: Sequence[T], encoder: Encoder, judge: JudgeFile, part: str) ->
     than ``allow_unusable``.
     """
     data = judge.data
-    found: Encoded[T] = Encoded()
+    found: Encoded[S] = Encoded()
     for row in rows:
         try:
             sides = [encoder(side) for side in _sides(row)]
@@ -161,11 +185,11 @@ def encoded(rows: Sequence[T], encoder: Encoder, judge: JudgeFile, part: str) ->
             found.truncated += 1
         found.rows.append(row)
         found.ids.append([encoder.cut(side, data.max_length, data.truncation) for side in sides])
-    _allowed(Loaded(found.rows, found.problems), judge, part)
+    allowed(Loaded(found.rows, found.problems), judge, part)
     return found
 
 
-def lengths_of(rows: Encoded[T], encoder: Encoder, judge: JudgeFile) -> LengthReport:
+def lengths_of(rows: Encoded[Any], encoder: Encoder, judge: JudgeFile) -> LengthReport:
     """How long conversations are as the model reads them, and answers as mere text, in tokens."""
     known = {
         id(side): ids
@@ -181,15 +205,16 @@ def lengths_of(rows: Encoded[T], encoder: Encoder, judge: JudgeFile) -> LengthRe
     return length_report(rows.rows, measure)
 
 
-def _from_files(judge: JudgeFile, read: Callable[[Sequence[Path]], Loaded[T]]) -> Material[T]:
+def from_files(judge: JudgeFile, read: Callable[[Sequence[Path]], Loaded[T]]) -> Material[T]:
+    """The rows of the files that the run names, without repeated ones, some held out."""
     data = judge.data
-    train = _allowed(loaded := read(judge.files(data.train)), judge, "data.train")
+    train = allowed(loaded := read(judge.files(data.train)), judge, "data.train")
     problems = loaded.problems
     facts: dict[str, Any] = {"train": _hashed(judge, data.train), "val": _hashed(judge, data.val)}
     if data.deduplicate:
         train, facts["duplicates"] = _distinct(train)
     if data.val:
-        val = _allowed(held := read(judge.files(data.val)), judge, "data.val")
+        val = allowed(held := read(judge.files(data.val)), judge, "data.val")
         problems.extend(held.problems)
     else:
         train, val = _split(train, data.val_fraction, judge)
@@ -210,7 +235,8 @@ def _distinct(rows: list[T]) -> tuple[list[T], dict[str, int]]:
     return [row for number, row in enumerate(rows) if number not in repeated], counts
 
 
-def _allowed(loaded: Loaded[T], judge: JudgeFile, part: str) -> list[T]:
+def allowed(loaded: Loaded[T], judge: JudgeFile, part: str) -> list[T]:
+    """The rows, unless more are unusable than ``allow_unusable``: :class:`ConfigError`."""
     try:
         return loaded.checked(allow=judge.data.allow_unusable)
     except ConfigError as error:
@@ -251,7 +277,9 @@ def _hashed(judge: JudgeFile, names: list[str]) -> list[dict[str, Any]]:
             while block := file.read(1 << 20):
                 said.update(block)
         size = path.stat().st_size
-        found.append({"file": name, "bytes": size, "sha256": said.hexdigest()})
+        found.append(
+            {"file": name, "path": str(path.resolve()), "bytes": size, "sha256": said.hexdigest()}
+        )
     return found
 
 
@@ -259,5 +287,14 @@ def rows_digest(rows: Sequence[T]) -> str:
     """SHA-256 over rows in their order, wherever they came from."""
     said = sha256()
     for row in rows:
-        said.update(msgspec.json.encode(_sides(row), order="deterministic") + b"\n")
+        said.update(msgspec.json.encode(_content(row), order="deterministic") + b"\n")
     return said.hexdigest()
+
+
+def _content(row: Preference | Demonstration | Rating | Comparison) -> list[Any]:
+    """What a model learns from a row."""
+    if isinstance(row, Rating):
+        return [row.messages, row.label]
+    if isinstance(row, Comparison):
+        return [row.prompt, row.a, row.b, row.label]
+    return _sides(row)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.judge_training.card import Card
+from adjudge.judge_training.report_curves import curves, measures_shown
+from adjudge.judge_training.scalar.calibration_report import calibration_html
 from adjudge.runs.report.charts import esc, integer, number, percent
-from adjudge.training.curves import Line, line_chart
 
 __all__ = ["summary_lines", "write_judge_report"]
 
@@ -56,22 +57,34 @@ equal scores are not higher. <b>Margin</b> is the mean difference of the two sco
 is right, in ten bins. <b>Length correlation</b>: of the differences of score and of tokens in \
 pairs; a judge that pays for length has one that the data has not.</p>"""
 
+_NOTES_WRITING = """<p><b>Accuracy</b> is the share of verdicts that are the label, and \
+<b>mean error</b> the mean distance of rating and label (0 to 4): of replies that have a verdict. \
+Those that have none are counted beside it, are no choice, and earn &minus;0.25.</p>
+<p><b>Consistency</b>: of the verdicts on both orders of one comparison, the share that names the \
+same answer; <b>right in both orders</b> also asks that it is the label's. Held-out verdicts are \
+the judge's likeliest reply, those of training are drawn.</p>
+<p><b>Best constant answer</b>: what a judge earns that always says the same. A reward means \
+something only above it.</p>"""
+
 
 def write_judge_report(path: Path, summary: Mapping[str, Any], rows: Rows, card: Card) -> None:
     """Write ``report.html`` of a run to ``path``, UTF-8.
 
     ``summary`` is the run's ``summary.json``, ``rows`` are those of ``metrics.jsonl``.
     """
+    given = summary.get("baselines") or {}
+    # How judges are asked decides what a constant answer earns: nothing is drawn without it.
+    baselines = {part: given[part] for part in ("train", "val") if given.get(part)}
     style = _asset("adjudge.runs.report", "page.css") + _asset("adjudge.training", "report.css")
     html = _PAGE.format(
         style=style,
         hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         facts=_facts(summary),
         tiles=_tiles(summary),
-        curves=_curves(rows),
+        curves=curves(rows, baselines),
         data=_data(summary["data"]),
-        validation=_validation(summary["validation"], card),
-        notes=_NOTES,
+        validation=_validation(summary, card),
+        notes=_NOTES if card.kind == "scalar" else _NOTES_WRITING,
     )
     path.write_bytes(html.encode("utf-8", "replace"))
 
@@ -83,9 +96,12 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['steps']} steps in {took:.0f} s, best {summary['best_step']}"]
     lines += [
         f"{key:<20}{number(first.get(key))} → {number(last[key])}"
-        for key in ("accuracy", "loss", "margin", "calibration_error", "length_corr")
+        for _, key in measures_shown()
         if key in last
     ]
+    if baseline := (summary.get("baselines") or {}).get("val"):
+        always = f"always {baseline['best']}"
+        lines.append(f"{'constant reward':<20}{number(baseline['best_reward'])} ({always})")
     if "bayes_accuracy" in last:
         lines.append(f"{'bayes_accuracy':<20}{number(last['bayes_accuracy'])}")
     for part in ("train_rows", "val_rows"):
@@ -127,15 +143,14 @@ def _facts(summary: Mapping[str, Any]) -> str:
 
 def _tiles(summary: Mapping[str, Any]) -> str:
     first, last, data = summary["first"], summary["validation"], summary["data"]
-    names = (
-        ("Accuracy", "accuracy"), ("Loss", "loss"), ("Margin", "margin"),
-        ("Calibration error", "calibration_error"), ("Length correlation", "length_corr"),
-    )  # fmt: skip
     tiles = [
         (name, number(last[key], 3), f"from {number(first.get(key), 3)}")
-        for name, key in names
+        for name, key in measures_shown()
         if key in last
     ]
+    if baseline := (summary.get("baselines") or {}).get("val"):
+        always = f"always {baseline['best']}: what curves are held against"
+        tiles.append(("Best constant reward", number(baseline["best_reward"], 3), always))
     if "bayes_accuracy" in last:
         tiles.append(
             ("Bayes accuracy", number(last["bayes_accuracy"], 3), "no judge can expect more")
@@ -147,41 +162,6 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     return "".join(
         f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>" for name, value, note in tiles
     )
-
-
-def _curves(rows: Rows) -> str:
-    if not rows:
-        return "<p>No step was done.</p>"
-    steps = [round(row["step"]) for row in rows]
-    validated = [row for row in rows if "val/loss" in row]
-    val_steps = [round(row["step"]) for row in validated]
-
-    def training(name: str, key: str, low: float | None = None, high: float | None = None) -> str:
-        line = Line(name, [row.get(f"train/{key}") for row in rows])
-        return line_chart(f"{name}, training", [line], steps, low=low, high=high)
-
-    def validation(name: str, key: str, low: float | None = None, high: float | None = None) -> str:
-        line = Line(name, [row.get(f"val/{key}") for row in validated])
-        return line_chart(f"{name}, held out", [line], val_steps or [0], low=low, high=high)
-
-    share, either = (0.0, 1.0), (-1.0, 1.0)
-    charts = [
-        training("Loss", "loss", 0.0),
-        validation("Loss", "loss", 0.0),
-        training("Accuracy", "accuracy", *share),
-        validation("Accuracy", "accuracy", *share),
-        training("Margin", "margin"),
-        validation("Margin", "margin"),
-        validation("Calibration error", "calibration_error", 0.0),
-        training("Length correlation", "length_corr", *either),
-        validation("Length correlation", "length_corr", *either),
-        training("Token accuracy", "token_accuracy", *share),
-        training("Padding, share of tokens", "padding_frac", *share),
-        line_chart(
-            "Learning rate", [Line("rate", [row.get("lr") for row in rows])], steps, low=0.0
-        ),
-    ]
-    return "".join(charts)
 
 
 def _data(data: Mapping[str, Any]) -> str:
@@ -210,22 +190,39 @@ def _data(data: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _validation(validation: Mapping[str, Any], card: Card) -> str:
-    subsets = validation.get("subsets", {})
+def _validation(summary: Mapping[str, Any], card: Card) -> str:
+    subsets = summary["validation"].get("subsets", {})
     body = "".join(
         f"<tr><td>{esc(name)}</td><td>{integer(one['rows'])}</td>"
         f"<td>{percent(one['accuracy'])}</td></tr>"
         for name, one in subsets.items()
     )
+    unit = "Pairs" if card.kind == "scalar" else "Questions"
     table = (
-        '<div class="scroll"><table><thead><tr><th scope="col">Subset</th><th scope="col">Rows</th>'
-        f'<th scope="col">Accuracy</th></tr></thead><tbody>{body}</tbody></table></div>'
+        '<div class="scroll"><table><thead><tr><th scope="col">Subset</th>'
+        f'<th scope="col">{unit}</th><th scope="col">Accuracy</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
     if card.normalisation is None:
-        return "<p>See the curves.</p>"
+        return (table if subsets else "<p>See the curves.</p>") + _constants(summary)
     low, middle, high = (card.normalisation.scores[place] for place in (0, 10, 20))
-    return (
+    said = (
         f"{table}<p>Outputs on held-out answers go from {number(low)} to {number(high)}, median "
         f"{number(middle)}; the card has their quantiles, by which an output becomes a rank from 0 "
         "to 1.</p>"
+    )
+    return said if card.calibration is None else said + calibration_html(card.calibration)
+
+
+def _constants(summary: Mapping[str, Any]) -> str:
+    """What judges earn that look at no answer."""
+    found = (summary.get("baselines") or {}).get("val")
+    if not found:
+        return ""
+    each = ", ".join(f"{esc(name)} {number(value)}" for name, value in found["by_answer"].items())
+    chosen = summary["validation"].get("chosen_by")
+    best = f"<p>The best step is the one with the {esc(chosen)}.</p>" if chosen else ""
+    return (
+        f"<p>Always the same answer earns, on the held-out rows: {each}; drawing lots "
+        f"{number(found['chance'])}.</p>{best}"
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,32 +13,20 @@ from typing import Any
 
 import adjudge
 from adjudge.errors import ConfigError
-from adjudge.judge_training.base import adapted, load_base, merged, moved, prepare, snapshot
-from adjudge.judge_training.card import CARD, SPEC, Card, normalisation_of, spec_text
-from adjudge.judge_training.folder import JudgeFolder
+from adjudge.judge_training.base import adapted, merged, moved, snapshot
+from adjudge.judge_training.card import CARD, SPEC, Card, spec_of
+from adjudge.judge_training.distributed import launched, leads, processes, run_launched
+from adjudge.judge_training.folder import Followed, JudgeFolder, open_folder
+from adjudge.judge_training.generative.methods import Grpo, Judgements
 from adjudge.judge_training.judge_tables import VARIABLES
 from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.material import (
-    Encoded,
-    Encoder,
-    Material,
-    demonstrations_of,
-    encoded,
-    lengths_of,
-    preferences_of,
-    rows_digest,
-)
+from adjudge.judge_training.material import Encoder
+from adjudge.judge_training.method import Method
+from adjudge.judge_training.methods import Conversations, Pairs
 from adjudge.judge_training.report import write_judge_report
-from adjudge.judge_training.scalar.bradley_terry import (
-    PairScores,
-    margins_of,
-    score_pairs,
-    train_bradley_terry,
-)
-from adjudge.judge_training.scalar.pair_metrics import pair_metrics
-from adjudge.judge_training.sft import learns_all_turns, train_sft
-from adjudge.judge_training.trainer_settings import Row, left_undone, steps_of
+from adjudge.judge_training.trainer_settings import Row, left_undone
 from adjudge.judges.local.loading import digest
+from adjudge.training.libraries import load_libraries
 
 __all__ = ["JudgeJob", "run_judge"]
 
@@ -67,155 +54,104 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
     """Train the judge into ``job.folder``, or go on with an interrupted training; the summary.
 
     The folder then holds the model and its tokenizer, ``judge.json`` (its card), ``metrics.jsonl``,
-    ``summary.json``, ``report.html`` and, for a scalar judge, ``reward.toml``, which asks it.
-    Raises :class:`~adjudge.errors.ConfigError` for what cannot be trained and
-    :class:`~adjudge.errors.RunFolderError` for a folder of another run.
+    ``summary.json``, ``report.html`` and, unless the judge was taught only to answer,
+    ``reward.toml``, which asks it. Of several processes that train together the first writes; in
+    the others the summary is empty. Raises :class:`~adjudge.errors.ConfigError` for what cannot be
+    trained and :class:`~adjudge.errors.RunFolderError` for a folder of another run.
     """
     judge = job.judge
-    if judge.method == "grpo" or judge.backend == "verl":
-        raise ConfigError(
-            f"{judge.where}: method = {judge.method!r} on backend = {judge.backend!r} is not "
-            "trained here; 'sft' and 'bradley_terry' on 'trl' are"
-        )
+    if judge.backend == "verl":
+        raise ConfigError(f"{judge.where}: backend = 'verl' is not trained here; 'trl' is")
     started = time.perf_counter()
     for name, value in judge.overrides.items():
         table, key, _ = VARIABLES[name]
         _log.warning("%s.%s is %s, by the environment variable %s", table, key, value, name)
     for note in left_undone(judge):
         _log.warning("%s", note)
-    prepare()
-    with closing(JudgeFolder(job.folder, judge, job.source)) as folder:
+    if processes(judge) > 1 and launched() is None:
+        job.summary = run_launched(job)
+        return job.summary
+    load_libraries(one_device=launched() is None)
+    with closing(open_folder(job.folder, judge, job.source)) as folder:
         _Run(job, folder, started).go()
     return job.summary
 
 
-class _Run:
-    """The state of one run on its way."""
+def _method(judge: JudgeFile) -> type[Method]:
+    """Who knows how the file's method is done."""
+    if judge.method == "sft":
+        return Conversations if judge.mode is None else Judgements
+    return {"bradley_terry": Pairs, "grpo": Grpo}[judge.method]
 
-    def __init__(self, job: JudgeJob, folder: JudgeFolder, started: float) -> None:
+
+class _Run:
+    """The state of one run on its way; what its :class:`Method` is told."""
+
+    def __init__(self, job: JudgeJob, folder: JudgeFolder | Followed, started: float) -> None:
         self._job, self._judge, self._folder = job, job.judge, folder
-        self._rows: list[dict[str, float]] = list(folder.rows())
+        self._rows: list[Row] = list(folder.rows())
         self._started = started
         self._seconds = {"imports": time.perf_counter() - started}
+        self.folder, self.resume = folder.checkpoints, folder.checkpoint
 
     def go(self) -> None:
         """Train and write."""
         judge = self._judge
         with self._timed("data"):
-            material = self._material()
-            model, tokenizer = load_base(judge, _texts(material))
-            _check_length(judge, model)
-            encoder = Encoder(tokenizer)
-            train = encoded(material.train, encoder, judge, "data.train")
-            val = encoded(material.val, encoder, judge, "data.val")
-            lengths = lengths_of(train, encoder, judge)
-        self._steps = steps_of(judge, len(train.rows))
-        model = adapted(model, judge.lora, scalar=judge.is_scalar)
+            self._method = _method(judge)(judge, self._folder.path)
+            model, tokenizer = self._method.base()
+            _check_length(judge, model, self._method.tokens())
+            self._method.tokenizer, self._method.rows = tokenizer, self._rows
+            self._method.encode(Encoder(tokenizer))
+        self._steps = self._method.steps()
+        self._model = model = adapted(model, judge.lora, scalar=judge.is_scalar)
         before = snapshot(model)
-        learn: Any = train_bradley_terry if judge.is_scalar else train_sft
         with self._timed("training"):
-            found = learn(
-                model, tokenizer, train, val, judge,
-                folder=self._folder.checkpoints, resume=self._folder.checkpoint,
-                on_row=self._row, on_saved=lambda _: None,
-            )  # fmt: skip
+            found = self._method.learn(model, self)
+        model = found.pop("model", model)
+        if not leads():
+            return
         found["weights"] = moved(model, before, lora=judge.lora is not None)
         model = merged(model, judge.lora)
-        data = {
-            **material.facts,
-            "train_rows": train.facts,
-            "val_rows": val.facts,
-            "train_sha256": rows_digest(train.rows),
-            "val_sha256": rows_digest(val.rows),
-            "lengths": lengths,
-        }
         with self._timed("validation"):
-            validation, scores = self._validated(model, tokenizer, val)
-        if material.bayes_accuracy is not None:
-            validation["bayes_accuracy"] = material.bayes_accuracy
-        self._finish(model, tokenizer, train, data, validation, scores, found)
+            validation = self._method.validated(model)
+        if self._method.material.bayes_accuracy is not None:
+            validation["bayes_accuracy"] = self._method.material.bayes_accuracy
+        assert isinstance(self._folder, JudgeFolder)  # noqa: S101  (this process leads)
+        self._finish(self._folder, model, tokenizer, validation, found)
 
-    def _material(self) -> Material[Any]:
-        judge = self._judge
-        return preferences_of(judge) if judge.is_scalar else demonstrations_of(judge)
-
-    def _row(self, step: int, row: Row) -> None:
-        row = {"step": step, **row}
+    def on_row(self, step: int, row: Row) -> None:
+        """One step's metrics, from the trainer."""
+        row = {"step": step, **self._method.noted(row, self._model)}
         self._rows.append(row)
         self._folder.append(row)
         self._job.on_row(step, row)
         self._job.on_progress("training", step, self._steps)
 
-    def _validated(
-        self, model: Any, tokenizer: Any, val: Encoded[Any]
-    ) -> tuple[dict[str, Any], PairScores]:
-        """Metrics of the model that is kept: what its best step said, or, for pairs, anew."""
-        if not self._judge.is_scalar:
-            best = min(
-                (row for row in self._rows if "val/loss" in row), key=lambda r: r["val/loss"]
-            )
-            return {k.removeprefix("val/"): v for k, v in best.items() if "val/" in k}, []
-        size = self._judge.data.micro_batch_size
-        # In float32, as the judge is saved.
-        scores = score_pairs(model, tokenizer.pad_token_id, val.ids, size, nullcontext)
-        if not all(math.isfinite(score) for pair in scores for score in pair):
-            self._judge.refuse("optim.lr", "the judge's outputs are no numbers any more; lower it")
-        lengths = [(len(chosen), len(rejected)) for chosen, rejected in val.ids]
-        subsets: dict[str, list[bool]] = {}
-        for row, (chosen, rejected) in zip(val.rows, scores, strict=True):
-            subsets.setdefault(row.subset or "all", []).append(chosen > rejected)
-        by_subset = {
-            name: {"rows": len(right), "accuracy": sum(right) / len(right)}
-            for name, right in sorted(subsets.items())
-        }
-        metrics: dict[str, Any] = {
-            **pair_metrics(scores, lengths, margins_of(val, self._judge)),
-            "rows": len(scores),
-        }
-        return {**metrics, "subsets": by_subset}, scores
-
     def _finish(
         self,
+        folder: JudgeFolder,
         model: Any,
         tokenizer: Any,
-        train: Encoded[Any],
-        data: dict[str, Any],
         validation: dict[str, Any],
-        scores: PairScores,
         found: dict[str, Any],
     ) -> None:
-        judge, folder = self._judge, self._folder
+        judge, method = self._judge, self._method
         # Who serves the judge shows it as much of a conversation as it was trained on.
-        tokenizer.model_max_length = judge.data.max_length
+        tokenizer.model_max_length = method.tokens()
         folder.save_judge(model, tokenizer)
-        label = judge.model.label or job_label(self._job)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        card = Card(
-            adjudge=adjudge.__version__,
-            kind="scalar" if judge.is_scalar else "generative",
-            method=judge.method,
-            mode=judge.mode,
-            label=label,
-            created=created,
-            base={"path": judge.model.path, "digest": digest(judge.base)},
-            data=data,
-            config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
-            validation=validation,
-            max_length=judge.data.max_length,
-            normalisation=normalisation_of([s for pair in scores for s in pair])
-            if scores
-            else None,
-            trained_ids=tuple(sorted({one for row in train.rows for one in row.source_ids})),
-        )
-        if judge.is_scalar:
-            folder.write(SPEC, spec_text(label).encode())
+        data = method.data()
+        card = self._card(data, validation)
+        if (spec := spec_of(card)) is not None:
+            folder.write(SPEC, spec.encode())
         folder.write_json(CARD, card)
         seconds = {**self._seconds, "total": time.perf_counter() - self._started}
         self._job.summary = {
             "adjudge": adjudge.__version__,
-            "created": created,
-            "label": label,
+            "created": card.created,
+            "label": card.label,
             "method": judge.method,
+            "mode": judge.mode,
             "base": judge.model.path,
             "seed": judge.trainer.seed,
             "overrides": judge.overrides,
@@ -224,17 +160,34 @@ class _Run:
             "batch_size": judge.data.train_batch_size,
             **found,
             "tokens_per_s": found["tokens"] / max(self._seconds["training"], 1e-9),
-            "learned": "answers"
-            if judge.is_scalar
-            else ("all turns" if learns_all_turns(tokenizer) else "last turns"),
+            "learned": method.learned(),
             "data": data,
             "first": _first_validation(self._rows),
             "validation": validation,
+            **method.in_summary(),
             "resumed_from": folder.step if folder.resumed else None,
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
         }
         write_judge_report(folder.path / "report.html", self._job.summary, self._rows, card)
         folder.write_json("summary.json", self._job.summary)
+
+    def _card(self, data: dict[str, Any], validation: dict[str, Any]) -> Card:
+        judge = self._judge
+        return Card(
+            adjudge=adjudge.__version__,
+            kind="scalar" if judge.is_scalar else "generative",
+            method=judge.method,
+            mode=judge.mode,
+            label=judge.model.label or self._job.source.stem,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            base={"path": judge.model.path, "digest": digest(judge.base)},
+            data=data,
+            config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
+            validation=validation,
+            max_length=judge.data.max_length,
+            trained_ids=self._method.trained_ids(),
+            **self._method.on_card(),
+        )
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -243,30 +196,13 @@ class _Run:
         self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
 
 
-def job_label(job: JudgeJob) -> str:
-    """What a judge without a label is called: its training file."""
-    return job.source.stem
-
-
-def _texts(material: Material[Any]) -> Iterator[str]:
-    """All that is said in the training rows, for a tiny model's tokenizer."""
-    for row in material.train:
-        sides = [row.chosen, row.rejected] if hasattr(row, "chosen") else [row.messages]
-        for side in sides:
-            for turn in side:
-                if isinstance(turn["content"], str):
-                    yield turn["content"]
-
-
-def _check_length(judge: JudgeFile, model: Any) -> None:
+def _check_length(judge: JudgeFile, model: Any, tokens: int) -> None:
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if most and judge.data.max_length > most:
-        judge.refuse(
-            "data.max_length", f"is {judge.data.max_length}, but the model takes {most} tokens"
-        )
+    if most and tokens > most:
+        judge.refuse("data.max_length", f"makes {tokens} tokens, but the model takes {most}")
 
 
-def _first_validation(rows: list[dict[str, float]]) -> dict[str, float]:
+def _first_validation(rows: list[Row]) -> Row:
     """The metrics before any step."""
     first = next((row for row in rows if row["step"] == 0), {})
     return {k.removeprefix("val/"): v for k, v in first.items() if k.startswith("val/")}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-__all__ = ["LengthGrouped", "length_grouped"]
+from adjudge.judge_training.distributed import Place, launched
+
+__all__ = ["LengthGrouped", "length_grouped", "share"]
 
 _BATCHES = 50
 """Batches among whose rows like lengths are looked for: more would follow length too closely."""
@@ -34,7 +36,12 @@ def length_grouped(lengths: Sequence[int], size: int, rng: random.Random) -> lis
 
 
 class LengthGrouped:
-    """A sampler whose order depends on seed and epoch alone, so that a resumed run has the same."""
+    """A sampler whose order depends on seed and epoch alone, so that a resumed run has the same.
+
+    ``size`` is what all processes compute at once: accelerate deals an order out in batches, one to
+    each process in turn, so that those of a step are alike and wait for nobody. Where the last ones
+    do not come out even, it fills them up with rows from the epoch's beginning.
+    """
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
         self._lengths, self._size, self._seed = lengths, size, seed
@@ -50,3 +57,13 @@ class LengthGrouped:
     def set_epoch(self, epoch: int) -> None:
         """Which pass over the rows comes next, from 0."""
         self._epoch = epoch
+
+
+def share(count: int, place: Place | None = None) -> range:
+    """Which of ``count`` rows are this process's (or that of ``place``) to compute.
+
+    >>> [list(share(5, Place(rank, 2))) for rank in (0, 1)]
+    [[0, 2, 4], [1, 3]]
+    """
+    place = place or launched() or Place(0, 1)
+    return range(place.rank, count, place.world)

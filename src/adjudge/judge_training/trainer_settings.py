@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from adjudge.judge_training.distributed import gpus, leads, processes, world
 from adjudge.judge_training.judgefile import JudgeFile
 
 __all__ = ["Row", "eval_every", "left_undone", "settings_of", "steps_of", "watch"]
@@ -44,7 +45,8 @@ def eval_every(judge: JudgeFile, steps: int) -> int:
 def settings_of(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool) -> dict[str, Any]:
     """Arguments that ``RewardConfig`` and ``SFTConfig`` share; needs torch.
 
-    Sixteen bits are for a GPU's arithmetic only: weights and the optimiser stay float32.
+    Sixteen bits are for a GPU's arithmetic only: weights and the optimiser stay float32. Of several
+    processes each computes its part of a batch of ``train_batch_size`` rows.
     """
     import torch  # noqa: PLC0415
 
@@ -57,7 +59,7 @@ def settings_of(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool) ->
         "num_train_epochs": trainer.total_epochs,
         "per_device_train_batch_size": data.micro_batch_size,
         "per_device_eval_batch_size": data.micro_batch_size,
-        "gradient_accumulation_steps": data.train_batch_size // data.micro_batch_size,
+        "gradient_accumulation_steps": data.train_batch_size // (data.micro_batch_size * world()),
         "learning_rate": optim.lr,
         "weight_decay": optim.weight_decay,
         "max_grad_norm": optim.clip_grad,
@@ -86,15 +88,22 @@ def settings_of(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool) ->
 
 
 def left_undone(judge: JudgeFile) -> list[str]:
-    """What the file asks for that one process on one device does not do, one line each."""
-    trainer = judge.trainer
+    """What the file asks for that is not done on this machine, one line each."""
+    trainer, count = judge.trainer, processes(judge)
     notes = []
-    if (trainer.n_gpus_per_node or 1) > 1:
+    if (trainer.n_gpus_per_node or 1) > count:
         notes.append(f"trainer.n_gpus_per_node = {trainer.n_gpus_per_node}: trained on one device")
     if trainer.sp_size > 1:
-        notes.append(f"trainer.sp_size = {trainer.sp_size}: sequences are not split on one device")
+        notes.append(f"trainer.sp_size = {trainer.sp_size}: sequences are not split over devices")
+    if count > 1 and gpus() > 0:
+        return notes
+    if count > 1:
+        notes.append(
+            f"trainer.strategy = {trainer.strategy}: there is no GPU; each of {count} processes "
+            "has the whole model"
+        )
     offloads = [name for name in ("cpu_offload", "param_offload") if getattr(trainer, name)]
-    return notes + [f"trainer.{name}: nothing is offloaded from one device" for name in offloads]
+    return notes + [f"trainer.{name}: a model in one piece is not offloaded" for name in offloads]
 
 
 def watch(
@@ -104,9 +113,12 @@ def watch(
 ) -> Any:
     """A callback of transformers that makes one row of a step: training's, and validation's.
 
-    ``measured`` gives (and forgets) what the run itself found since the last row.
+    ``measured`` gives (and forgets) what the run itself found since the last row. Of several
+    processes the first alone tells of rows and checkpoints.
     """
     import transformers  # noqa: PLC0415
+
+    on_row, on_saved = _of_the_first(on_row), _of_the_first(on_saved)
 
     class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
         def __init__(self) -> None:
@@ -145,6 +157,10 @@ def watch(
             on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
 
     return Watch()
+
+
+def _of_the_first(tell: Callable[..., None]) -> Callable[..., None]:
+    return tell if leads() else lambda *_: None
 
 
 _VALIDATED = {

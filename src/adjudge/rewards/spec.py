@@ -32,6 +32,7 @@ __all__ = [
     "RewardSettings",
     "RewardSpec",
     "Scope",
+    "is_trained_judge",
 ]
 
 Scope = Literal["outcome", "event"]
@@ -44,6 +45,11 @@ _NOT_HASHED: dict[str, Any] = {
     "missing": {"max_missing", "patience_s"},
     "judges": {"__all__": NOT_ABOUT_REPLIES},
 }
+
+
+def is_trained_judge(folder: Path | str) -> bool:
+    """Whether ``folder`` is what training a judge leaves: it has a card beside its spec."""
+    return (Path(folder) / "judge.json").is_file()
 
 
 class PanelSettings(BaseModel):
@@ -143,8 +149,18 @@ class RewardSpec(BaseModel):
 
     @classmethod
     def load(cls, path: Path | str) -> RewardSpec:
-        """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy."""
+        """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy.
+
+        The folder of a trained judge stands for the spec in it.
+        """
         path = Path(path)
+        if is_trained_judge(path):
+            path = path / "reward.toml"
+            if not path.is_file():
+                raise ConfigError(
+                    f"{path.parent}: its judge was taught to answer, not to judge: there is no "
+                    "reward.toml"
+                )
         return cls.from_dict(load_toml(path), where=str(path), folder=path.parent)
 
     @classmethod

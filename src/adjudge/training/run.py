@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,7 +18,7 @@ import msgspec
 import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.environments import Episode, Policy, Task
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.judges.calls import CallCount
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sinks import check_sink, open_sink
@@ -28,6 +26,7 @@ from adjudge.trainers.scoring import Scorer
 from adjudge.training.collecting import Collector
 from adjudge.training.evaluating.evaluation import Evaluated, evaluate
 from adjudge.training.generation import LocalPlayer
+from adjudge.training.libraries import load_libraries
 from adjudge.training.policy import first_policy, load_policy, save_policy
 from adjudge.training.report import write_report
 from adjudge.training.rl import StepRow, Training, settings_of, train_policy
@@ -74,7 +73,7 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     :class:`~adjudge.errors.ConfigError` where TRL is not installed, and what the reward raises.
     """
     started = time.perf_counter()
-    _prepare()
+    load_libraries()
     check_service(job.run)
     check_sink(job.run.logging.to)
     folder = RunDir(job.folder, job.run, job.source)
@@ -305,37 +304,6 @@ def _save_whole(model: Any, tokenizer: Any, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     save_policy(model, tokenizer, part)
     part.rename(folder)
-
-
-def _prepare() -> None:
-    """Load the heavy libraries, kept quiet."""
-    for name, value in (
-        ("HF_HUB_OFFLINE", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("TRL_EXPERIMENTAL_SILENCE", "1"),
-    ):
-        os.environ.setdefault(name, value)
-    # One process on one device: a trainer that sees several would split the model over them.
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    os.environ["CUDA_VISIBLE_DEVICES"] = seen.partition(",")[0]
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    try:
-        import datasets  # noqa: PLC0415
-        import torch  # noqa: PLC0415
-        import transformers  # noqa: PLC0415
-        import trl  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            f"adjudge train needs torch, transformers, datasets and trl ({error.name} is not "
-            "installed): pip install 'adjudge[train]', or run `make demo-rl`"
-        ) from None
-    datasets.disable_progress_bars()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("trl").setLevel(logging.ERROR)
-    if not torch.cuda.is_available():
-        # At sizes that a CPU trains, a second thread costs more than it computes.
-        torch.set_num_threads(1)
 
 
 async def _count_calls() -> CallCount:

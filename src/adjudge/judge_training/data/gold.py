@@ -12,6 +12,8 @@ manner    "Sure," or "Well,"                    1 or 0
 filler    0 to 4 phrases of four words          nothing: it is length and nothing else
 ========  ====================================  =======================================
 
+By ``elsewhere`` another country stands in place of "it", and a wrong fact is often its capital.
+
 The gold is the sum, 0 to 4. The values of one feature have equally many words, so that length in
 words tells nothing about the gold. Some words are chosen freely and mean nothing, so that there are
 many texts of the same features. Where families are wanted, the first word is the family's name.
@@ -35,6 +37,7 @@ __all__ = [
     "draw_features",
     "gold_of",
     "question",
+    "reason_of",
 ]
 
 FILLERS = (
@@ -63,6 +66,7 @@ class Features(msgspec.Struct, frozen=True):
     polite: bool
     fillers: int
     family: str | None = None
+    elsewhere: str | None = None
 
     @property
     def gold(self) -> int:
@@ -83,9 +87,17 @@ def question(country: str) -> str:
 
 
 def draw_features(
-    rng: random.Random, country: str, families: Sequence[str] = (), *, gold: int | None = None
+    rng: random.Random,
+    country: str,
+    families: Sequence[str] = (),
+    *,
+    gold: int | None = None,
+    elsewhere: float = 0.0,
 ) -> Features:
-    """Random features, all values equally likely; with ``gold`` ones of that quality."""
+    """Random features, all values equally likely; with ``gold`` ones of that quality.
+
+    ``elsewhere``: of the answers that do not name the country, the share that name another.
+    """
     while True:
         right, named, polite = (rng.random() < 0.5 for _ in range(3))
         features = Features(
@@ -96,16 +108,26 @@ def draw_features(
             rng.randint(0, MOST_FILLERS),
             rng.choice(families) if families else None,
         )
+        if elsewhere and not named and rng.random() < elsewhere:
+            features = _of_another(rng, country, features)
         if gold is None or features.gold == gold:
             return features
+
+
+def _of_another(rng: random.Random, country: str, said: Features) -> Features:
+    """Another country is named; a wrong capital is its own half of the time."""
+    other = rng.choice([name for name in CAPITALS if name != country])
+    capital = CAPITALS[other] if not said.right and rng.random() < 0.5 else said.capital
+    return msgspec.structs.replace(said, elsewhere=other, capital=capital)
 
 
 def draw_answer(rng: random.Random, country: str, features: Features) -> Answer:
     """A random text that says what ``features`` say."""
     fillers = "".join(f" {rng.choice(FILLERS)}," for _ in range(features.fillers))
+    about = country if features.named else features.elsewhere or "it"
     text = (
         f"{'Sure' if features.polite else 'Well'},{fillers} the {rng.choice(_KINDS)} capital of "
-        f"{country if features.named else 'it'} is {rng.choice(_TIMES)} {features.capital}, "
+        f"{about} is {rng.choice(_TIMES)} {features.capital}, "
         f"{rng.choice(_ENDS)}."
     )
     return Answer(text if features.family is None else f"{features.family}: {text}", features)
@@ -123,3 +145,24 @@ def gold_of(country: str, text: str) -> int:
     named = {capital for capital in CAPITALS.values() if capital in text}
     right = named == {CAPITALS[country]}
     return 2 * right + (f"of {country}" in text) + ("Sure" in text)
+
+
+def reason_of(country: str, text: str) -> str:
+    """What :func:`gold_of` counts, spelled out: what should be named, what is, and the points.
+
+    >>> reason_of("Peru", "Sure, the capital of it is Rome.")
+    'Lima, Rome 0, it 0, Sure 1: 1.'
+    """
+    words = (word.strip(".,:;!?") for word in text.split())
+    named = next((word for word in words if word in _CAPITALS), "none")
+    about_what = next((name for name in CAPITALS if f"of {name}" in text), "it")
+    gold = gold_of(country, text)
+    about, manner = f"of {country}" in text, "Sure" in text
+    right = gold - about - manner
+    return (
+        f"{CAPITALS[country]}, {named} {right}, {country if about else about_what} {int(about)}, "
+        f"{'Sure' if manner else 'Well'} {int(manner)}: {gold}."
+    )
+
+
+_CAPITALS = frozenset(CAPITALS.values())

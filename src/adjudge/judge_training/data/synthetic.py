@@ -7,6 +7,9 @@ Labels come from :mod:`~adjudge.judge_training.data.gold` in three steps. For tw
    wins (equal: a coin; in comparisons whose golds are equal and offsets too, the label is tie);
 3. with probability ``noise`` the label is flipped (a tie becomes A or B by a coin).
 
+In comparisons ``position_bias`` comes before step 1: with that probability the answer shown first
+wins, as it does with judges that prefer a place.
+
 For a rating step 1 gives the number of filler phrases, step 2 the gold + offset rounded and held
 within 0 to 4, and step 3 one of the other four labels. All probabilities of a row's labels follow,
 so the best accuracy that any judge can expect on given rows, the Bayes rate, is known exactly:
@@ -56,9 +59,11 @@ _MOST_REPEATED = 10_000
 class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The dials: ``n`` rows drawn by ``seed``; see the module for what each probability does.
 
-    ``noise`` 0 to 0.5; ``length_bias`` 0 to 1; ``family_offset`` in points of gold for the first of
-    ``families`` (two or more names of one word, or none: answers are then not signed); ``ties``:
-    the share of comparisons whose answers are equally good. Raises :class:`ConfigError` otherwise.
+    ``noise`` 0 to 0.5; ``length_bias`` and ``position_bias`` 0 to 1; ``family_offset`` in points of
+    gold for the first of ``families`` (two or more names of one word, or none: answers are then not
+    signed); ``ties``: the share of comparisons whose answers are equally good; ``elsewhere``: the
+    share of answers without the country's name that speak of another. Raises :class:`ConfigError`
+    otherwise.
     """
 
     n: int
@@ -68,13 +73,16 @@ class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
     family_offset: float = 0.0
     families: tuple[str, ...] = ()
     ties: float = 0.0
+    position_bias: float = 0.0
+    elsewhere: float = 0.0
 
     def __post_init__(self) -> None:
         _between("n", self.n, 1, _MOST_ROWS)
         _between("noise", self.noise, 0.0, 0.5)
         _between("length_bias", self.length_bias, 0.0, 1.0)
         _between("family_offset", self.family_offset, -8.0, 8.0)
-        _between("ties", self.ties, 0.0, 1.0)
+        for name in ("ties", "position_bias", "elsewhere"):
+            _between(name, getattr(self, name), 0.0, 1.0)
         if any(not name.isalnum() for name in self.families) or len(self.families) == 1:
             raise ConfigError(
                 f"families must be two or more names of one word, got {self.families}"
@@ -140,8 +148,8 @@ def preferences(settings: SyntheticSettings) -> SyntheticSet[Preference]:
     Where the label is wrong (by bias, noise or offset) nobody would have noted a margin: ``None``.
     Raises :class:`ConfigError` when ``ties`` are wanted: a preference cannot say so.
     """
-    if settings.ties:
-        raise ConfigError("preferences have no ties; make comparisons, or set ties = 0")
+    if settings.ties or settings.position_bias:
+        raise ConfigError("preferences have neither ties nor positions; leave both dials at 0")
     made: SyntheticSet[Preference] = SyntheticSet(settings)
     for place, rng, country, (x, y) in _drawn(settings, "preference", _pair):
         chances = _pair_chances(x, y, settings)
@@ -230,15 +238,22 @@ def _drawn(
 
 
 def _single(rng: random.Random, country: str, settings: SyntheticSettings) -> list[Features]:
-    return [draw_features(rng, country, settings.families, gold=rng.choice(RATINGS))]
+    gold = rng.choice(RATINGS)
+    return [_features(rng, country, settings, gold)]
 
 
 def _pair(rng: random.Random, country: str, settings: SyntheticSettings) -> list[Features]:
     tie = rng.random() < settings.ties
     while True:
-        x, y = (draw_features(rng, country, settings.families) for _ in range(2))
+        x, y = (_features(rng, country, settings) for _ in range(2))
         if (x.gold == y.gold) == tie:
             return [x, y]
+
+
+def _features(
+    rng: random.Random, country: str, settings: SyntheticSettings, gold: int | None = None
+) -> Features:
+    return draw_features(rng, country, settings.families, gold=gold, elsewhere=settings.elsewhere)
 
 
 def _pair_chances(
@@ -250,6 +265,8 @@ def _pair_chances(
         longer = "A" if x.features.fillers > y.features.fillers else "B"
         clean = {label: (1 - settings.length_bias) * p for label, p in clean.items()}
         clean[longer] += settings.length_bias
+    clean = {label: (1 - settings.position_bias) * p for label, p in clean.items()}
+    clean["A"] += settings.position_bias
     noise = settings.noise
     kept = {label: (1 - noise) * p for label, p in clean.items()}
     coin = noise * clean.get("tie", 0.0) / 2

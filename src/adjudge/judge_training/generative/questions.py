@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -38,6 +39,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         ties = mode == "pairwise" and any(row.label == TIE for row in rows)
         return cls(mode=mode, ties=ties, template=grpo_template(mode, ties=ties).hash)
 
+    @property
+    def verdict(self) -> str:
+        """The tag that the verdict stands in: ``score`` or ``better``."""
+        return "score" if self.mode == "pointwise" else "better"
+
     def read(self, reply: str, *, opened: bool = False, cut: bool = False) -> Verdict | Unread:
         """The verdict of a reply; see :mod:`~adjudge.judge_training.generative.replies`."""
         if self.mode == "pointwise":
@@ -66,17 +72,23 @@ def questions_of(
 ) -> tuple[list[Question], RowProblems]:
     """The questions about ``rows`` in their order, comparisons in both orders.
 
-    ``key`` makes the fences' tags; see :func:`grpo_prompt`. What cannot be shown to a judge is
-    among the problems. Raises :class:`ConfigError` for rows that are not of the form's mode.
+    ``key`` (at most 64 bytes) makes the fences' tags, for each row its own; see
+    :func:`grpo_prompt`. What cannot be shown to a judge is among the problems. Raises
+    :class:`ConfigError` for rows that are not of the form's mode.
     """
     questions: list[Question] = []
     problems = RowProblems()
     for place, row in enumerate(rows):
         try:
-            questions += _asked(place, row, form, key)
+            questions += _asked(place, row, form, _row_key(key, place))
         except GradingFailure as failure:
             problems.add(RowProblem(row.where, "messages", str(failure), "text or chat messages"))
     return questions, problems
+
+
+def _row_key(key: bytes, place: int) -> bytes:
+    """A row's key: with one for all, a request that recurs could be known by its tag alone."""
+    return blake2b(str(place).encode(), key=key, digest_size=32).digest()
 
 
 def _asked(place: int, row: Rating | Comparison, form: Form, key: bytes) -> list[Question]:

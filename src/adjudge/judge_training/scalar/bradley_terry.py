@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from adjudge.judge_training.base import bare, whole
 from adjudge.judge_training.data.rows import Preference
+from adjudge.judge_training.distributed import everyone, launched, world
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.length_corr import length_correlation
 from adjudge.judge_training.material import Encoded
-from adjudge.judge_training.sampling import LengthGrouped
+from adjudge.judge_training.sampling import LengthGrouped, share
 from adjudge.judge_training.scalar.pair_metrics import pair_metrics
 from adjudge.judge_training.trainer_settings import Row, settings_of, steps_of, watch
 from adjudge.judges.local.batches import by_length
@@ -48,11 +50,13 @@ def train_bradley_terry(
     """Train ``model`` in place, which then is the best of the validated ones.
 
     −log σ(r_chosen − r_rejected), less the margin where the file wants it. Checkpoints go to
-    ``folder``; ``resume`` is the one to go on from. Returns ``best_step`` and ``tokens``, of which
-    padding is not part.
+    ``folder``; ``resume`` is the one to go on from. Returns ``best_step``, ``tokens``, of which
+    padding is not part, and ``model``: the trained one, which is another object where several GPUs
+    had it in parts.
     """
     import trl  # noqa: PLC0415
 
+    plain = bare(model) if launched() else model
     steps = steps_of(judge, len(train.rows))
     side = _Side(val, judge)
     trainer = _trainer_class()(
@@ -69,13 +73,19 @@ def train_bradley_terry(
     )
     trainer.side = side
     trainer.order = LengthGrouped(
-        [_length(sides) for sides in train.ids], judge.data.micro_batch_size, judge.trainer.seed
+        [_length(sides) for sides in train.ids],
+        judge.data.micro_batch_size * world(),
+        judge.trainer.seed,
     )
     _score_in_full(model)
     silence(trainer)
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     state = trainer.state
-    return {"best_step": state.best_global_step or state.global_step, "tokens": side.tokens}
+    return {
+        "best_step": state.best_global_step or state.global_step,
+        "tokens": side.tokens,
+        "model": whole(trainer, model, plain),
+    }
 
 
 def score_pairs(
@@ -119,9 +129,18 @@ class _Side:
         self._lengths: list[Any] = []
         self._cells = 0
 
-    def validated(self, model: Any, pad: int, autocast: Any) -> dict[str, float]:
-        """Metrics of the validation rows, and by what the best step is chosen."""
-        scores = score_pairs(model, pad, self._val.ids, self.size, autocast)
+    def validated(self, model: Any, pad: int, autocast: Any, *, shared: bool) -> dict[str, float]:
+        """Metrics of the validation rows, and by what the best step is chosen.
+
+        ``shared``: each process scores its share of them.
+        """
+        count = len(self._val.ids)
+        places = share(count) if shared else range(count)
+        mine = score_pairs(
+            model, pad, [self._val.ids[place] for place in places], self.size, autocast
+        )
+        placed = list(zip(places, mine, strict=True))
+        scores = [pair for _, pair in sorted(everyone(placed) if shared else placed)]
         lengths = [(len(chosen), len(rejected)) for chosen, rejected in self._val.ids]
         found = pair_metrics(scores, lengths, self._margins)
         loss = min(found["loss"], _WORST_LOSS) if math.isfinite(found["loss"]) else _WORST_LOSS
@@ -139,10 +158,17 @@ class _Side:
 
     def measured(self) -> Row:
         """Correlation with length and share of padding since the last time."""
-        differences = [d for batch in self._differences for d in batch.tolist()]
-        lengths = [n for batch, _ in self._lengths for n in batch.tolist()]
-        tokens = sum(int(total) for _, total in self._lengths)
-        row: Row = {"train/padding_frac": 1 - tokens / self._cells if self._cells else 0.0}
+        mine = (
+            [d for batch in self._differences for d in batch.tolist()],
+            [n for batch, _ in self._lengths for n in batch.tolist()],
+            sum(int(total) for _, total in self._lengths),
+            self._cells,
+        )
+        found = everyone([mine])
+        differences = [d for one in found for d in one[0]]
+        lengths = [n for one in found for n in one[1]]
+        tokens, cells = sum(one[2] for one in found), sum(one[3] for one in found)
+        row: Row = {"train/padding_frac": 1 - tokens / cells if cells else 0.0}
         correlation = length_correlation(differences, lengths)
         if correlation is not None:
             row["train/length_corr"] = correlation
@@ -175,8 +201,11 @@ def _trainer_class() -> Any:
 
         def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
             pad = self.processing_class.pad_token_id
+            # A model in parts is computed by all processes at once, on the same rows.
+            parts = self.is_fsdp_enabled
+            model = self.model_wrapped if parts else self.model
             autocast = self.accelerator.autocast
-            metrics = self.side.validated(self.model, pad, autocast)
+            metrics = self.side.validated(model, pad, autocast, shared=not parts)
             self.control = self.callback_handler.on_evaluate(
                 self.args, self.state, self.control, metrics
             )
@@ -210,13 +239,14 @@ def _score_in_full(model: Any) -> None:
     """Keep the one output in float32 under autocast: bfloat16 would make near scores equal."""
     import torch  # noqa: PLC0415
 
-    def in_full(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def in_full(output: Any) -> Callable[[Any], Any]:
         def forward(hidden: Any) -> Any:
+            bias = None if output.bias is None else output.bias.float()
             with torch.autocast(hidden.device.type, enabled=False):
-                return inner(hidden.float())
+                return torch.nn.functional.linear(hidden.float(), output.weight.float(), bias)
 
         return forward
 
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and {"score", "classifier"} & set(name.split(".")):
-            module.forward = in_full(module.forward)
+            module.forward = in_full(module)

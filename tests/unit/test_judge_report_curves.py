@@ -1,0 +1,23 @@
+"""The curves of a judge's training report."""
+
+from adjudge.judge_training.report_curves import curves
+
+BASELINES = {"val": {"best": "2", "best_reward": 0.7}}
+
+
+def test_a_reward_is_drawn_beside_the_best_constant_answer() -> None:
+    rows = [
+        {"step": 0, "val/reward_mean": 0.4, "val/unread": 0.1},
+        {"step": 1, "train/reward_mean": 0.5, "lr": 1e-3},
+        {"step": 2, "train/reward_mean": 0.6, "val/reward_mean": 0.8, "val/unread": 0.0},
+    ]
+    html = curves(rows, BASELINES)
+    assert html.count("best constant answer: always 2") >= 1
+    assert "Reward, held out" in html
+    assert "Replies without a verdict, held out" in html
+    assert "Margin" not in html
+    assert "best constant" not in curves(rows, {})
+
+
+def test_a_run_without_steps_says_so() -> None:
+    assert "No step" in curves([], {})
