@@ -1,4 +1,4 @@
-"""``adjudge eval``: a policy on seeds, its official score, and what the judges make of it."""
+"""``adjudge eval``: a policy on seeds, or a judge on a benchmark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from adjudge.cli.bars import StageBars
 from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.eval_judge import concerns_judge, eval_judge
 from adjudge.cli.eval_tables import print_evaluation
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
@@ -26,7 +27,12 @@ __all__ = ["eval_command"]
 def eval_command(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[TARGET]", help="The run file (.toml), or what --model means."),
+        typer.Argument(
+            metavar="TARGET",
+            help="Of a policy: the run file (.toml), or what --model means. Of a judge: a reward "
+            "spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a judgements.jsonl "
+            "(or FILE#JUDGE), LLMBar's recorded verdicts (.json, or a quoted pattern with *).",
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -47,9 +53,11 @@ def eval_command(
         typer.Option("--seeds", metavar="1-20", help="[default: those of its [evaluation]]"),
     ] = None,
     against: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--against", metavar="MODEL", help="Compare with this one, on the same seeds."
+            "--against",
+            metavar="OTHER",
+            help="Compare with this one, on the same seeds or items; judges: repeatable.",
         ),
     ] = None,
     base_url: Annotated[
@@ -65,6 +73,43 @@ def eval_command(
     no_judges: Annotated[
         bool, typer.Option("--no-judges", help="Ask no judge: the official score alone.")
     ] = False,
+    benchmark: Annotated[
+        str | None,
+        typer.Option(
+            "--benchmark",
+            metavar="rewardbench2|llmbar|judgebench|preference",
+            help="Validate a judge on this one [default: told from the columns of --data].",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Its items (JSONL, JSON, Parquet), repeatable; 'local': a small self-made sample "
+            "of its shape, to try a judge out.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            metavar="pointwise|pairwise",
+            help="How a judge that can do both is asked [default: pairs where there are pairs].",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="logits|probabilities",
+            help="What a judge's scores are, for calibration [default: known of scalar judges].",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", min=1, help="Questions in flight [default: the spec's]."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
@@ -74,19 +119,57 @@ def eval_command(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Evaluate a policy on seeds: its official score, and how far judges agree with it.
+    """Evaluate a policy on seeds, or validate a judge on a benchmark.
 
-    The official score is what the environment pays. Each judge is set against it: mean, Pearson's r
-    and Spearman's rho with 95 % bootstrap intervals over the seeds. What a judge failed at is
-    missing, never 0. Two policies (--against) play the same seeds and are compared by pairs.
+    A POLICY, by its official score and how far judges agree with it. The official score is what the
+    environment pays. Each judge is set against it: mean, Pearson's r and Spearman's rho with 95 %
+    bootstrap intervals over the seeds. What a judge failed at is missing, never 0. Two policies
+    (--against) play the same seeds and are compared by pairs.
 
     Writes to the run folder: episodes.jsonl (every episode with messages and verdicts),
     summary.json, and report.html. The same command with the same -o goes on where it stopped, and
     asks again what judges failed at.
 
     Example: adjudge eval run.toml --model runs/first --against runs/first@0 --seeds 1-20 -o runs/e
+
+    A JUDGE, with --benchmark or --data, or given as the folder of a trained judge: the benchmark's
+    official score with a 95 % bootstrap interval, by subset; both orders of every pair; what failed
+    beside the score, never counted as a choice; calibration, length, several judges compared on the
+    same items; CONTAMINATED where the judge was trained on them. Writes judgements.jsonl,
+    summary.json and report.html; the same command with the same -o asks only what is not answered.
+
+    Example: adjudge eval runs/judge --data rewardbench2.parquet --against reward.toml -o runs/v
+
+    Example: adjudge eval reward.toml --benchmark llmbar --data local
     """
-    job = _job(_Asked(target, model, config, against, base_url, api_key_env), seeds, folder)
+    judge_options = {
+        "--benchmark": benchmark,
+        "--data": data,
+        "--mode": mode,
+        "--scale": scale,
+        "--concurrency": concurrency,
+    }
+    if concerns_judge(target, judge_options):
+        policy_options = {
+            "--model": model,
+            "--config": config,
+            "--seeds": seeds,
+            "--base-url": base_url,
+            "--api-key-env": api_key_env,
+            "--no-judges": no_judges,
+        }
+        eval_judge(
+            target,
+            against or (),
+            folder,
+            judge_options=judge_options,
+            policy_options=policy_options,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    other = _one(against)
+    job = _job(_Asked(target, model, config, other, base_url, api_key_env), seeds, folder)
     job.judged = not no_judges
     try:
         with StageBars(show=not quiet) as bar, redirect_stdout(sys.stderr):
@@ -99,6 +182,12 @@ def eval_command(
         typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
     else:
         print_evaluation(output(), job)
+
+
+def _one(against: list[str] | None) -> str | None:
+    if against and len(against) > 1:
+        raise ConfigError("--against: a policy is compared with one other")
+    return against[0] if against else None
 
 
 class _Asked:

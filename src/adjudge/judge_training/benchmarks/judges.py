@@ -21,7 +21,7 @@ from adjudge.judge_training.benchmarks.judgements import (
     flipped,
 )
 from adjudge.judges.base import ChatModel
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner import GraderConfig
 from adjudge.runner.question import Question
 from adjudge.types import GraderError, GraderScore, Message
@@ -34,6 +34,7 @@ __all__ = [
     "RecordedJudge",
     "ScoringJudge",
     "grader_judge",
+    "spec_grader",
     "spec_judge",
 ]
 
@@ -186,6 +187,17 @@ def spec_judge(
 ) -> Judge:
     """The judge that a reward spec describes: its one grader with a weight, or the one named.
 
+    Raises as :func:`spec_grader` and :func:`grader_judge` do.
+    """
+    entry, built = spec_grader(spec, grader, judges)
+    return grader_judge(built, entry.name, entry.mapper)
+
+
+def spec_grader(
+    spec: RewardSpec, grader: str | None = None, judges: Mapping[str, ChatModel] | None = None
+) -> tuple[GraderEntry, Any]:
+    """The one grader of a reward spec with a weight, or the one named: its entry and its object.
+
     Raises :class:`~adjudge.errors.ConfigError` where that is not one, and as building it does.
     """
     counting = [entry for entry in spec.graders if entry.weight != 0]
@@ -195,8 +207,7 @@ def spec_judge(
         found = f"no grader {grader!r}" if grader else f"{len(chosen)} graders with a weight"
         raise ConfigError(f"{spec.where}: {found}; a benchmark asks one of: {names}")
     [entry] = chosen
-    built = spec.build_grader(entry, spec.build_judges() if judges is None else judges)
-    return grader_judge(built, entry.name, entry.mapper)
+    return entry, spec.build_grader(entry, spec.build_judges() if judges is None else judges)
 
 
 def _fields(messages: Sequence[Message]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.judge_training.benchmarks.items import PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing
+from adjudge.judge_training.benchmarks.judgements import Judgement, Missing, verdicts_of
 from adjudge.runs.distributions import mean, std
 from adjudge.types import mid_ranks
 
@@ -21,6 +21,7 @@ __all__ = [
     "Margins",
     "ScoreScale",
     "calibration_of",
+    "differences",
     "length_effects",
     "margins_of",
     "pearson",
@@ -73,11 +74,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 class Lengths(msgspec.Struct, frozen=True, kw_only=True):
     """What length has to do with the judge, over ``pairs`` pairs; lengths are characters.
 
-    ``pearson`` and ``spearman`` correlate the difference of scores with that of lengths.
+    ``pearson`` and ``spearman`` correlate the difference of scores with that of lengths; for
+    verdicts, which of the two both orders name (1, 0 or -1 each, averaged) takes its place.
     ``prefers_longer`` and ``better_is_longer`` are shares of the judge's choices and of the labels
     over pairs of different length; a good judge without length bias has both alike. The accuracies
-    are over the pairs whose better answer is longer, or shorter. ``None``: no such pair, or nothing
-    varies.
+    are over the pairs whose better answer is longer, or shorter. Ties, and orders that disagree,
+    are half. ``None``: no such pair, or nothing varies.
     """
 
     pairs: int
@@ -108,6 +110,12 @@ def margins_of(judged: Judged) -> Margins:
         correlation=pearson([a for a, _ in stated], [b for _, b in stated]),
         with_margin=len(stated),
     )
+
+
+def differences(judged: Judged) -> list[float]:
+    """Score of the better answer less that of the other, of every pair with two scores."""
+    found = (_margin(item, judgement) for item, judgement in judged)
+    return [margin for margin in found if margin is not None]
 
 
 def win_probabilities(judged: Judged, scale: ScoreScale) -> list[float]:
@@ -164,20 +172,20 @@ def calibration_of(probabilities: Sequence[float]) -> Calibration:
 def length_effects(judged: Judged) -> Lengths:
     """See :class:`Lengths`."""
     rows = [
-        (margin, float(_longer_by(item)))
+        (margin, _choice(judgement, margin), float(_longer_by(item)))
         for item, judgement in judged
-        if (margin := _margin(item, judgement)) is not None
+        if (margin := _signed(item, judgement)) is not None
     ]
-    margins, lengths = [row[0] for row in rows], [row[1] for row in rows]
-    uneven = [(margin, by) for margin, by in rows if by]
+    margins, lengths = [row[0] for row in rows], [row[2] for row in rows]
+    uneven = [(choice, by) for _, choice, by in rows if by]
     return Lengths(
         pairs=len(rows),
         pearson=pearson(margins, lengths),
         spearman=pearson(mid_ranks(margins), mid_ranks(lengths)),
-        prefers_longer=mean([_half_ties(margin * math.copysign(1, by)) for margin, by in uneven]),
+        prefers_longer=mean([choice if by > 0 else 1 - choice for choice, by in uneven]),
         better_is_longer=mean([float(by > 0) for _, by in uneven]),
-        accuracy_longer=mean([_half_ties(margin) for margin, by in uneven if by > 0]),
-        accuracy_shorter=mean([_half_ties(margin) for margin, by in uneven if by < 0]),
+        accuracy_longer=mean([choice for choice, by in uneven if by > 0]),
+        accuracy_shorter=mean([choice for choice, by in uneven if by < 0]),
     )
 
 
@@ -213,6 +221,23 @@ def _better_first(item: PairItem, judgement: Judgement) -> tuple[float, float] |
 def _margin(item: PairItem, judgement: Judgement) -> float | None:
     scores = _better_first(item, judgement)
     return None if scores is None else scores[0] - scores[1]
+
+
+def _signed(item: PairItem, judgement: Judgement) -> float | None:
+    """How far a judge is for the better answer: a difference of scores, or verdicts, -1 to 1."""
+    if judgement.scores:
+        return _margin(item, judgement)
+    found = [
+        0.0 if verdict == "tie" else 1.0 if verdict == item.label else -1.0
+        for verdict in verdicts_of(judgement)
+        if not isinstance(verdict, Missing)
+    ]
+    return math.fsum(found) / 2 if len(found) == 2 else None
+
+
+def _choice(judgement: Judgement, signed: float) -> float:
+    """The share of a judge's choices that went to the better answer."""
+    return _half_ties(signed) if judgement.scores else (1 + signed) / 2
 
 
 def _longer_by(item: PairItem) -> int:

@@ -36,7 +36,7 @@ from adjudge.judge_training.benchmarks.shapes import (
 )
 from adjudge.rollouts.rows import Row, check_files, line_text, read_rows, row_from_text
 
-__all__ = ["detect_kind", "read_benchmark"]
+__all__ = ["benchmark_of", "detect_kind", "read_benchmark"]
 
 _READERS: dict[Kind, Callable[[Mapping[str, Any], str, str], Item]] = {
     "rewardbench2": rewardbench2_item,
@@ -62,26 +62,39 @@ def read_benchmark(
     :class:`~adjudge.errors.ConfigError` for a file that cannot be read, for columns that fit no
     kind, and where no row is an item.
     """
+    rows = ((where, row, subset or _named(path)) for path in paths for where, row in _rows(path))
+    return benchmark_of(rows, kind, source=", ".join(map(str, paths)) or "no file")
+
+
+def benchmark_of(
+    rows: Iterable[tuple[str, dict[str, Any] | RolloutError, str]],
+    kind: Kind | None = None,
+    *,
+    source: str = "rows",
+) -> Benchmark:
+    """Rows that are at hand as items: each with its place and the subset of rows that name none.
+
+    Raises as :func:`read_benchmark` does; ``source`` is what the complaint calls them.
+    """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"benchmark: found {kind!r}, allowed: {', '.join(KINDS)}")
     items: list[Item] = []
     problems: list[RowProblem] = []
     seen: dict[tuple[str, str], str] = {}
-    for path in paths:
-        for where, row in _rows(path):
-            if isinstance(row, RolloutError):
-                problems.append(RowProblem(where, str(row).removeprefix(f"{where}: ")))
-                continue
-            kind = kind or detect_kind(row, where)
-            try:
-                item = _READERS[kind](row, where, subset or _named(path))
-                _unseen(item, seen)
-            except Broken as broken:
-                problems.append(RowProblem(where, str(broken)))
-            else:
-                items.append(item)
+    for where, row, subset in rows:
+        if isinstance(row, RolloutError):
+            problems.append(RowProblem(where, str(row).removeprefix(f"{where}: ")))
+            continue
+        kind = kind or detect_kind(row, where)
+        try:
+            item = _READERS[kind](row, where, subset)
+            _unseen(item, seen)
+        except Broken as broken:
+            problems.append(RowProblem(where, str(broken)))
+        else:
+            items.append(item)
     if kind is None or not items:
-        raise ConfigError(_none_usable(paths, problems))
+        raise ConfigError(_none_usable(source, problems))
     return Benchmark(kind=kind, items=items, problems=problems, title=kind)
 
 
@@ -137,7 +150,6 @@ def _elements(path: Path, data: bytes) -> Iterator[Row]:
         yield row_from_text(bytes(element), f"{path}:{number}")
 
 
-def _none_usable(paths: Sequence[Path], problems: Sequence[RowProblem]) -> str:
-    names = ", ".join(map(str, paths)) or "no file"
+def _none_usable(source: str, problems: Sequence[RowProblem]) -> str:
     first = f"; the first: {problems[0].where}: {problems[0].reason}" if problems else ""
-    return f"{names}: no row is an item of a benchmark ({len(problems)} were unusable{first})"
+    return f"{source}: no row is an item of a benchmark ({len(problems)} were unusable{first})"

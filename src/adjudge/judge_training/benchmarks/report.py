@@ -14,6 +14,7 @@ from adjudge.judge_training.benchmarks.items import (
     BestOfItem,
     PairItem,
     RowProblem,
+    as_pairs,
     problem_lines,
 )
 from adjudge.judge_training.benchmarks.judgements import Judgement, by_item, missing_kinds
@@ -56,6 +57,7 @@ __all__ = [
     "SubsetReport",
     "missing_subsets",
     "overall_value",
+    "pairs_of",
     "score_benchmark",
     "strata_of",
 ]
@@ -87,7 +89,8 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``overall`` is the unweighted mean of the subsets for RewardBench-2 (all six are needed; ``why``
     says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
-    ``margins``, ``calibration`` and ``lengths`` are for pairs that were scored. ``unusable`` are
+    ``margins`` and ``calibration`` are for pairs that were scored, ``lengths`` for all; of
+    RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
     the rows that could not be read. ``contaminated`` counts, by subset, the items that the judge
     may have been trained on; ``None``: nobody looked.
     """
@@ -143,7 +146,8 @@ def score_benchmark(
     every = [row for rows in judged.values() for row in rows]
     overall, why = _overall(benchmark, strata)
     pairs = [row for row in every if isinstance(row[0], PairItem)]
-    scored = bool(pairs) and all(judgement.scores for _, judgement in pairs)
+    compared = pairs_of(benchmark, [judgement for _, judgement in every])
+    scored = bool(compared) and all(judgement.scores for _, judgement in compared)
     return BenchmarkReport(
         benchmark=benchmark.title or benchmark.kind,
         judge=judge,
@@ -157,12 +161,33 @@ def score_benchmark(
         ),
         subsets=subsets,
         why=why,
-        margins=margins_of(pairs) if scored else None,
-        calibration=calibration_of(win_probabilities(pairs, scale)) if scored and scale else None,
-        lengths=length_effects(pairs) if scored else None,
+        margins=margins_of(compared) if scored else None,
+        calibration=calibration_of(win_probabilities(compared, scale))
+        if scored and scale
+        else None,
+        lengths=length_effects(compared) if compared else None,
         unusable=benchmark.problems,
         contaminated=None if contaminated is None else dict(contaminated),
     )
+
+
+def pairs_of(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
+    """The pairs with their judgements; of RewardBench-2 (right, wrong), scored, Ties left out.
+
+    Raises as :func:`score_benchmark` does.
+    """
+    found = by_item(benchmark, judgements)
+    pairs: _Judged = []
+    for item in as_pairs(benchmark).items:
+        if not isinstance(item, PairItem):
+            continue
+        if benchmark.kind != "rewardbench2":
+            pairs.append((item, found[item.subset, item.id]))
+            continue
+        scores, place = found[item.subset, item.cluster].scores, int(item.id.rpartition("/")[2])
+        said = Judgement(subset=item.subset, id=item.id, scores=[scores[0], scores[place]])
+        pairs.append((item, said))
+    return pairs
 
 
 def strata_of(benchmark: Benchmark, judgements: Iterable[Judgement]) -> dict[str, Stratum]:

@@ -1,0 +1,1 @@
+"""Judges validated on benchmarks: who is asked, on what, in which folder, and what it came to."""

@@ -1,0 +1,81 @@
+"""``adjudge eval`` on recorded LLMBar judges, next to the benchmark's own statistics of them.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``llmbar``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+
+# Right in order 1 and in order 2, in both, and equal: natural (100 items), neighbor (134).
+PUBLISHED = {
+    "gpt-4_vanilla": ((95, 96, 93, 95), (104, 107, 101, 125)),
+    "palm2_vanilla": ((78, 88, 73, 80), (82, 86, 62, 90)),
+    "falcon_cot": ((49, 65, 14, 14), (77, 57, 11, 21)),
+}
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    found = os.environ.get("ADJUDGE_DATA")
+    if not found:
+        pytest.skip("ADJUDGE_DATA is not set: no recorded judges to validate")
+    path = Path(found) / "llmbar"
+    if not path.is_dir():
+        pytest.skip("ADJUDGE_DATA has no llmbar")
+    return path
+
+
+def validated(out: Path, *arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(command_line(["eval"]), ["eval", *arguments, "-o", str(out), "-q"])
+    assert done.exit_code == 0, done.output
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    return summary
+
+
+def test_the_published_numbers_come_out(folder: Path, tmp_path: Path) -> None:
+    first, *others = [f"{folder}/*/judges/{name}.json" for name in PUBLISHED]
+    against = [part for other in others for part in ("--against", other)]
+    summary = validated(tmp_path / "out", first, *against)
+    assert summary["benchmark"]["subsets"] == {"natural": 100, "neighbor": 134}
+    for judge in summary["judges"]:
+        expected = PUBLISHED[judge["name"]]
+        shares = []
+        for (one, items), counts in zip(
+            ((judge["subsets"]["natural"], 100), (judge["subsets"]["neighbor"], 134)),
+            expected,
+            strict=True,
+        ):
+            orders = one["orders"]
+            assert (
+                orders["right_as_given"],
+                orders["right_swapped"],
+                orders["both_right"],
+                orders["agreeing"],
+            ) == counts
+            shares.append((counts[0] + counts[1]) / (2 * items))
+            assert one["own"] == pytest.approx(shares[-1])
+            assert one["at_least"] == pytest.approx(shares[-1])
+        assert judge["overall"]["own"] == pytest.approx(sum(shares) / 2)
+    assert len(summary["compared"]) == 3
+
+
+def test_recordings_are_found_again_in_the_benchmarks_own_files(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = ["--data", f"{folder}/natural/dataset.json", "--data", f"{folder}/neighbor/dataset.json"]
+    summary = validated(tmp_path / "out", f"{folder}/*/judges/palm2_vanilla.json", *data)
+    overall = summary["judges"][0]["overall"]
+    assert overall["failures"] == {"unparsable": 4}
+    assert overall["answered"] == 232  # both verdicts of two pairs
+    half = validated(tmp_path / "half", f"{folder}/natural/judges/palm2_vanilla.json", *data)
+    missing = half["judges"][0]["overall"]["failures"]
+    assert missing == {"not_sampled": 268, "unparsable": 4}

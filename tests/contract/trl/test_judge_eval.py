@@ -1,0 +1,103 @@
+"""``adjudge eval`` of a judge that was just trained: run by `make test-trl`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
+
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+from adjudge.judge_training.data.rows import Preference
+from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
+from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.judge_training.run import JudgeJob, run_judge
+
+SMALL = """
+kind = "judge"
+method = "bradley_terry"
+[model]
+path = "tiny"
+label = "small"
+[data]
+train = ["train.jsonl"]
+val = ["val.jsonl"]
+train_batch_size = 32
+micro_batch_size = 16
+max_length = 128
+[optim]
+lr = 3e-3
+[trainer]
+total_epochs = 2
+"""
+
+
+def write(path: Path, rows: list[Preference]) -> Path:
+    lines = [json.dumps({"chosen": one.chosen, "rejected": one.rejected}) for one in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A small judge's folder, and the summary of its training."""
+    work = tmp_path_factory.mktemp("work")
+    made = preferences(SyntheticSettings(n=560, seed=1)).rows
+    write(work / "train.jsonl", made[:500])
+    write(work / "val.jsonl", made[500:])
+    source = work / "judge.toml"
+    source.write_text(SMALL)
+    job = JudgeJob(JudgeFile.load(source, environ={}), source, work / "judge")
+    return work / "judge", run_judge(job)
+
+
+def validated(*arguments: str) -> tuple[str, dict[str, Any]]:
+    done = CliRunner().invoke(command_line(["eval"]), ["eval", *arguments, "-q"])
+    assert done.exit_code == 0, done.output
+    out = Path(arguments[arguments.index("-o") + 1])
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    return done.stdout, summary
+
+
+def test_a_trained_folder_scores_what_its_training_said(
+    judge: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, trained = judge
+    data = str(folder.parent / "val.jsonl")
+    arguments = (str(folder), "--data", data, "-o", str(tmp_path / "out"))
+    _, summary = validated(*arguments)
+    [found] = summary["judges"]
+    assert (found["name"], found["kind"], found["mode"]) == ("small", "scalar", "pointwise")
+    assert found["overall"]["score"] == pytest.approx(trained["validation"]["accuracy"])
+    assert found["calibration"]["log_loss"] == pytest.approx(
+        trained["validation"]["loss"], abs=1e-4
+    )
+    assert found["margins"]["mean"] == pytest.approx(trained["validation"]["margin"], abs=1e-4)
+    # Its checkpoint was chosen by these very rows.
+    assert found["contamination"]["compared"] == "rows"
+    assert found["contamination"]["seen"] == found["overall"]["items"] == 60
+    _, again = validated(*arguments)
+    assert again["judges"][0]["resumed"] == again["judges"][0]["questions"] == 120
+
+
+def test_on_its_own_training_rows_it_is_contaminated_and_elsewhere_not(
+    judge: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, _ = judge
+    said, _ = validated(
+        str(folder), "--data", str(folder.parent / "train.jsonl"), "-o", str(tmp_path / "train")
+    )
+    assert said.startswith("CONTAMINATED: small was trained on 500 of 500 items")
+    local = ("--benchmark", "rewardbench2", "--data", "local", "-o", str(tmp_path / "rb2"))
+    said, summary = validated(str(folder), *local, "--against", str(folder / "reward.toml"))
+    assert "CONTAMINATED" not in said
+    raw, ranked = summary["judges"]
+    assert (raw["scale"], ranked["scale"]) == ("logits", None)
+    assert raw["contamination"]["compared"] == ranked["contamination"]["compared"] == "rows"
+    assert raw["overall"]["missing"] == ranked["overall"]["missing"] == 0
+    assert (tmp_path / "rb2" / "report.html").stat().st_size > 10_000

@@ -1,0 +1,254 @@
+"""``adjudge eval JUDGE``: judges of known quality on self-made items, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.helpers.benchmark_judges import Knower
+from typer.testing import CliRunner, Result
+
+from adjudge.cli.main import command_line
+from adjudge.errors import ErrorKind
+from adjudge.judge_training.benchmarks.items import KINDS, Kind
+from adjudge.judge_training.benchmarks.local import write_local_sample
+
+SPEC = """
+[[graders]]
+name = "knows"
+type = "tests.unit.helpers.benchmark_judges:Knower"
+{more}
+[reward]
+normalise = false
+"""
+PAIRS = """
+[[graders]]
+name = "pairs"
+type = "pairwise"
+judge = "main"
+[judges.main]
+type = "scripted"
+script = '{reply}'
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Knower, "asked", [])
+    monkeypatch.setattr(Knower, "down", None)
+    for name, more in (("good", ""), ("poor", "turned = 3"), ("part", "failing = 4")):
+        Path(f"{name}.toml").write_text(SPEC.format(more=more))
+    for name, reply in (("second", '{"better": "B"}'), ("mumble", "who knows")):
+        Path(f"{name}.toml").write_text(PAIRS.format(reply=reply))
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(command_line(["eval"]), ["eval", *arguments])
+
+
+def done(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """The summary of a run into ``out``."""
+    found = command(*arguments, "-o", "out", "--json", "-q")
+    assert found.exit_code == code, found.output
+    summary: dict[str, Any] = json.loads(Path("out/summary.json").read_text())
+    return summary
+
+
+def refused(*arguments: str) -> str:
+    found = command(*arguments)
+    assert found.exit_code == 2, found.output
+    return found.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_judge_that_knows_all_scores_one(kind: Kind) -> None:
+    summary = done("good.toml", "--benchmark", kind, "--data", "local")
+    assert summary["benchmark"]["local"]
+    [judge] = summary["judges"]
+    best = (5 + 1.01) / 6 if kind == "rewardbench2" else 1.0
+    assert judge["overall"]["score"] == pytest.approx(best)
+    assert judge["overall"]["missing"] == 0
+    assert sum(one["items"] for one in judge["subsets"].values()) == summary["benchmark"]["items"]
+    assert judge["contamination"]["compared"] == "nothing"
+    rows = Path("out/judgements.jsonl").read_text().splitlines()
+    assert len(rows) == summary["benchmark"]["items"]
+    html = Path("out/report.html").read_text()
+    assert "LOCAL SAMPLE" in html
+    assert "<script" not in html
+
+
+def test_the_score_is_the_share_that_it_gets_right() -> None:
+    path = write_local_sample(Path("p.jsonl"), "preference", 200)
+    summary = done("poor.toml", "--data", str(path))
+    assert summary["benchmark"]["kind"] == "preference"
+    [judge] = summary["judges"]
+    rows = [json.loads(line) for line in Path("out/judgements.jsonl").read_text().splitlines()]
+    by_hand = [(row["scores"][0] > row["scores"][1]) + (row["scores"][0] == row["scores"][1]) / 2
+               for row in rows]  # fmt: skip
+    assert judge["overall"]["score"] == pytest.approx(sum(by_hand) / len(rows))
+    assert 0.5 < judge["overall"]["low"] < judge["overall"]["score"] < judge["overall"]["high"] < 1
+
+
+def test_failures_stand_beside_the_score_and_are_no_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Knower, "down", ErrorKind.UNPARSABLE)
+    summary = done("part.toml", "--benchmark", "llmbar", "--data", "local")
+    overall = summary["judges"][0]["overall"]
+    assert overall["score"] == 1.0
+    assert overall["missing"] > 10
+    assert overall["at_least"] < 0.9
+    assert overall["at_most"] == 1.0
+    assert overall["own"] == pytest.approx(overall["at_least"])
+    assert set(overall["failures"]) == {"unparsable"}
+    assert overall["failures"]["unparsable"] >= overall["missing"]
+    assert "unparsable" in Path("out/report.html").read_text()
+    assert "<b>away" not in Path("out/report.html").read_text()
+    shown = command("part.toml", "--benchmark", "llmbar", "--data", "local", "-o", "out")
+    assert "unparsable" in shown.stdout
+
+
+def test_a_resumed_run_asks_only_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Knower, "down", ErrorKind.TIMEOUT)
+    asked = ("part.toml", "--benchmark", "judgebench", "--data", "local")
+    first = done(*asked)
+    failed = first["judges"][0]["overall"]["failures"]["timeout"]
+    assert len(Knower.asked) == first["judges"][0]["questions"]
+    Knower.asked.clear()
+    monkeypatch.setattr(Knower, "down", None)
+    second = done(*asked)
+    assert len(Knower.asked) == failed
+    assert second["judges"][0]["resumed"] == first["judges"][0]["questions"] - failed
+    assert second["judges"][0]["overall"]["missing"] == 0
+    Knower.asked.clear()
+    assert done(*asked)["judges"] == [
+        {**second["judges"][0], "resumed": second["judges"][0]["questions"]}
+    ]
+    assert Knower.asked == []
+
+
+def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
+    local = ("--benchmark", "llmbar", "--data", "local", "-o", "out")
+    assert command("good.toml", *local).exit_code == 0
+    assert "other judges" in refused("poor.toml", *local)
+    assert "other items" in refused("good.toml", "--benchmark", "judgebench", *local[2:])
+    assert "other settings" in refused("good.toml", "--mode", "pointwise", *local)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "metrics.jsonl").write_text("")
+    assert "metrics.jsonl of another run" in refused("good.toml", *local[:-1], "else")
+
+
+def test_a_judge_that_is_away_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Knower, "down", ErrorKind.CONNECTION)
+    found = command("good.toml", "--benchmark", "llmbar", "--data", "local", "-o", "out")
+    assert found.exit_code == 3
+    assert "answered nothing" in found.stderr
+    assert "-o out" in found.stderr
+    monkeypatch.setattr(Knower, "down", ErrorKind.AUTH)
+    assert command("good.toml", "--benchmark", "llmbar", "--data", "local").exit_code == 3
+
+
+def test_position_bias_and_nonsense_of_a_pairwise_judge() -> None:
+    asked = ("--benchmark", "llmbar", "--data", "local", "--against", "mumble.toml")
+    summary = done("second.toml", *asked)
+    second, mumble = summary["judges"]
+    orders = second["overall"]["orders"]
+    assert second["mode"] == "pairwise"
+    assert (second["overall"]["score"], orders["consistency"]) == (0.5, 0.0)
+    assert orders["recency"] == summary["benchmark"]["items"]
+    assert orders["position_p"] < 0.001
+    assert mumble["overall"]["score"] is None
+    assert mumble["overall"]["failures"] == {"unparsable": 2 * summary["benchmark"]["items"]}
+    assert (mumble["overall"]["at_least"], mumble["overall"]["at_most"]) == (0.0, 1.0)
+    assert second["lengths"]["prefers_longer"] == 0.5
+    assert mumble["lengths"]["pairs"] == 0
+
+
+def test_several_judges_on_the_same_items() -> None:
+    path = write_local_sample(Path("p.jsonl"), "preference", 60)
+    asked = ("--data", str(path), "--against", "poor.toml", "--against", "part.toml")
+    summary = done("good.toml", *asked)
+    # A third one that answers as the first does is another judge: its spec differs.
+    assert [one["overall"]["score"] == 1.0 for one in summary["judges"]] == [True, False, True]
+    pairs = {(one["a"], one["b"]): one for one in summary["compared"]}
+    good, poor, part = (one["name"] for one in summary["judges"])
+    assert set(pairs) == {(good, poor), (good, part), (poor, part)}
+    assert pairs[good, poor]["difference"] > 0.1
+    assert pairs[good, poor]["p"] < 0.01
+    assert pairs[good, poor]["only_b_right"] == 0
+    assert pairs[good, part]["difference"] == 0
+    assert "same judge" in refused("good.toml", "--data", str(path), "--against", "good.toml")
+
+
+def test_own_judgements_are_a_judge() -> None:
+    path = write_local_sample(Path("p.jsonl"), "preference", 60)
+    first = done("poor.toml", "--data", str(path), "--against", "good.toml")
+    name = first["judges"][0]["name"]
+    said = refused("out/judgements.jsonl", "--data", str(path))
+    assert f"out/judgements.jsonl#{name}" in said
+    Path("moved.jsonl").write_bytes(path.read_bytes())
+    found = command(
+        f"out/judgements.jsonl#{name}", "--data", "moved.jsonl", "-o", "again", "--json"
+    )
+    assert found.exit_code == 0, found.output
+    [again] = json.loads(found.stdout)["judges"]
+    assert (again["kind"], again["overall"]) == ("recorded", first["judges"][0]["overall"])
+    other = write_local_sample(Path("other.jsonl"), "preference", 5, seed=9)
+    assert "none of its" in refused(f"out/judgements.jsonl#{name}", "--data", str(other))
+
+
+def test_calibration_where_the_scale_is_stated() -> None:
+    asked = ("poor.toml", "--benchmark", "preference", "--data", "local")
+    assert done(*asked)["judges"][0]["calibration"] is None
+    summary = done(*asked, "--scale", "logits")
+    assert summary["judges"][0]["calibration"]["pairs"] == 12
+    assert "Calibration" in Path("out/report.html").read_text()
+
+
+def test_pairs_of_rewardbench2_only_when_asked_for() -> None:
+    asked = ("second.toml", "--benchmark", "rewardbench2", "--data", "local")
+    assert "--mode pairwise" in refused(*asked)
+    summary = done(*asked, "--mode", "pairwise")
+    assert summary["benchmark"]["local"]
+    assert "not its own protocol" in summary["benchmark"]["title"]
+    assert summary["judges"][0]["overall"]["score"] == 0.5
+
+
+def test_rows_that_are_no_items_are_named() -> None:
+    path = write_local_sample(Path("p.jsonl"), "preference", 3)
+    path.write_text(path.read_text() + '{"chosen": 3, "rejected": 4}\n')
+    summary = done("good.toml", "--data", str(path), code=2)
+    assert summary["benchmark"]["unusable"]["rows"] == 1
+    assert "p.jsonl:4" in summary["benchmark"]["unusable"]["first"][0]
+    assert "p.jsonl:4" in Path("out/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("good.toml", "--benchmark", "rewardbench"), "did you mean 'rewardbench2'"),
+        (("good.toml", "--benchmark", "llmbar"), "--data: is required"),
+        (("good.toml", "--data", "local"), "needs --benchmark"),
+        (("good.toml", "--data", "none.jsonl"), "none.jsonl: no such file"),
+        (("good.toml", "--data", "p.jsonl", "--benchmark", "llmbar"), "columns of preference"),
+        (("good.toml", "--data", "p.jsonl", "--data", "./p.jsonl"), "same file twice"),
+        (("good.toml", "--data", "local", "--data", "p.jsonl"), "goes with no file"),
+        (("good.toml#no", "--data", "p.jsonl"), "no grader 'no'"),
+        (("good.toml", "--data", "p.jsonl", "--mode", "listwise"), "--mode: found 'listwise'"),
+        (("good.toml", "--data", "p.jsonl", "--mode", "pairwise"), "cannot do"),
+        (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "--seeds: is for a policy"),
+        (("nobody", "--data", "p.jsonl"), "nobody: no such file or folder"),
+        ((".", "--data", "p.jsonl"), "holds no judge.json"),
+        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: not a judgement"),
+        (("none/*/x.json", "--data", "p.jsonl"), "no file has such a name"),
+        (("--data", "p.jsonl"), "JUDGE: is required"),
+        (("p.jsonl",), "p.jsonl:1: not a judgement"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:
+    write_local_sample(Path("p.jsonl"), "preference", 3)
+    assert said in refused(*arguments)
+    assert not Path("runs").exists()

@@ -1,0 +1,176 @@
+"""Judges that were trained on what they are validated on are called CONTAMINATED."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.helpers.benchmark_judges import Knower
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+from adjudge.judge_training.benchmarks.local import local_rows, write_local_sample
+from adjudge.judge_training.card import CARD, SPEC, Card
+from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
+from adjudge.judge_training.validating.materials import file_facts
+
+KNOWER = f"{Knower.__module__}:{Knower.__qualname__}"
+REWARD = f'[[graders]]\nname = "g"\ntype = "{KNOWER}"\n[reward]\nnormalise = false\n'
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def judge(name: str, *, train: list[Path] | None = None, **more: Any) -> str:
+    """The folder of a judge that was trained on some files."""
+    folder = Path(name)
+    folder.mkdir()
+    (folder / SPEC).write_text(REWARD)
+    facts = [file_facts(path) for path in train or []]
+    data = {"train": facts, "val": [], **more.pop("data", {})}
+    card = Card(
+        **{
+            "adjudge": "0",
+            "kind": "generative",
+            "method": "sft",
+            "mode": None,
+            "label": name,
+            "created": "",
+            "base": {"path": "tiny"},
+            "config": {},
+            "validation": {},
+            "max_length": 9,
+            **more,
+            "data": data,
+        }
+    )
+    (folder / CARD).write_bytes(msgspec.json.encode(card))
+    return name
+
+
+def seen(name: str, data: Path) -> tuple[dict[str, Any], str, str]:
+    """What is said of contamination: in the summary, on the terminal, in the report."""
+    found = CliRunner().invoke(command_line(["eval"]), ["eval", name, "--data", str(data)])
+    assert found.exit_code == 0, found.output
+    [folder] = Path("runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    report = (folder / "report.html").read_text()
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    contamination: dict[str, Any] = summary["judges"][0]["contamination"]
+    return contamination, found.stdout, report
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> Path:
+    path = Path(name)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_that_were_trained_on_are_found_in_another_shape() -> None:
+    rows = local_rows("llmbar", 6)
+    asked = write("llmbar.jsonl", rows)
+    learned = [
+        {
+            "prompt": [{"role": "user", "content": row["input"]}],
+            "a": row["output_2"],
+            "b": row["output_1"],
+            "label": "B" if row["label"] == 1 else "A",
+        }
+        for row in rows
+        if row["subset"] == "GPTOut"
+    ]
+    found, shown, report = seen(judge("j", train=[write("train.jsonl", learned)]), asked)
+    assert found["compared"] == "rows"
+    assert found["items"]["GPTOut"] == 6
+    assert shown.startswith("CONTAMINATED: j was trained on")
+    assert "<b>CONTAMINATED</b>" in report
+
+
+def test_a_judge_trained_elsewhere_is_clean() -> None:
+    asked = write_local_sample(Path("rb2.jsonl"), "rewardbench2")
+    made = preferences(SyntheticSettings(n=50)).rows
+    learned = write("t.jsonl", [{"chosen": one.chosen, "rejected": one.rejected} for one in made])
+    found, shown, report = seen(judge("j", train=[learned]), asked)
+    assert (found["compared"], found["seen"]) == ("rows", 0)
+    assert "CONTAMINATED" not in shown + report
+    assert "compared with 50 rows" in report
+
+
+def test_the_benchmark_itself_as_training_data() -> None:
+    asked = write_local_sample(Path("rb2.jsonl"), "rewardbench2")
+    found, _, _ = seen(judge("j", train=[asked]), asked)
+    assert found["seen"] == 84
+    assert sum(found["how"].values()) == 84
+
+
+def test_files_that_are_gone_or_were_changed_leave_ids() -> None:
+    asked = write_local_sample(Path("rb2.jsonl"), "rewardbench2")
+    gone = write("gone.jsonl", [{"chosen": [], "rejected": []}])
+    changed = write("changed.jsonl", [{"a": 1}])
+    name = judge("j", train=[gone, changed], trained_ids=("rewardbench2:Math-3", "7"))
+    gone.unlink()
+    changed.write_text("{}\n")
+    found, shown, report = seen(name, asked)
+    assert found["compared"] == "ids"
+    assert (found["items"], found["how"]) == ({"Math": 1}, {"id": 1})
+    assert "only ids were compared" in shown
+    assert "gone.jsonl is not there any more" in report
+    assert "changed.jsonl is not there any more" in report
+
+
+def test_short_ids_prove_nothing() -> None:
+    rows = local_rows("preference", 8)
+    asked = write("p.jsonl", [{**row, "id": number} for number, row in enumerate(rows)])
+    found, _, _ = seen(judge("j", trained_ids=tuple("01234567")), asked)
+    assert found["seen"] == 0
+
+
+def test_what_an_earlier_stage_has_seen_counts() -> None:
+    asked = write_local_sample(Path("p.jsonl"), "preference")
+    judge("first", train=[asked])
+    clean = write("t.jsonl", [{"messages": [{"role": "user", "content": "Who?"},
+                                            {"role": "assistant", "content": "I."}]}])  # fmt: skip
+    found, _, _ = seen(judge("second", train=[clean], base={"path": "first"}), asked)
+    assert found["items"] == {"p": 12}
+
+
+def test_rows_made_by_dials_are_made_again() -> None:
+    settings = SyntheticSettings(n=40, seed=3)
+    made = preferences(settings).rows
+    asked = write("s.jsonl", [{"chosen": one.chosen, "rejected": one.rejected} for one in made])
+    dials = {"synthetic": {"n": 40, "seed": 3, "families": []}}
+    found, _, _ = seen(judge("j", method="bradley_terry", data=dials), asked)
+    assert found["seen"] == found["how"]["exact"] == 40
+
+
+def test_a_spec_that_asks_a_judge_without_a_card_is_not_checked() -> None:
+    Path("reward.toml").write_text(REWARD)
+    asked = write_local_sample(Path("p.jsonl"), "preference")
+    found, shown, _ = seen("reward.toml", asked)
+    assert found["compared"] == "nothing"
+    assert "not checked for contamination" in shown
+
+
+def test_a_card_without_data_says_nothing() -> None:
+    asked = write_local_sample(Path("p.jsonl"), "preference")
+    found, shown, _ = seen(judge("j"), asked)
+    assert (found["compared"], found["notes"]) == (
+        "nothing",
+        ["its card does not say what it has seen"],
+    )
+    assert "not checked for contamination" in shown
+
+
+def test_one_that_was_not_trained_to_judge_is_refused() -> None:
+    name = judge("j")
+    (Path(name) / SPEC).unlink()
+    found = CliRunner().invoke(command_line(["eval"]), ["eval", name, "--data", "x.jsonl"])
+    assert found.exit_code == 2
+    assert "was not trained to judge" in found.stderr
