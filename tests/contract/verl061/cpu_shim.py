@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import verl.workers.fsdp_workers as fsdp_workers
 from tensordict import TensorDict
+from torch.distributed.fsdp import OffloadPolicy
 from transformers import AutoModelForCausalLM
 from verl import DataProto
 from verl.utils.torch_functional import get_response_mask
@@ -38,6 +39,8 @@ for name, stub in STUBS.items():
 
 # gloo of this torch fails on its all_gather of 0-dimensional tensors.
 fsdp_workers.topk_reduce_ratio_min_max = lambda value, k=10: (1.0, float(value), float(value))
+# A reference model is always kept in memory that is pinned for a GPU, which is not there.
+fsdp_workers.CPUOffloadPolicy = lambda **_: OffloadPolicy()
 _ROLLOUT_REGISTRY[("hf", "sync")] = "cpu_shim.CPURollout"
 
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -111,3 +112,31 @@ def test_a_jobs_environment_registers_the_managers_in_its_workers(
     rewards, missing = json.loads(line.removeprefix("SCORES "))
     assert missing == [0.0, 1.0, 0.0, 0.0]
     assert rewards == pytest.approx([1.0, (1.0 + 0.75 + 0.0) / 3, 0.75, 0.0])
+
+
+def test_a_judges_training_is_a_job_with_the_variables_that_change_it(
+    head: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The trainer itself needs TRL, which needs newer libraries than verl 0.6.1: it says so."""
+    (tmp_path / "judge.toml").write_text(
+        'kind = "judge"\nmethod = "bradley_terry"\n[data.synthetic]\nn = 40\n'
+        "[data]\ntrain_batch_size = 8\n"
+    )
+    command = [sys.executable, "-m", "adjudge", "train", "judge.toml", "--ray", head, "--poll"]
+    variables = {"MODEL_PATH": "tiny", "LR": "0.125", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "out"), "--seed", "3"],
+        env={**environment, **variables}, cwd=tmp_path, capture_output=True, text=True,
+        timeout=JOB_S, check=False,
+    )  # fmt: skip
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "to follow it: ray job logs" in said
+    assert "model.path is tiny, by the environment variable MODEL_PATH" in said
+    assert "optim.lr is 0.125, by the environment variable LR" in said
+    assert "grpo.ray_address" not in said
+    if find_spec("trl") is None:
+        assert "trl is not installed" in said
+        assert done.returncode == 2, said
+    else:
+        assert done.returncode == 0, said
+        assert (tmp_path / "out" / "judge.json").is_file()
