@@ -12,7 +12,7 @@ ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importli
 # What `adjudge serve` needs, in environments that have no hashes for it.
 SERVER := fastapi==0.165.0 httptools==0.9.0 prometheus-client==0.26.0 uvicorn==0.54.0
 
-.PHONY: help demo demo-agent demo-rl test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-rl test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -131,6 +131,9 @@ test-formats: $(ENVS)/torch/.done  ## the clients of OpenRLHF and LLaMA-Factory 
 
 demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, about a minute
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/rl_tiny.toml
+
+demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-Terry, serve, evaluate, GRPO, some four minutes
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/judge_tiny.toml
 
 demo-agent: $(ENVS)/torch/.done  ## a small agent in Crafter learns from judges of turns and episodes, minutes
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/rl_crafter_tiny.toml

@@ -1,4 +1,4 @@
-"""``adjudge train``: a policy learns from judges."""
+"""``adjudge train``: a policy learns from judges, or a judge from preferences."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Kind(StrEnum):
 
     RL = "rl"
     JUDGE = "judge"
+    CHAIN = "chain"
 
 
 def train(
@@ -53,7 +54,9 @@ def train(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the run file's.")
+        int | None, typer.Option(
+            "--seed", min=0, help="Instead of the run file's; of a chain: added to each stage's."
+        )
     ] = None,
     env_file: Annotated[
         Path | None,
@@ -85,7 +88,7 @@ def train(
         bool, typer.Option("--quiet", "-q", help="No progress bar and no line a step.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Train a policy against judges and environments, or a judge, as a run file says.
+    """Train a policy against judges and environments, a judge, or both in a chain, as a file says.
 
     The policy plays episodes; each is judged as it ends; TRL's GRPOTrainer (or verl) learns from
     the rewards. What a judge could not say is missing and learned from by nobody.
@@ -97,12 +100,17 @@ def train(
     is not played or paid for again. A sentinel watches whether the judge's reward still means what
     was wanted; by [sentinel] action it warns or stops the run.
 
-    A file with kind = "judge" trains a judge instead: see docs/training-judges.md.
+    A file with kind = "judge" trains a judge instead, and its folder is the judge: adjudge serve
+    FOLDER, or [judge] folder in a run file. One with kind = "chain" has [[stages]] that are done in
+    order, each begun with what an earlier one left ("@NAME"), stages that are over not again: a
+    judge, how it does on unseen pairs, a policy that learns from it. See docs/training-judges.md.
 
     Needs torch and TRL (make demo-rl sets them up). base = "tiny" needs no network and no GPU;
     --dry-run needs none of it.
 
     Example: adjudge train examples/rl_tiny.toml -o runs/first
+
+    Example: adjudge train examples/judge_tiny.toml -o runs/chain
     """
     path = _one_file(run, config)
     if env_file is not None:
@@ -110,12 +118,20 @@ def train(
     found = load_toml(path).get("kind", "rl")
     if kind is not None and kind != found:
         raise ConfigError(f"{path}: kind: found {found!r}, and --type says {str(kind)!r}")
+    told: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
     if found == "judge":
         from adjudge.cli.train_judge import train_judge  # noqa: PLC0415  (only when asked for)
 
+        train_judge(path, folder, **told, ray=ray, poll=poll)
+        return
+    if found == "chain":
+        from adjudge.cli.train_chain import train_chain  # noqa: PLC0415  (only when asked for)
+
         if ray is not None:
-            raise ConfigError("--ray: judges are trained on this machine so far")
-        train_judge(path, folder, seed=seed, dry_run=dry_run, as_json=as_json, quiet=quiet)
+            raise ConfigError(
+                "--ray: a chain is done on this machine; give its stages by themselves"
+            )
+        train_chain(path, folder, **told)
         return
     wanted = RunFile.load(path)
     if seed is not None:

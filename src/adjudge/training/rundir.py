@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RunFolderError
+from adjudge.runs.lock import locked
 from adjudge.training.runfile import RunFile
 from adjudge.training.state import (
     PromptJournal,
@@ -74,8 +74,8 @@ class RunDir:
         self.step = 0
         self.checkpoint: Path | None = None
         self._text = source.read_bytes()
-        self.digest = digest_of(source, run.rubric_file)
-        self._lock = _locked(folder)
+        self.digest = digest_of(source, run.rubric_file, run.judge_card)
+        self._lock = locked(folder)
         try:
             self._claim(run)
             self._logs = {name: (folder / name).open("ab") for name in _BY_STEP}
@@ -185,21 +185,6 @@ class RunDir:
                 "with -o"
             )
         return known
-
-
-def _locked(folder: Path) -> int:
-    """The folder's lock, which ends with the process if nobody closes it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise RunFolderError(f"{folder}: another process is writing to it") from None
-    return lock
 
 
 def _facts(run: RunFile) -> dict[str, Any]:

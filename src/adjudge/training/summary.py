@@ -48,7 +48,7 @@ def summarise(
         "base": run.model.base,
         "variety": run.algorithm.variety,
         "env_name": run.env_name,
-        "judge": run.judge.model if run.judge.enabled else None,
+        "judge": run.judge_name,
         "seed": run.training.seed,
         "steps": len(rows),
         "steps_planned": run.training.steps,

@@ -193,7 +193,7 @@ def _manifest(job: EvalJob) -> dict[str, Any]:
         "models": [[target.name, target.identity] for target in job.targets],
         "seeds": list(job.seeds),
         "judges": job.judged,
-        "settings": digest_of(job.source, job.run.rubric_file),
+        "settings": digest_of(job.source, job.run.rubric_file, job.run.judge_card),
     }
 
 

@@ -164,6 +164,8 @@ def _judge(run: RunFile) -> str | None:
     if not run.judge.enabled:
         return None
     judge = f"{run.judge.model} ({run.judge.type})"
+    if run.judge.folder is not None:
+        judge = f"{run.judge.folder} (trained)"
     if run.starts_mock:
         judge = "adjudge mock, started by the run"
     return judge if run.services.judge_url is None else f"{judge}, behind adjudge serve"

@@ -10,6 +10,7 @@ from adjudge.errors import ConfigError
 from adjudge.mock.behaviour import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.training.runfile.tables import CAPITALS, MOCK, NOWHERE, TINY
+from adjudge.training.runfile.trained import check_trained
 
 if TYPE_CHECKING:
     from adjudge.training.runfile import RunFile
@@ -68,8 +69,14 @@ def _check_task(run: RunFile) -> None:
 
 def _check_judge(run: RunFile) -> None:
     judge = run.judge
+    if judge.folder is not None:
+        check_trained(run)
+        return
     if not judge.model:
-        run.refuse("judge.model", "is required; enabled = false trains without a judge")
+        run.refuse(
+            "judge.model",
+            "is required (or folder: a trained judge's); enabled = false trains without a judge",
+        )
     if judge.api_key_env is not None and not _VARIABLE.match(judge.api_key_env):
         run.refuse(  # what stands there may be the key
             "judge.api_key_env", "must be the name of an environment variable, not the key itself"
@@ -106,6 +113,8 @@ def _check_rewards(run: RunFile) -> None:
             run.refuse("rollout.env_grader", f"{rollout.env_grader!r} asks a judge; it is a rule's")
     if run.judge.rubric_id is not None and run.rubric_file is None:
         return  # a real run looks for it, or asks the task app
+    if run.judge.enabled and run.judge.folder is not None and run.judge_card is None:
+        return  # it may not be trained yet
     run.reward_spec(NOWHERE if run.starts_mock else None)
 
 
@@ -116,6 +125,8 @@ def _check_service(run: RunFile) -> None:
         run.refuse("services.judge_url", "judge.enabled is false, so there is nothing to serve")
     if run.judge.event_weight:
         run.refuse("services.judge_url", "event_weight is not 0; the service judges no events")
+    if run.judge.folder is not None:
+        return
     if run.judge.rubric_id is None and not run.served(NOWHERE)["graders"]:
         run.refuse("services.judge_url", "no grader asks the judge, so there is nothing to serve")
 

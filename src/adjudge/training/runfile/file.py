@@ -37,6 +37,7 @@ from adjudge.training.runfile.tables import (
     Topology,
     Training,
 )
+from adjudge.training.runfile.trained import trained_judge
 
 __all__ = ["RunFile"]
 
@@ -131,11 +132,28 @@ class RunFile(BaseModel):
     def judge_key_env(self) -> str | None:
         """The variable with the judge's key; ``None`` where none is needed."""
         judge, preset = self.judge, PRESETS.get(self.judge.type)
-        if not judge.enabled or self.starts_mock:
+        if not judge.enabled or self.starts_mock or judge.folder is not None:
             return None
         if judge.api_key_env is None and preset is not None and preset.needs_key:
             return preset.key_env
         return judge.api_key_env
+
+    @property
+    def judge_name(self) -> str | None:
+        """What the judge is called in reports; ``None`` without one."""
+        judge = self.judge
+        if not judge.enabled:
+            return None
+        return judge.model if judge.folder is None else Path(judge.folder).name
+
+    @property
+    def judge_card(self) -> Path | None:
+        """The card of the trained judge that ``judge.folder`` names, if it is there."""
+        judge = self.judge
+        if not judge.enabled or judge.folder is None:
+            return None
+        card = self.folder / judge.folder / "judge.json"
+        return card if card.is_file() else None
 
     @property
     def rubric_file(self) -> Path | None:
@@ -164,7 +182,7 @@ class RunFile(BaseModel):
         graders = self._graders(rubric)
         spec: dict[str, Any] = {
             "graders": graders,
-            "judges": {"judge": self._judge_at(base_url)},
+            "judges": self._judges(base_url),
             "reward": {
                 **{name: getattr(self.judge, name) for name in _OF_REWARD},
                 "seed": training.seed,
@@ -186,7 +204,7 @@ class RunFile(BaseModel):
         """The reward spec, as plain data, of the judge service that ``[services]`` asks for."""
         return {
             "graders": self._judged(self._graders(rubric)),
-            "judges": {"judge": self._judge_at(base_url)},
+            "judges": self._judges(base_url),
             "max_concurrency": self.training.async_semaphore_max,
         }
 
@@ -215,6 +233,8 @@ class RunFile(BaseModel):
     def _graders(self, rubric: RubricBundle | None) -> list[dict[str, Any]]:
         """The file's graders, and those that its rubric makes."""
         judge = self.judge
+        if judge.enabled and judge.folder is not None:
+            return [*trained_judge(self)["graders"], *self.graders]
         if judge.rubric_id is None:
             return self.graders
         source: dict[str, Any] = {
@@ -263,6 +283,12 @@ class RunFile(BaseModel):
             return any(p.is_judge for p in parameters(grader_class(given, self._folder)))
         except ConfigError as error:
             raise ConfigError(f"{self._where}: graders.{grader.get('name')}: {error}") from None
+
+    def _judges(self, base_url: str | None) -> dict[str, Any]:
+        if self.judge.folder is not None:
+            judges: dict[str, Any] = trained_judge(self)["judges"]
+            return judges
+        return {"judge": self._judge_at(base_url)}
 
     def _judge_at(self, base_url: str | None) -> dict[str, Any]:
         judge, most = self.judge, self.training.async_semaphore_max

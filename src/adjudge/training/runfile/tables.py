@@ -166,11 +166,13 @@ class JudgeTable(_Table):
     ``weighted_sum`` is env + ``judge_scale``·J, ``multiply`` env·``judge_scale``·J, ``replace``
     ``judge_scale``·J, with J = ``event_weight``·E + ``outcome_weight``·O; E is the sum over turns,
     or their mean by ``event_reduce``. ``rubric_id`` is looked up in the folder ``rubric_dir``
-    beside the run file, else asked of the task app. ``enabled = false``: nobody is asked, and the
-    environment's reward is the reward.
+    beside the run file, else asked of the task app. ``folder`` is that of a judge that ``adjudge
+    train`` made; it says what is asked, so that ``model`` and the like are left out.
+    ``enabled = false``: nobody is asked, and the environment's reward is the reward.
     """
 
     enabled: bool = True
+    folder: str | None = None
     type: str = "openai"
     model: str = ""
     base_url: str | None = None

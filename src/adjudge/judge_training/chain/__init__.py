@@ -1,0 +1,1 @@
+"""Several trainings in one file: each stage begins with what an earlier one left."""

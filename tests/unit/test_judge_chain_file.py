@@ -1,0 +1,267 @@
+"""The file of a chain: stages, references, refusals, and what a dry run says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.judge_training.benchmarks.local import write_local_sample
+from adjudge.judge_training.card import Card
+from adjudge.judge_training.chain.agreement import Agreement, agreements
+from adjudge.judge_training.chain.checking import _benchmark
+from adjudge.judge_training.chain.file import ChainFile, Check
+from adjudge.judge_training.chain.folder import ChainFolder
+from adjudge.judge_training.chain.gold import CapitalGold
+from adjudge.judge_training.chain.plan import chain_plan
+from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.training.runfile import RunFile
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "judge_tiny.toml"
+MADE = {"synthetic": {"n": 20}}
+SFT = {"name": "sft", "judge": {"method": "sft", "data": MADE}}
+JUDGE = {
+    "name": "judge",
+    "judge": {"method": "bradley_terry", "data": MADE, "model": {"path": "@sft"}},
+}
+CHECK = {"name": "check", "evaluate": {"judge": "@judge", **MADE}}
+POLICY = {
+    "name": "policy",
+    "run": {
+        "model": {"base": "@sft"},
+        "judge": {"folder": "@judge", "combine_mode": "replace"},
+        "services": {"judge_url": "serve"},
+    },
+}
+
+
+def chain(*stages: Any, environ: dict[str, str] | None = None, **more: Any) -> ChainFile:
+    data = {"kind": "chain", "stages": list(stages), **more}
+    return ChainFile.from_dict(data, where="c.toml", environ=environ or {})
+
+
+def refused(*stages: Any) -> str:
+    with pytest.raises(ConfigError) as found:
+        chain(*stages)
+    return str(found.value)
+
+
+def changed(stage: dict[str, Any], **values: Any) -> dict[str, Any]:
+    """A stage whose table has other values."""
+    (kind,) = (name for name in stage if name != "name")
+    return {**stage, kind: {**stage[kind], **values}}
+
+
+def test_a_reference_is_the_folder_of_an_earlier_stage(tmp_path: Path) -> None:
+    sft, judge, check, policy = chain(SFT, JUDGE, CHECK, POLICY).stages_in(tmp_path)
+    assert isinstance(judge.file, JudgeFile)
+    assert judge.file.model.path == str(tmp_path / "sft") == str(sft.folder)
+    assert isinstance(check.file, Check)
+    assert check.file.judge == str(tmp_path / "judge")
+    assert isinstance(policy.file, RunFile)
+    assert policy.file.judge.folder == str(tmp_path / "judge")
+    assert policy.file.judge_name == "judge"
+    assert [one.after for one in (sft, judge, check, policy)] == [
+        (),
+        ("sft",),
+        ("judge",),
+        ("sft", "judge"),
+    ]
+
+
+def test_a_part_of_a_stage_and_an_at_that_is_none(tmp_path: Path) -> None:
+    further = {**changed(POLICY, model={"base": "@policy/model"}), "name": "further"}
+    assert chain(SFT, JUDGE, POLICY, further).stages_in(tmp_path)[-1].data["model"] == {
+        "base": f"{tmp_path}/policy/model"
+    }
+    labelled = changed(JUDGE, model={"path": "@sft", "label": "@home"})
+    assert chain(SFT, labelled).stages_in(tmp_path)[-1].data["model"]["label"] == "@home"
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ([JUDGE], "c.toml: stages.judge: model.path: stage @sft does not exist"),
+        ([JUDGE, SFT], "model.path: stage @sft comes later (before this one: none)"),
+        ([SFT, changed(JUDGE, model={"path": "@stf"})], "did you mean 'sft'?"),
+        ([SFT, JUDGE, CHECK, changed(CHECK, judge="@check")], "two stages of this name"),
+        (
+            [SFT, JUDGE, CHECK, changed({**CHECK, "name": "c2"}, judge="@check")],
+            "stages.c2: judge: stage @check leaves an evaluation, no model; this takes a scalar",
+        ),
+        ([SFT, changed(CHECK, judge="@sft")], "stage @sft leaves a model taught to answer; this"),
+        (
+            [SFT, JUDGE, changed(POLICY, model={"base": "@judge"})],
+            "stages.policy: model.base: stage @judge leaves a scalar judge; this takes",
+        ),
+        ([{"name": "x"}], "needs one of [stages.judge], [stages.evaluate], [stages.run]: none"),
+        ([{**SFT, "evaluate": {}}], "needs one of"),
+        ([{**SFT, "name": "../x"}], "a stage's name"),
+        ([{**SFT, "name": "summary.json"}], "a stage's name"),
+        ([changed(SFT, optm={})], "c.toml: stages.sft: optm: unknown key; did you mean 'optim'?"),
+        ([changed(SFT, data={})], "c.toml: stages.sft: data.train: is required"),
+        ([SFT, JUDGE, {"name": "c", "evaluate": {"judge": "@judge"}}], "give either files or"),
+        ([SFT, JUDGE, changed(CHECK, files=["x"])], "give either files or"),
+        ([SFT, JUDGE, changed(CHECK, benchmark="llmbar")], "benchmark: says what files are"),
+        ([SFT, JUDGE, changed(POLICY, backend="verl")], "stages.policy: backend: is 'verl'"),
+        ([SFT, JUDGE, changed(POLICY, trainig={})], "stages.policy: trainig: unknown key"),
+    ],
+)
+def test_what_is_wrong_is_said_by_stage_and_key(stages: list[Any], said: str) -> None:
+    assert said in refused(*stages)
+
+
+def test_model_path_of_the_environment_is_for_the_stages_that_begin(tmp_path: Path) -> None:
+    """Else it would take the place of what an earlier stage left."""
+    environ = {"MODEL_PATH": "other", "LR": "0.5"}
+    sft, judge = chain(SFT, JUDGE, environ=environ).stages_in(tmp_path)
+    assert isinstance(sft.file, JudgeFile)
+    assert isinstance(judge.file, JudgeFile)
+    assert sft.file.model.path == "other"
+    assert judge.file.model.path == str(tmp_path / "sft")
+    assert sft.file.optim.lr == judge.file.optim.lr == 0.5
+
+
+def test_a_seed_is_added_to_each_stage_s(tmp_path: Path) -> None:
+    seeded = changed(SFT, trainer={"seed": 3})
+    sft, judge, check, policy = chain(seeded, JUDGE, CHECK, POLICY).shifted(4).stages_in(tmp_path)
+    assert isinstance(sft.file, JudgeFile)
+    assert isinstance(judge.file, JudgeFile)
+    assert isinstance(policy.file, RunFile)
+    assert (sft.file.trainer.seed, judge.file.trainer.seed) == (7, 4)
+    assert policy.file.training.seed == 4
+    assert isinstance(check.file, Check)
+    assert check.file.seed == 0
+
+
+def claimed(path: Path, made: ChainFile, source: Path) -> bool:
+    folder = ChainFolder(path, made, source)
+    folder.close()
+    return folder.resumed
+
+
+def test_a_folder_is_one_chain_s(tmp_path: Path) -> None:
+    source, out = tmp_path / "c.toml", tmp_path / "out"
+    source.write_text("a = 1")
+    made = chain(SFT)
+    assert not claimed(out, made, source)
+    assert claimed(out, made, source)
+    with pytest.raises(RunFolderError, match="seed differs"):
+        claimed(out, made.shifted(1), source)
+    source.write_text("a = 2")
+    with pytest.raises(RunFolderError, match="another run"):
+        claimed(out, made, source)
+    source.write_text("a = 1")
+    (out / "summary.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="is over"):
+        claimed(out, made, source)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "metrics.jsonl").touch()
+    with pytest.raises(RunFolderError, match="holds metrics.jsonl of something else"):
+        claimed(other, made, source)
+
+
+def test_a_folder_that_is_written_to_is_locked(tmp_path: Path) -> None:
+    source = tmp_path / "c.toml"
+    source.write_text("a = 1")
+    first = ChainFolder(tmp_path / "out", chain(SFT), source)
+    with pytest.raises(RunFolderError, match="another process"):
+        ChainFolder(tmp_path / "out", chain(SFT), source)
+    first.close()
+
+
+def test_a_stage_s_file_says_what_the_chain_s_does(tmp_path: Path) -> None:
+    source = tmp_path / "c.toml"
+    source.write_text("a = 1")
+    made = chain(SFT, JUDGE, POLICY)
+    folder = ChainFolder(tmp_path / "out", made, source)
+    _, judge, policy = made.stages_in(tmp_path / "out")
+    read = JudgeFile.load(folder.stage_file(judge), environ={})
+    assert read.model_dump() == judge.file.model_dump()
+    assert RunFile.load(folder.stage_file(policy)).model_dump() == policy.file.model_dump()
+    folder.close()
+
+
+def test_the_example_s_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MODEL_PATH", raising=False)
+    found = chain_plan(ChainFile.load(EXAMPLE, environ={}), tmp_path / "out")
+    assert [one["kind"] for one in found["stages"]] == [
+        "judge", "judge", "evaluate", "evaluate", "run",
+    ]  # fmt: skip
+    arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), "--dry-run"]
+    said = CliRunner().invoke(command_line(["train", "eval"]), arguments)
+    assert said.exit_code == 0, said.output
+    assert "behind adjudge serve, builds on sft, judge" in said.output
+    plain = CliRunner().invoke(command_line(["train", "eval"]), [*arguments, "--json"])
+    assert json.loads(plain.output)["stages"] == json.loads(json.dumps(found["stages"]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Path) -> None:
+    for more, said in ((["--ray", "http://h:8265"], "--ray"), (["--type", "judge"], "--type")):
+        arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), *more]
+        found = CliRunner().invoke(command_line(["train", "eval"]), arguments)
+        assert found.exit_code == 2
+        assert said in found.output
+
+
+def test_pairs_that_the_judge_was_trained_on_are_left_out(tmp_path: Path) -> None:
+    dials = {"n": 30, "noise": 0.2}
+    empty: dict[str, Any] = {}
+    card = Card(
+        adjudge="0", kind="scalar", method="bradley_terry", mode=None, label="x", created="",
+        base=empty, data=empty, config={"data": {"synthetic": dials}}, validation=empty,
+        max_length=8,
+    )  # fmt: skip
+
+    def found(**given: Any) -> tuple[int, dict[str, Any]]:
+        check = Check.model_validate({"judge": "x", **given})
+        benchmark, facts = _benchmark(check, tmp_path, card)
+        return len(benchmark.items), facts
+
+    items, facts = found(synthetic={"n": 40, "noise": 0.2})
+    assert (items, facts["left_out"]) == (10, 30)
+    assert facts["bayes_accuracy"] == pytest.approx(0.8)
+    assert found(synthetic={"n": 40, "seed": 9})[1]["left_out"] < 5
+    with pytest.raises(ConfigError, match="trained on all of these pairs"):
+        found(synthetic=dials)
+    write_local_sample(tmp_path / "mine.jsonl", "llmbar", 2)
+    assert found(files=["mine.jsonl"]) == (10, {})
+
+
+def test_a_reward_that_orders_as_the_gold_does(tmp_path: Path) -> None:
+    """Pairs of a group whose golds differ; equal rewards are half right, missing ones no pair."""
+    path = tmp_path / "rollouts.jsonl"
+    rows = [
+        *((1, "a", reward, gold) for reward, gold in [(0.9, 4), (0.1, 0), (0.5, 0)]),
+        *((20, "a", reward, gold) for reward, gold in [(1.0, 3), (1.0, 1), (None, 0)]),
+        (20, "b", 0.2, 4),
+        (20, "b", 0.8, 1),
+    ]
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"step": step, "group": g, "reward": r, "reward_info": {"worth_score": gold}}
+            )
+            + "\n"
+            for step, g, r, gold in rows
+        )
+    )
+    first, last = agreements(path, ["worth"])["worth"]
+    assert (first.share, first.pairs) == (1.0, 2)
+    assert (last.share, last.pairs) == (0.25, 2)
+    assert agreements(path, ["other"])["other"] == (Agreement(None, 0), Agreement(None, 0))
+    assert agreements(tmp_path / "none", []) == {}
+
+
+def test_the_gold_of_a_text() -> None:
+    grader = CapitalGold()
+    asked = "What is the capital of Peru?"
+    assert grader.evaluate(asked, "Sure, the capital of Peru is Lima.").score == 4.0
+    assert grader.evaluate(asked, "Sure, it is Rome.").score == 1.0
+    with pytest.raises(Exception, match="none of the known capitals"):
+        grader.evaluate("Who are you?", "Lima")
