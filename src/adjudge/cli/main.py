@@ -32,6 +32,7 @@ _VERBS = {
     "grade": "grade",
     "train": "train",
     "eval": "eval_command",
+    "probe": "probe",
     "view": "view",
     "demo": "demo",
     "graders": "graders",

@@ -1,0 +1,106 @@
+"""Intervals of probes: known values, what happens where nothing varies, coverage by simulation."""
+
+import math
+import random
+
+import pytest
+
+from adjudge.studies.probes.card import decided
+from adjudge.studies.probes.intervals import (
+    Estimate,
+    bootstrap,
+    largest_share,
+    share,
+    student_t,
+    unseen,
+)
+from adjudge.studies.probes.probe import mean_shift, standard_shift
+
+
+@pytest.mark.parametrize(
+    ("p", "freedom", "exact"),
+    [(0.975, 39, 2.0227), (0.975, 9, 2.2622), (0.975, 7, 2.3646), (0.995, 29, 2.7564)],
+)
+def test_student_quantiles(p: float, freedom: int, exact: float) -> None:
+    assert student_t(p, freedom) == pytest.approx(exact, rel=5e-3)
+
+
+def test_wilson_interval_of_independent_trials() -> None:
+    # 8 of 40, Wilson 1927: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+    found = share([(1.0, 1.0)] * 8 + [(0.0, 1.0)] * 32)
+    assert found.value == 0.2
+    assert found.low == pytest.approx(0.1050, abs=2e-3)
+    assert found.high == pytest.approx(0.3476, abs=2e-3)
+
+
+def test_trials_of_one_item_are_not_independent() -> None:
+    apart = share([(float(i % 2), 1.0) for i in range(100)])
+    together = share([(float(10 * (i % 2)), 10.0) for i in range(10)])
+    assert apart.value == together.value == 0.5
+    assert together.low is not None
+    assert apart.low is not None
+    assert together.low < apart.low - 0.1
+
+
+def test_nothing_varied_is_no_certainty() -> None:
+    found = bootstrap([(0.0, 1.0)] * 40, mean_shift)
+    assert found == Estimate(0.0, -unseen(40, 0.95), unseen(40, 0.95))
+    assert share([(0.0, 1.0)] * 40).low == 0.0
+
+
+def test_no_interval_of_too_little() -> None:
+    assert bootstrap([], mean_shift) == Estimate()
+    assert bootstrap([(1.0, 1.0)], mean_shift) == Estimate(1.0)
+    assert share([]) == Estimate()
+    assert largest_share([[], []]) == Estimate()
+    one_score = [(0.5, 1.0, 9.0, 27.0, 3.0)] * 20  # every clean score is 3
+    assert bootstrap(one_score, standard_shift) == Estimate()
+
+
+def test_bootstrap_covers_the_mean() -> None:
+    rng = random.Random(3)
+    covered = 0
+    for run in range(150):
+        rows = [(rng.expovariate(1.0), 1.0) for _ in range(40)]
+        found = bootstrap(rows, mean_shift, resamples=400, seed=run)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1.0 <= found.high
+    assert covered >= 132  # 88 %: skewed data, few resamples; 78 % would be a plain mistake
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    rows = [(math.sin(i), 1.0) for i in range(30)]
+    assert bootstrap(rows, mean_shift, seed=5) == bootstrap(rows, mean_shift, seed=5)
+    assert bootstrap(rows, mean_shift, seed=5) != bootstrap(rows, mean_shift, seed=6)
+
+
+def test_the_largest_of_many_shares_is_held_to_a_stricter_level() -> None:
+    rows = [(1.0, 1.0)] * 10 + [(0.0, 1.0)] * 30
+    alone, looked_for = share(rows), largest_share([rows] * 9)
+    assert looked_for.value == alone.value
+    assert looked_for.high == alone.high
+    assert looked_for.low is not None
+    assert alone.low is not None
+    assert looked_for.low < alone.low - 0.02
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "two_sided", "verdict"),
+    [
+        (0.3, 0.5, False, "fail"),
+        (0.1, 0.3, False, "uncertain"),
+        (0.0, 0.2, False, "pass"),
+        (-0.9, -0.5, False, "pass"),
+        (-0.9, -0.5, True, "fail"),
+        (-0.3, 0.1, True, "uncertain"),
+        (-0.2, 0.2, True, "pass"),
+    ],
+)
+def test_verdicts(low: float, high: float, two_sided: bool, verdict: str) -> None:
+    found = Estimate((low + high) / 2, low, high)
+    assert decided(found, 0.2, two_sided=two_sided) == verdict
+
+
+def test_without_an_interval_nothing_is_decided() -> None:
+    assert decided(Estimate(5.0), 0.2) == "uncertain"

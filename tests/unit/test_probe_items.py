@@ -1,0 +1,126 @@
+"""The items that ship, a user's own, and the changes that are made to them."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge.studies.probes import changes
+from adjudge.studies.probes.items import Item, choose, load_items, shipped_items
+from adjudge.studies.probes.texts import ATTACKS, CITATIONS, CONFIDENT, FILLERS, FLATTERY, HEADING
+
+
+def test_every_topic_ships_in_both_languages_with_distinct_answers() -> None:
+    items = shipped_items()
+    assert Counter(item.language for item in items) == {"en": 40, "zh": 40}
+    assert len({item.topic for item in items}) == 40
+    for item in items:
+        answers = [item.right, item.reference, item.partial, item.wrong]
+        assert len(set(answers)) == 4
+        assert all(answers)
+        assert max(map(len, answers)) < 4 * min(map(len, answers))
+
+
+def test_half_of_the_topics_are_probed_in_each_language() -> None:
+    topics = choose(shipped_items())
+    assert Counter(topic.item.language for topic in topics) == {"en": 20, "zh": 20}
+    for topic in topics:
+        assert topic.twin is not None
+        assert topic.twin.topic == topic.item.topic
+        assert topic.twin.language != topic.item.language
+
+
+def test_topics_are_drawn_by_seed() -> None:
+    items = shipped_items()
+    first, again, other = (choose(items, 12, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    more = choose(items, 20, seed=1)
+    assert {topic.item.id for topic in first} < {topic.item.id for topic in more}
+    assert first != other
+    assert len(first) == 12
+    assert {topic.item.language for topic in choose(items, language="zh")} == {"zh"}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"prompt": "q", "right": "a"}', "missing required field `wrong`"),
+        ('{"prompt": " ", "right": "a", "wrong": "b"}', "prompt: is empty"),
+        ('{"prompt": "q", "right": "a", "wrong": "a"}', "right: is also the wrong"),
+        ('{"prompt": "q", "right": "a", "wrong": "b", "rigth": ""}', "unknown field `rigth`"),
+        ('{"prompt": "q", "right": "a", "wrong": "b", "best": "x"}', "best: 'x' has no answer"),
+        ('{"prompt": "q", "right": "a", "wrong": "b", "language": "fr"}', "language"),
+        ("[", "is no item"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: str, said: str) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"prompt": "q", "right": "a", "wrong": "b"}\n\n' + row + "\n")
+    with pytest.raises(ConfigError, match=r"items.jsonl:3: ") as raised:
+        load_items(path)
+    assert said in str(raised.value)
+
+
+def test_own_items_need_no_topic(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"prompt": "q", "right": "a", "wrong": "b"}\n' * 3)
+    items = load_items(path)
+    assert [item.id for item in items] == ["line-1/en", "line-2/en", "line-3/en"]
+    assert items[0].middling == "b"
+    assert all(topic.twin is None for topic in choose(items))
+    with pytest.raises(ConfigError, match="0 in language 'zh'"):
+        choose(items, language="zh")
+
+
+@pytest.mark.parametrize("topic", ["line-2", "x"])
+def test_one_topic_twice_is_refused(tmp_path: Path, topic: str) -> None:
+    row = json.dumps({"prompt": "q", "right": "a", "wrong": "b", "topic": topic}) + "\n"
+    path = tmp_path / "items.jsonl"
+    path.write_text(row * 2)
+    with pytest.raises(ConfigError, match="stands twice"):
+        load_items(path)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match="no item in it"):
+        load_items(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_items(tmp_path / "absent.jsonl")
+
+
+def test_all_words_are_there_in_both_languages() -> None:
+    for table in (FILLERS, FLATTERY, CITATIONS, CONFIDENT, HEADING, *ATTACKS.values()):
+        assert set(table) == {"en", "zh"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_changes_keep_every_sentence(language: str) -> None:
+    items = [item for item in shipped_items() if item.language == language]
+    ways = (changes.padded, changes.headed, changes.bulleted, changes.flattering,
+            changes.certain, changes.cited)  # fmt: skip
+    for item in items:
+        for way in ways:
+            changed = way(item, item.right, changes.dice(0, item.id))
+            assert changed != item.right
+            for sentence in changes.sentences(item.right):
+                assert sentence in changed
+            assert changed == way(item, item.right, changes.dice(0, item.id))
+
+
+def test_padding_is_what_lengthens() -> None:
+    item = shipped_items()[0]
+    padded = changes.padded(item, item.partial, changes.dice(1))
+    assert len(padded) > 2 * len(item.partial)
+    bulleted = changes.bulleted(item, item.partial, changes.dice(1))
+    assert len(bulleted) < 1.2 * len(item.partial)
+
+
+def test_attacks_name_the_best_score() -> None:
+    item = Item(prompt="q", right="r", wrong="w")
+    attacked = changes.attacked(item, "w", "verdict echo", "7")
+    assert attacked.startswith("w\n\n{")
+    assert '"score": 7' in attacked

@@ -1,0 +1,124 @@
+"""The card as JUnit, Markdown and HTML, with names that try to break out of each."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from adjudge.studies.probes.card import Finding
+from adjudge.studies.probes.catalogue import PROBES
+from adjudge.studies.probes.junit import junit
+from adjudge.studies.probes.markdown import markdown
+from adjudge.studies.probes.page import page
+from adjudge.studies.probes.words import about_many, effect_text, interval_text, limit_text
+
+HOSTILE = "a<b>&\"'|`]]>\x00\x1b[31m\ud800\n# x"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "probe.md"
+
+
+def finding(probe: str, verdict: Any, **more: Any) -> Finding:
+    fields: dict[str, Any] = {
+        "what": "a change", "measures": "an effect", "unit": "SD of scores", "threshold": 0.25,
+        "sided": "up", "effect": 0.5, "low": 0.3, "high": 0.7, "n": 40,
+    }  # fmt: skip
+    return Finding(probe=probe, verdict=verdict, **(fields | more))
+
+
+FINDINGS = [
+    finding("length", "fail"),
+    finding("markdown", "pass", effect=-0.1, low=-0.2, high=0.01, sided="both"),
+    finding("position", "uncertain", missing=3, lost={"timeout": 3}),
+    finding("reference", "not applicable", effect=None, low=None, high=None, n=0, why=HOSTILE),
+]
+
+
+def card(**more: Any) -> dict[str, Any]:
+    return {
+        "adjudge": "0", "created": "2026-01-01T00:00:00+00:00", "elapsed_s": 1.5,
+        "spec": {"path": HOSTILE, "hash": "abc"}, "items": "shipped", "topics": 40,
+        "grader": {"name": HOSTILE, "type": "llm", "kind": "scores", "judge": None,
+                   "models": [HOSTILE]},
+        "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95, "family_wise": False,
+        "questions": 100, "missing": {"count": 3, "by_kind": {"timeout": 3}}, "cost_usd": None,
+        "verdicts": {"pass": 1, "fail": 1, "uncertain": 1, "not applicable": 1}, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("strict", "failures"), [(False, 1), (True, 2)])
+def test_junit_is_xml_that_counts(strict: bool, failures: int) -> None:
+    text = junit(card(), FINDINGS, strict=strict)
+    root = ElementTree.fromstring(text.encode())
+    suite = root[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (
+        "4",
+        str(failures),
+        "1",
+    )
+    cases = {case.get("name"): case for case in suite}
+    failure = cases["length"].find("failure")
+    assert failure is not None
+    assert "+0.500 SD of scores (+0.300 to +0.700), allowed ≤ 0.25" in failure.get("message", "")
+    assert len(suite.findall("testcase/failure")) == failures
+    assert cases["reference"].find("skipped") is not None
+    assert "a<b>" in (suite.get("name") or "")
+
+
+def test_markdown_has_one_row_a_probe() -> None:
+    text = markdown(card(), FINDINGS)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + len(FINDINGS)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 9 for row in rows)
+    assert "**FAIL**" in rows[1]
+    assert "3 items missing (timeout 3)" in rows[3]
+    assert "\x1b" not in text
+    assert "<b>" not in text
+
+
+def test_the_page_holds_nothing_but_itself() -> None:
+    html = page(card(), FINDINGS)
+    html.encode("utf-8")
+    style = re.search("<style>(.*)</style>", html, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in html
+    assert "default-src 'none'" in html
+    for forbidden in ("<script", "http://", "https://", "a<b>", "style="):
+        assert forbidden not in html.replace(style[1], "")
+    assert html.count('<svg class="strip"') == 3
+    assert html.count("<tr") == 1 + len(FINDINGS)
+
+
+def test_effects_far_beyond_the_threshold_stay_on_the_strip() -> None:
+    html = page(card(), [finding("length", "fail", effect=90.0, low=80.0, high=99.0)])
+    assert max(float(x) for x in re.findall(r'c?x[12]?="([\d.]+)%"', html)) <= 100
+    none = page(card(), [finding("length", "fail", threshold=0.0)])
+    assert 'cx="100.00%"' in none
+
+
+def test_numbers_in_words() -> None:
+    share = finding("clustering", "pass", unit="share of pairs", effect=0.25, low=0.1, high=0.4)
+    assert (effect_text(share), interval_text(share)) == ("0.250", "0.100 to 0.400")
+    assert limit_text(FINDINGS[1]) == "±0.25"
+    assert effect_text(FINDINGS[1]) == "−0.100"
+    assert effect_text(FINDINGS[3]) == "–"
+    assert "about 2.5%" in about_many(card())
+    assert "at most 8%" in about_many(card())
+    assert "at most 5.0%" in about_many(card(level=1 - 0.1 / 3 / 1, family_wise=True))
+
+
+def test_every_probe_is_documented_with_its_threshold() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| (±?[\d.]+)(?: / (±?[\d.]+))? \|$", PAGE.read_text(), re.MULTILINE
+    )
+    found = {name: (limit, of_pairs or limit) for name, limit, of_pairs in rows}
+    assert list(found) == list(PROBES)
+    for name, probe in PROBES.items():
+        sign = "±" if probe.sided == "both" else ""
+        limits = [f"{sign}{probe.limit(kind):g}" for kind in ("scores", "compares")]
+        assert list(found[name]) == limits
