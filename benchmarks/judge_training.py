@@ -146,7 +146,8 @@ def grpo(folder: Path, seeds: int) -> list[Row]:
     for seed in range(seeds):
         for mode in ("pointwise", "pairwise"):
             place = folder / f"{mode}-{seed}"
-            first = example("judge_sft_tiny", seed, {"mode": mode})
+            beginner = {"pointwise": "judge_sft_pointwise_tiny", "pairwise": "judge_sft_tiny"}
+            first = example(beginner[mode], seed, {})
             start, _ = train(first, place.with_name(f"sft-{place.name}"))
             file = example(
                 f"judge_grpo_{mode}_tiny", seed,

@@ -223,7 +223,7 @@ def test_without_a_trainer_the_run_says_what_to_install(
 def test_a_folder_that_holds_a_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adjudge.training.run.load_libraries", lambda: None)
+    monkeypatch.setattr("adjudge.training.run.load_libraries", lambda **_: None)
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(RunFolderError, match="metrics.jsonl of another run"):
         train_run(TrainingJob(RunFile.load(EXAMPLE), EXAMPLE, tmp_path))

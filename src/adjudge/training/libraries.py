@@ -11,14 +11,15 @@ from adjudge.errors import ConfigError
 __all__ = ["load_libraries"]
 
 
-def load_libraries(*, one_device: bool = True) -> None:
+def load_libraries(*, one_device: bool = True, hub: bool = False) -> None:
     """Load torch, transformers, datasets and TRL; raises :class:`ConfigError` where one is missing.
 
     ``one_device``: hide all GPUs but the first, for a trainer that sees several would split the
-    model over them.
+    model over them. ``hub``: something is to be fetched by its name; else the hub is not asked at
+    all, unless ``HF_HUB_OFFLINE`` says so.
     """
     for name, value in (
-        ("HF_HUB_OFFLINE", "1"),
+        ("HF_HUB_OFFLINE", "0" if hub else "1"),
         ("TOKENIZERS_PARALLELISM", "false"),
         ("TRL_EXPERIMENTAL_SILENCE", "1"),
     ):

@@ -13,7 +13,7 @@ from adjudge.training.runfile.tables import TINY
 from adjudge.training.tiny import build_model, build_tokenizer
 from adjudge.training.warm_start import warm_start
 
-__all__ = ["first_policy", "load_policy", "save_policy"]
+__all__ = ["first_policy", "load_policy", "needs_hub", "save_policy"]
 
 
 def first_policy(
@@ -53,6 +53,11 @@ def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write both where :func:`load_policy`, a server or another trainer can load them."""
     model.save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
+
+
+def needs_hub(run: RunFile) -> bool:
+    """Whether the run begins with a model that is named, not lying here."""
+    return run.model.base != TINY and not Path(_place(run)).is_dir()
 
 
 def _place(run: RunFile) -> str:

@@ -27,7 +27,7 @@ from adjudge.training.collecting import Collector
 from adjudge.training.evaluating.evaluation import Evaluated, evaluate
 from adjudge.training.generation import LocalPlayer
 from adjudge.training.libraries import load_libraries
-from adjudge.training.policy import first_policy, load_policy, save_policy
+from adjudge.training.policy import first_policy, load_policy, needs_hub, save_policy
 from adjudge.training.report import write_report
 from adjudge.training.rl import StepRow, Training, settings_of, train_policy
 from adjudge.training.rollouts import Settled
@@ -73,7 +73,7 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     :class:`~adjudge.errors.ConfigError` where TRL is not installed, and what the reward raises.
     """
     started = time.perf_counter()
-    load_libraries()
+    load_libraries(hub=needs_hub(job.run))
     check_service(job.run)
     check_sink(job.run.logging.to)
     folder = RunDir(job.folder, job.run, job.source)
