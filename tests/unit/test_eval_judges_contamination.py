@@ -12,12 +12,16 @@ from tests.unit.helpers.benchmark_judges import Knower
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
+from adjudge.judge_training.benchmarks.items import as_pairs
 from adjudge.judge_training.benchmarks.local import local_rows, write_local_sample
-from adjudge.judge_training.card import CARD, SPEC, Card
+from adjudge.judge_training.benchmarks.read import read_benchmark
+from adjudge.judge_training.card import CARD, SPEC, Card, read_card
 from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
-from adjudge.judge_training.validating.materials import file_facts
+from adjudge.judge_training.validating.contamination import contamination_of
+from adjudge.judge_training.validating.materials import Material, file_facts
 
 KNOWER = f"{Knower.__module__}:{Knower.__qualname__}"
+SIDES = ("chosen", "rejected")
 REWARD = f'[[graders]]\nname = "g"\ntype = "{KNOWER}"\n[reward]\nnormalise = false\n'
 
 
@@ -93,6 +97,20 @@ def test_rows_that_were_trained_on_are_found_in_another_shape() -> None:
     assert "<b>CONTAMINATED</b>" in report
 
 
+def test_training_files_of_published_shapes_are_read_as_training_reads_them() -> None:
+    rows = local_rows("preference", 8)
+    asked = write("p.jsonl", rows)
+    texts = [[one["content"] for one in row[side]] for row in rows for side in SIDES]
+    told = [f"\n\nHuman: {prompt}\n\nAssistant: {answer}" for prompt, answer in texts]
+    pairs = zip(told[::2], told[1::2], strict=True)
+    talks = write("hh.jsonl", [dict(zip(SIDES, pair, strict=True)) for pair in pairs])
+    rated = [{"prompt": text[0], "response": text[1], "helpfulness": 4} for text in texts]
+    for number, path in enumerate((talks, write("helpsteer.jsonl", rated))):
+        folder = Path(judge(f"j{number}", mode="pairwise", train=[path]))
+        found = contamination_of(Material(read_benchmark([asked]), []), folder, read_card(folder))
+        assert (found.compared, found.items) == ("rows", {"p": 8})
+
+
 def test_a_judge_trained_elsewhere_is_clean() -> None:
     asked = write_local_sample(Path("rb2.jsonl"), "rewardbench2")
     made = preferences(SyntheticSettings(n=50)).rows
@@ -108,6 +126,27 @@ def test_the_benchmark_itself_as_training_data() -> None:
     found, _, _ = seen(judge("j", train=[asked]), asked)
     assert found["seen"] == 84
     assert sum(found["how"].values()) == 84
+
+
+def test_ids_are_known_where_the_items_are_asked_as_pairs() -> None:
+    rows = [row for row in local_rows("rewardbench2") if row["subset"] != "Ties"]
+    asked = read_benchmark([write("rb2.jsonl", rows)])
+    folder = Path(judge("j", trained_ids=("rewardbench2:Math-3", "Precise IF-11")))
+    card = read_card(folder)
+    found = contamination_of(Material(as_pairs(asked), []), folder, card)
+    assert found.items == {"Precise IF": 3, "Math": 3}
+
+
+def test_a_base_that_is_gone_is_said() -> None:
+    asked = write_local_sample(Path("p.jsonl"), "preference")
+    made = {"synthetic": {"n": 4}}
+    cases = (("/gone/sft", "ab", 1), ("Qwen/Qwen3-8B", "", 0), ("sft", "ab", 1))
+    for number, (path, digest, noted) in enumerate(cases):
+        base = {"path": path, "digest": digest}
+        folder = Path(judge(f"j{number}", base=base, data=made))
+        found = contamination_of(Material(read_benchmark([asked]), []), folder, read_card(folder))
+        assert found.compared == ("rows in part" if noted else "rows")
+        assert sum("is not found" in note for note in found.notes) == noted
 
 
 def test_files_that_are_gone_or_were_changed_leave_ids() -> None:

@@ -1,4 +1,4 @@
-"""What a benchmark asks of a judge, and graders, specs and recordings asked in its way."""
+"""What a benchmark asks of a judge, and graders and specs asked in its way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
@@ -16,11 +15,16 @@ from adjudge.graders.llm.pairwise import PairwiseGrader
 from adjudge.graders.llm.scalar import ScalarGrader
 from adjudge.judge_training.benchmarks.asking import Mode, ask_judge
 from adjudge.judge_training.benchmarks.items import Benchmark, Kind, PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing, Verdict
+from adjudge.judge_training.benchmarks.judgements import (
+    Judgement,
+    Missing,
+    Verdict,
+    read_judgements,
+    write_judgements,
+)
 from adjudge.judge_training.benchmarks.judges import (
     GraderComparisons,
     Judge,
-    RecordedJudge,
     grader_judge,
     spec_judge,
 )
@@ -144,6 +148,13 @@ def test_failures_are_missing_with_their_kind(
     assert (found.overall.share.low, found.overall.share.high) == (0.0, 1.0)
 
 
+def test_what_a_judge_says_of_its_failure_can_be_written_down(tmp_path: Path) -> None:
+    benchmark = sample(tmp_path, "llmbar")
+    judged = asked(Failing(GraderError("j", ErrorKind.BUG, "half a sign: \ud800")), benchmark)
+    write_judgements(tmp_path / "judgements.jsonl", judged)
+    assert read_judgements(tmp_path / "judgements.jsonl") == judged
+
+
 def test_what_stops_a_run(tmp_path: Path) -> None:
     benchmark = sample(tmp_path, "llmbar")
     with pytest.raises(ConfigError, match="no such model"):
@@ -263,51 +274,3 @@ def test_a_mapper_moves_fields(tmp_path: Path) -> None:
     assert isinstance(item, PairItem)
     assert item.texts is not None
     assert asked(judge, benchmark)[0].scores == [float(len(text)) for text in item.texts]
-
-
-@pytest.mark.parametrize("kind", ["rewardbench2", "llmbar", "preference"])
-def test_recorded_judgements_answer_again(tmp_path: Path, kind: Kind) -> None:
-    benchmark = sample(tmp_path, kind)
-    judge = Knowing() if kind == "rewardbench2" else First()
-    judged = asked(judge, benchmark)
-    gone = Missing(ErrorKind.TIMEOUT, "late")
-    one = judged[3]
-    # The same question may stand in several items, so only one that stands once can differ.
-    replayed = asked(RecordedJudge(benchmark, judged), benchmark)
-    assert replayed == judged
-    lost = Judgement(
-        subset=one.subset,
-        id=one.id,
-        scores=[gone, *one.scores[1:]] if one.scores else [],
-        verdicts=[gone, one.verdicts[1]] if one.verdicts else [],
-    )
-    alone = Benchmark(kind=benchmark.kind, items=[benchmark.items[3]])
-    assert asked(RecordedJudge(alone, [lost]), alone) == [lost]
-
-
-def test_recordings_that_contradict_each_other(tmp_path: Path) -> None:
-    item = sample(tmp_path, "llmbar").items[0]
-    assert isinstance(item, PairItem)
-    again = PairItem(
-        id="again",
-        subset=item.subset,
-        prompt=item.prompt,
-        a=item.a,
-        b=item.b,
-        label=item.label,
-        where="x:2",
-    )
-    benchmark = Benchmark(kind="llmbar", items=[item, again])
-    judged = [
-        Judgement(subset=item.subset, id=item.id, verdicts=["A", "A"]),
-        Judgement(subset=item.subset, id="again", verdicts=["B", "A"]),
-    ]
-    with pytest.raises(ConfigError, match="x:2: the same question was recorded with another"):
-        RecordedJudge(benchmark, judged)
-    recorded = RecordedJudge(
-        benchmark,
-        [judged[0], msgspec.structs.replace(judged[0], id="again")],
-    )
-    unknown = asyncio.run(recorded.compare([], "a", "b"))
-    assert isinstance(unknown, GraderError)
-    assert unknown.kind is ErrorKind.INVALID_INPUT

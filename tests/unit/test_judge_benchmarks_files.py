@@ -268,6 +268,13 @@ def test_refusals(tmp_path: Path) -> None:
     assert detect_kind({**BON, "subset": "s"}, "x:1") == "rewardbench2"
 
 
+def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
+    path = write_local_sample(tmp_path / "p.jsonl", "preference", 3)
+    found = read_benchmark([path, path])
+    assert (len(found.items), len(found.problems)) == (3, 3)
+    assert "was used before" in found.problems[0].reason
+
+
 def test_problems_are_counted_and_the_first_shown() -> None:
     problems = [RowProblem(f"x:{number}", "why") for number in range(7)]
     lines = problem_lines(problems, first=2)

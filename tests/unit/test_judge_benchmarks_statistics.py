@@ -151,7 +151,9 @@ def test_no_interval_where_nothing_varies() -> None:
     assert percentile([1.0, 1.0]).why == "all units score the same"
     assert percentile([1.0, None]).why == "too few resamples have a score"
     assert p_of_zero([]) is None
-    assert p_of_zero([1.0] * 99) == 2 / 100
+    assert p_of_zero([1.0] * 98 + [2.0]) == 2 / 100
+    assert p_of_zero([0.0] * 99) == 1.0
+    assert p_of_zero([1.0] * 99) is None  # one item drawn again and again says nothing
 
 
 def test_drawing_keeps_the_sizes_of_subsets() -> None:

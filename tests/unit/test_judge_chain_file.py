@@ -4,20 +4,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_training.benchmarks.local import write_local_sample
-from adjudge.judge_training.card import Card
+from adjudge.judge_training.card import CARD, Card
+from adjudge.judge_training.chain import checking, report
 from adjudge.judge_training.chain.agreement import Agreement, agreements
 from adjudge.judge_training.chain.checking import _benchmark
 from adjudge.judge_training.chain.file import ChainFile, Check
 from adjudge.judge_training.chain.folder import ChainFolder
 from adjudge.judge_training.chain.gold import CapitalGold
 from adjudge.judge_training.chain.plan import chain_plan
+from adjudge.judge_training.chain.summary import chain_lines
+from adjudge.judge_training.data.rows import Comparison
+from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
 from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.judge_training.validating.materials import file_facts
 from adjudge.training.runfile import RunFile
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "judge_tiny.toml"
@@ -101,11 +107,25 @@ def test_a_part_of_a_stage_and_an_at_that_is_none(tmp_path: Path) -> None:
         ([{**SFT, "evaluate": {}}], "needs one of"),
         ([{**SFT, "name": "../x"}], "a stage's name"),
         ([{**SFT, "name": "summary.json"}], "a stage's name"),
+        ([{**SFT, "name": "config"}], "'config' is the chain's own"),
+        ([SFT, changed(JUDGE, data={"train": ["@sft"]})], "data.train: stage @sft is a folder;"),
+        (
+            [SFT, JUDGE, {"name": "c", "evaluate": {"judge": "@judge", "files": ["@sft"]}}],
+            "stages.c: files: stage @sft is a folder; name a file in it, as in '@sft/",
+        ),
         ([changed(SFT, optm={})], "c.toml: stages.sft: optm: unknown key; did you mean 'optim'?"),
         ([changed(SFT, data={})], "c.toml: stages.sft: data.train: is required"),
         ([SFT, JUDGE, {"name": "c", "evaluate": {"judge": "@judge"}}], "give either files or"),
         ([SFT, JUDGE, changed(CHECK, files=["x"])], "give either files or"),
         ([SFT, JUDGE, changed(CHECK, benchmark="llmbar")], "benchmark: says what files are"),
+        (
+            [SFT, JUDGE, changed(CHECK, synthetic={"n": 9, "ties": 0.5})],
+            "stages.check: synthetic: preferences have neither ties nor positions",
+        ),
+        (
+            [SFT, JUDGE, changed(CHECK, synthetic={"n": 9, "families": ["x"]})],
+            "stages.check: synthetic: families must be two or more names",
+        ),
         ([SFT, JUDGE, changed(POLICY, backend="verl")], "stages.policy: backend: is 'verl'"),
         ([SFT, JUDGE, changed(POLICY, trainig={})], "stages.policy: trainig: unknown key"),
     ],
@@ -123,6 +143,14 @@ def test_model_path_of_the_environment_is_for_the_stages_that_begin(tmp_path: Pa
     assert sft.file.model.path == "other"
     assert judge.file.model.path == str(tmp_path / "sft")
     assert sft.file.optim.lr == judge.file.optim.lr == 0.5
+
+
+def test_model_path_is_for_a_stage_that_takes_only_data_from_an_earlier_one(tmp_path: Path) -> None:
+    learns = changed(JUDGE, model={"path": "tiny"}, data={"train": ["@sft/x.jsonl"]})
+    _, judge = chain(SFT, learns, environ={"MODEL_PATH": "other"}).stages_in(tmp_path)
+    assert isinstance(judge.file, JudgeFile)
+    assert judge.file.model.path == "other"
+    assert judge.file.data.train == [f"{tmp_path}/sft/x.jsonl"]
 
 
 def test_a_seed_is_added_to_each_stage_s(tmp_path: Path) -> None:
@@ -165,6 +193,16 @@ def test_a_folder_is_one_chain_s(tmp_path: Path) -> None:
         claimed(other, made, source)
 
 
+def test_what_another_run_left_where_a_stage_will_be_is_not_taken_for_it(tmp_path: Path) -> None:
+    source, out = tmp_path / "c.toml", tmp_path / "runs"
+    source.write_text("a = 1")
+    (out / "sft").mkdir(parents=True)
+    (out / "sft" / "summary.json").write_text("{}")
+    for _ in range(2):  # nor when it is tried again
+        with pytest.raises(RunFolderError, match=r"sft: holds summary\.json of something else"):
+            claimed(out, chain(SFT), source)
+
+
 def test_a_folder_that_is_written_to_is_locked(tmp_path: Path) -> None:
     source = tmp_path / "c.toml"
     source.write_text("a = 1")
@@ -202,25 +240,58 @@ def test_the_example_s_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Path) -> None:
-    for more, said in ((["--ray", "http://h:8265"], "--ray"), (["--type", "judge"], "--type")):
+    given = (
+        (["--ray", "http://h:8265"], "--ray"),
+        (["--type", "judge"], "--type"),
+        (["--approximate"], "--approximate: is for the backends of a policy"),
+        (["--poll"], "--poll: follows what --ray submits"),
+    )
+    for more, said in given:
         arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), *more]
         found = CliRunner().invoke(command_line(["train", "eval"]), arguments)
         assert found.exit_code == 2
         assert said in found.output
 
 
-def test_pairs_that_the_judge_was_trained_on_are_left_out(tmp_path: Path) -> None:
-    dials = {"n": 30, "noise": 0.2}
-    empty: dict[str, Any] = {}
-    card = Card(
-        adjudge="0", kind="scalar", method="bradley_terry", mode=None, label="x", created="",
-        base=empty, data=empty, config={"data": {"synthetic": dials}}, validation=empty,
-        max_length=8,
-    )  # fmt: skip
+def test_what_a_later_stage_needs_is_looked_for_before_the_first(tmp_path: Path) -> None:
+    learns = changed(JUDGE, model={"path": "tiny"}, data={"train": ["@sft/made.jsonl", "x.jsonl"]})
+    asks = {"name": "ask", "evaluate": {"judge": "@judge", "files": ["@sft/y.jsonl", "y.jsonl"]}}
+    other = {"name": "other", "evaluate": {"judge": "gone", **MADE}}
+    made = ChainFile.from_dict(
+        {"stages": [SFT, learns, asks, other]}, where="c.toml", beside=tmp_path, environ={}
+    )
+    sft, *lacking = made.stages_in(tmp_path / "out")
+    checking.check_inputs(sft, tmp_path / "out")
+    for stage, name in zip(lacking, ("x.jsonl", "y.jsonl", "gone/judge.json"), strict=True):
+        with pytest.raises(ConfigError, match=f"stages.{stage.name}: .*/{name}: no such file"):
+            checking.check_inputs(stage, tmp_path / "out")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        checking.check_inputs(stage, tmp_path / "out")
 
-    def found(**given: Any) -> tuple[int, dict[str, Any]]:
+
+def card_of(folder: Path, **more: Any) -> Card:
+    """The card, written into ``folder``, of a judge that was trained."""
+    nothing: dict[str, Any] = {}
+    given = {"method": "bradley_terry", "mode": None, "base": nothing, "data": nothing, **more}
+    card = Card(
+        adjudge="0", kind="scalar", label="x", created="", config=nothing, validation=nothing,
+        max_length=8, **given,
+    )  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / CARD).write_bytes(msgspec.json.encode(card))
+    return card
+
+
+def test_pairs_that_the_judge_was_trained_on_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dials = {"n": 30, "noise": 0.2}
+    card = card_of(tmp_path / "x", data={"synthetic": dials})
+
+    def found(card: Card = card, **given: Any) -> tuple[int, dict[str, Any]]:
         check = Check.model_validate({"judge": "x", **given})
-        benchmark, facts = _benchmark(check, tmp_path, card)
+        benchmark, facts = _benchmark(check, tmp_path, tmp_path / check.judge, card)
         return len(benchmark.items), facts
 
     items, facts = found(synthetic={"n": 40, "noise": 0.2})
@@ -229,8 +300,36 @@ def test_pairs_that_the_judge_was_trained_on_are_left_out(tmp_path: Path) -> Non
     assert found(synthetic={"n": 40, "seed": 9})[1]["left_out"] < 5
     with pytest.raises(ConfigError, match="trained on all of these pairs"):
         found(synthetic=dials)
-    write_local_sample(tmp_path / "mine.jsonl", "llmbar", 2)
-    assert found(files=["mine.jsonl"]) == (10, {})
+    # Also those of the judge that it was trained from, and those that it compared.
+    later = card_of(tmp_path / "later", base={"path": "x"})
+    assert found(later, judge="later", synthetic={"n": 40})[1]["left_out"] == 30
+    first = preferences(SyntheticSettings(n=40)).rows[0]
+    compared = Comparison(
+        prompt=first.chosen[:1], a=first.rejected[1]["content"], b=first.chosen[1]["content"],
+        label="B",
+    )  # fmt: skip
+    monkeypatch.setattr(checking, "made_up_rows", lambda *_: [compared])
+    assert found(synthetic={"n": 40})[1]["left_out"] == 1
+
+
+def test_items_of_files_that_the_judge_was_trained_on_are_said(tmp_path: Path) -> None:
+    path = write_local_sample(tmp_path / "mine.jsonl", "preference", 10)
+    check = Check(judge="x", files=["mine.jsonl"])
+    clean = card_of(tmp_path / "y", data={"synthetic": {"n": 4}})
+    _, facts = _benchmark(check, tmp_path, tmp_path / "y", clean)
+    assert facts["contamination"]["seen"] == 0
+    card = card_of(tmp_path / "x", data={"train": [file_facts(path)]})
+    benchmark, facts = _benchmark(check, tmp_path, tmp_path / "x", card)
+    assert (len(benchmark.items), facts["contamination"]["items"]) == (10, {"mine": 10})
+    told = {
+        "name": "c", "kind": "evaluate", "benchmark": "preference", "judge": "<x>",
+        "calibration": None, "lengths": None, "served": True, "unusable": 0, "subsets": {}, **facts,
+        "overall": {"items": 10, "missing": 0, "failures": {}, "accuracy_of_answered": 1.0,
+                    "interval": {"low": None, "high": None}},
+    }  # fmt: skip
+    said = chain_lines({"stages": [told], "seconds": {"total": 1.0}})
+    assert "CONTAMINATED (10 items were trained on): preference: 1.000" in said[0]
+    assert "CONTAMINATED: &lt;x&gt; was trained on 10 of 10 items" in report._check(told)
 
 
 def test_a_reward_that_orders_as_the_gold_does(tmp_path: Path) -> None:

@@ -19,5 +19,10 @@ def test_a_reward_is_drawn_beside_the_best_constant_answer() -> None:
     assert "best constant" not in curves(rows, {})
 
 
+def test_what_the_best_step_is_chosen_by_is_drawn() -> None:
+    html = curves([{"step": 0, "val/error": 1.0, "val/error_or_unread": 1.5}], {})
+    assert "Mean error, no verdict counted as 4, held out" in html
+
+
 def test_a_run_without_steps_says_so() -> None:
     assert "No step" in curves([], {})

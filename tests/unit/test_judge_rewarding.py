@@ -22,7 +22,8 @@ from adjudge.judge_training.generative.rewards import (
     consistent_pair_reward,
     constant_baselines,
 )
-from adjudge.judge_training.generative.validation import choice_of
+from adjudge.judge_training.generative.validation import Validation, choice_of
+from adjudge.judge_training.material import Encoded
 from adjudge.verdicts import Unread, Verdict
 
 PAIRWISE, POINTWISE = Form(mode="pairwise"), Form(mode="pointwise")
@@ -153,3 +154,16 @@ def test_baselines_are_those_of_the_labels_as_given() -> None:
     assert baselines_of(rated, POINTWISE).best == "4"
     with pytest.raises(ConfigError):
         baselines_of([], POINTWISE)
+
+
+def test_a_subsets_accuracy_is_of_the_replies_that_have_a_verdict() -> None:
+    ratings = [rating(2, 2), rating(2, None), rating(1, None), rating(0, 3)]
+    nothing: Encoded[Question] = Encoded()
+    asks = Validation(nothing, POINTWISE, most=1, size=1, opened=False)
+    assert asks.subsets(ratings) == {"all": {"rows": 4, "unread": 0.5, "accuracy": 0.5}}
+    assert asks.subsets(ratings[1:3]) == {"all": {"rows": 2, "unread": 1.0}}
+    whole = asks.metrics(ratings)
+    assert (whole["accuracy"], whole["unread"]) == (0.5, 0.5)
+    compares = Validation(nothing, PAIRWISE, most=1, size=1, opened=False)
+    found = compares.subsets(pair(0, "A", ["A"], [None]) + pair(1, "B", ["A"], ["B"]))
+    assert found == {"all": {"rows": 4, "unread": 0.25, "accuracy": pytest.approx(1 / 3)}}

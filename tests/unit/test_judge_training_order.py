@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judge_training.card import normalisation_of
+from adjudge.judge_training.card import Normalisation, normalisation_of
 from adjudge.judge_training.length_corr import length_correlation
 from adjudge.judge_training.sampling import LengthGrouped, length_grouped
 from adjudge.judge_training.scalar.pair_metrics import (
@@ -91,3 +91,13 @@ def test_normalised_scores_are_quantiles() -> None:
     assert [normalise(score) for score in (-5.0, 0.0, 50.0, 99.0, 100.0, 7e9)] == pytest.approx(
         [0.0, 0.0, 0.5, 0.99, 1.0, 1.0]
     )
+
+
+def test_a_score_that_many_had_is_in_the_middle_of_them() -> None:
+    levels = (0.0, 0.25, 0.5, 0.75, 1.0)
+    rank = Normalisation(levels, (0.0, 1.0, 1.0, 1.0, 2.0))
+    assert [rank(score) for score in (-1.0, 0.0, 1.0, 1.5, 2.0, 3.0)] == [
+        0.0, 0.0, 0.5, 0.875, 1.0, 1.0,
+    ]  # fmt: skip
+    same = Normalisation(levels, (3.0,) * 5)
+    assert [same(score) for score in (2.9, 3.0, 3.1)] == [0.0, 0.5, 1.0]

@@ -8,60 +8,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.helpers.verl_judges import GRPO, SFT, files_of, judge_of, talk
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_training.card import read_card
 from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.verl import finish, run
-from adjudge.judge_training.verl.files import JudgeFiles, write_judge_files
+from adjudge.judge_training.verl import run
+from adjudge.judge_training.verl.files import write_judge_files
 from adjudge.judge_training.verl.run import COMMAND, plan_verl_judge
 from adjudge.judge_training.verl.settings import verl_judge_command
-
-SFT = {
-    "method": "sft",
-    "model": {"path": "org/base"},
-    "data": {"train_batch_size": 4, "micro_batch_size": 2},
-    "trainer": {"n_gpus_per_node": 1, "sp_size": 1},
-}
-GRPO = {
-    "method": "grpo",
-    "model": {"path": "org/base"},
-    "data": {"train_batch_size": 4, "micro_batch_size": 2},
-    "trainer": {"n_gpus_per_node": 1},
-}
-
-
-def judge_of(folder: Path, base: dict[str, Any], **changed: Any) -> JudgeFile:
-    rows: list[dict[str, Any]]
-    if base["method"] == "sft":
-        rows = [{"messages": talk(n)} for n in range(20)]
-    elif changed.get("mode") == "pairwise":
-        rows = [
-            {"prompt": f"q{n}", "a": f"a{n}", "b": "b", "label": "AB"[n % 2]} for n in range(20)
-        ]
-    else:
-        rows = [{"prompt": f"q{n}", "response": f"a{n}", "label": n % 5} for n in range(20)]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data: dict[str, Any] = {**base, "backend": "verl"}
-    data["data"] = {"train": "rows.jsonl", "val_fraction": 0.2, **base["data"]}
-    for name, given in changed.items():
-        data[name] = {**data.get(name, {}), **given} if isinstance(given, dict) else given
-    return JudgeFile.from_dict(data, folder=folder, environ={})
-
-
-def talk(number: int) -> list[dict[str, str]]:
-    return [
-        {"role": "user", "content": f"question {number}"},
-        {"role": "assistant", "content": f"answer {number}"},
-    ]
 
 
 def given(command: Sequence[str]) -> dict[str, str]:
     return dict(one.split("=", 1) for one in command if not one.startswith("-") and "=" in one)
-
-
-def files_of(rows: int = 100, val: int = 20) -> JudgeFiles:
-    return JudgeFiles(Path("/x/train.parquet"), Path("/x/validation.parquet"), rows, val)
 
 
 def test_sft_is_started_by_torch_for_each_gpu(tmp_path: Path) -> None:
@@ -220,46 +179,59 @@ def test_rows_that_verl_cannot_read_are_counted(tmp_path: Path) -> None:
         write_judge_files(strict, tmp_path / "other", None)
 
 
-LOG = [
-    (0, {"val-core/judge/reward/mean@1": 0.1, "val-aux/judge/accuracy/mean@1": 0.5}),
-    (1, {"actor/pg_loss": 0.2, "actor/kl_loss": 0.01, "critic/rewards/mean": 0.3,
-         "train/accuracy": 0.6, "timing_s/step": 3.0, "actor/lr": 1e-6}),
-    (2, {"train/accuracy": 0.7, "actor/pg_loss": float("nan"),
-         "val-core/judge/reward/mean@1": 0.4, "val-aux/judge/unread/no_verdict/mean@1": 0.0}),
-]  # fmt: skip
+def test_of_made_up_rows_the_best_that_can_be_expected_is_known(tmp_path: Path) -> None:
+    made = {"synthetic": {"n": 40, "noise": 0.25}, "train_batch_size": 4, "micro_batch_size": 2}
+    for mode, best in (("pairwise", 0.75), ("pointwise", 0.75)):
+        given = {**GRPO, "backend": "verl", "mode": mode, "data": made}
+        judge = JudgeFile.from_dict(given, folder=tmp_path, environ={})
+        files = write_judge_files(judge, tmp_path / mode, None)
+        assert files.bayes_accuracy == pytest.approx(best)
 
 
-def logged(path: Path, entries: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-    path.write_text(
-        "".join(json.dumps({"step": step, "data": data}) + "\n" for step, data in entries)
-    )
+def test_held_out_rows_are_among_the_ids_that_the_card_lists(tmp_path: Path) -> None:
+    for base in (SFT, GRPO):
+        judge = judge_of(tmp_path, base)
+        path = tmp_path / "rows.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        named = [{**row, "id": f"row {place}"} for place, row in enumerate(rows)]
+        path.write_text("\n".join(map(json.dumps, named)))
+        files = write_judge_files(judge, tmp_path / judge.method, None)
+        assert set(files.trained_ids) == {row["id"] for row in named}
+        assert files.train_rows < len(rows)
 
 
-def test_what_verl_logs_has_our_names(tmp_path: Path) -> None:
-    logged(tmp_path / "verl-1.jsonl", LOG)
-    assert finish.rows_of(tmp_path) == [
-        {"step": 0, "val/reward_mean": 0.1, "val/accuracy": 0.5},
-        {"step": 1, "train/policy_loss": 0.2, "train/kl_divergence": 0.01,
-         "train/reward_mean": 0.3, "train/accuracy": 0.6, "lr": 1e-6},
-        {"step": 2, "train/accuracy": 0.7, "val/reward_mean": 0.4, "val/unread/no_verdict": 0.0},
-    ]  # fmt: skip
+def test_all_that_is_unusable_counts_against_what_is_allowed(tmp_path: Path) -> None:
+    """Odd turns and what is too long, one of each: neither alone is too much."""
+    whole = judge_of(tmp_path, SFT).data.train
+    rows = [{"messages": talk(n)} for n in range(18)]
+    odd = {"messages": [{"role": "user", "content": "a"}, *talk(7)]}
+    long = {"messages": [{"role": "user", "content": "a " * 60}, *talk(7)[1:]]}
+    (tmp_path / "val.jsonl").write_text("\n".join(map(json.dumps, rows[:4])))
+    (tmp_path / whole[0]).write_text("\n".join(map(json.dumps, [*rows[4:], odd, long])))
+    for share, fine in ((0.2, True), (0.1, False)):
+        limits = {
+            "val": "val.jsonl",
+            "allow_unusable": share,
+            "truncation": "error",
+            "max_length": 9,
+        }
+        given = {**SFT, "backend": "verl", "data": {**SFT["data"], "train": whole, **limits}}  # type: ignore[dict-item]
+        judge = JudgeFile.from_dict(given, folder=tmp_path, environ={})
+        if fine:
+            files = write_judge_files(judge, tmp_path / "out", Reading())
+            assert files.facts["train_rows"]["unusable"] == 2
+        else:
+            with pytest.raises(ConfigError, match="2 of 16 rows"):
+                write_judge_files(judge, tmp_path / "other", Reading())
 
 
-def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
-    logged(tmp_path / "verl-2.jsonl", [(2, {"train/loss": 2.5}), (3, {"train/loss": 2.0})])
-    logged(tmp_path / "verl-1.jsonl", [(1, {"train/loss": 4.0}), (2, {"train/loss": 3.0})])
-    with (tmp_path / "verl-2.jsonl").open("a") as file:
-        file.write('{"step": 4, "da')  # killed
-    losses = [row["train/loss"] for row in finish.rows_of(tmp_path)]
-    assert losses == [4.0, 2.5, 2.0]
-
-
-def test_verl_that_leaves_nothing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="left no checkpoint"):
-        finish.trained_model(tmp_path, judge_of(tmp_path, SFT))
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")
-    with pytest.raises(ConfigError, match="verl.model_merger merge"):
-        finish.trained_model(tmp_path, judge_of(tmp_path, SFT))
+def test_a_plan_is_not_written_over_a_run(tmp_path: Path) -> None:
+    judge, out = judge_of(tmp_path, SFT), tmp_path / "out"
+    out.mkdir()
+    (out / "config.toml").touch()
+    with pytest.raises(RunFolderError, match="holds a run"):
+        run.plan_verl_judge(judge, out, write=True)
+    assert [one.name for one in out.iterdir() if not one.name.startswith(".")] == ["config.toml"]
 
 
 class Reading:
@@ -296,5 +268,13 @@ def test_a_failed_run_gives_its_code_and_goes_on_with_another_log(
     for _ in range(2):
         assert run.run_verl_judge(judge, source, out, launch=launch) == 3
     assert [log.name for log in logs] == ["verl-1.jsonl", "verl-2.jsonl"]
+    (out / "checkpoints").mkdir()
+    (out / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")
+    assert run.run_verl_judge(judge, source, out, launch=launch) == 3
+    rows = (tmp_path / "rows.jsonl").read_text()
+    (tmp_path / "rows.jsonl").write_text(rows.replace("answer 3", "another"))
+    with pytest.raises(RunFolderError, match="the data has changed"):
+        run.run_verl_judge(judge, source, out, launch=launch)
+    assert len(logs) == 3
     with pytest.raises(ConfigError):
         read_card(out)

@@ -115,6 +115,16 @@ def test_a_wrong_variable_is_named() -> None:
         read(environ={"STRATEGY": "ddp"})
 
 
+def test_an_address_with_a_password_would_be_in_all_files_of_the_run() -> None:
+    for tables, environ in (
+        ({"grpo": {"ray_address": "http://me:secret@head:8265"}}, {}),
+        ({}, {"RAY_ADDRESS": "http://me:secret@head:8265"}),
+    ):
+        with pytest.raises(ConfigError, match=r"grpo\.ray_address: .*RAY_ADDRESS") as refused:
+            read("grpo", environ, **tables)
+        assert "secret" not in str(refused.value)
+
+
 def test_the_model_beside_the_file_is_meant_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "models" / "mine").mkdir(parents=True)
     data = {"method": "sft", "data": MADE, "model": {"path": "models/mine"}}

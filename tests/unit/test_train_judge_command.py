@@ -149,3 +149,13 @@ def test_a_plan_of_other_backends_is_the_settings(here: Path) -> None:
     assert done.exit_code == 0
     assert "train_batch_size=256" in done.stdout
     assert "verl" not in done.stdout.replace("backend      trl", "")
+
+
+def test_who_interrupts_is_told_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_here", interrupted)
+    found = invoke(BT)
+    assert found.exit_code == 130
+    assert "the same command with -o runs/judge-" in found.stderr

@@ -17,8 +17,8 @@ from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.judge_training.benchmarks.asking import Mode
 from adjudge.judge_training.benchmarks.preference import ScoreScale
-from adjudge.judge_training.validating.candidates import is_trained_judge
 from adjudge.judge_training.validating.run import ValidationJob, validate_judges
+from adjudge.rewards.spec import is_trained_judge
 
 __all__ = ["concerns_judge", "eval_judge"]
 

@@ -118,6 +118,10 @@ def train(
     found = load_toml(path).get("kind", "rl")
     if kind is not None and kind != found:
         raise ConfigError(f"{path}: kind: found {found!r}, and --type says {str(kind)!r}")
+    if poll and ray is None and found != "judge":  # which may name a cluster itself
+        raise ConfigError("--poll: follows what --ray submits; give its ADDRESS, too")
+    if approximate and found != "rl":
+        raise ConfigError(f"--approximate: is for the backends of a policy; {path} is a {found}")
     told: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
     if found == "judge":
         from adjudge.cli.train_judge import train_judge  # noqa: PLC0415  (only when asked for)

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, output
+from adjudge.cli.consoles import clean, errors, output
 from adjudge.cli.grade import new_folder
 from adjudge.cli.plan_judge import print_judge_plan
 from adjudge.errors import ConfigError
@@ -50,10 +50,14 @@ def train_judge(
     if address is not None:
         raise typer.Exit(_submit(path, address, folder, seed=seed, poll=poll))
     folder = folder or new_folder("judge")
-    if judge.backend == "verl":
-        summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
-    else:
-        summary = _here(judge, path, folder, quiet=quiet)
+    try:
+        if judge.backend == "verl":
+            summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
+        else:
+            summary = _here(judge, path, folder, quiet=quiet)
+    except KeyboardInterrupt:
+        errors().print(f"To go on where it stopped: the same command with -o {clean(folder)}")
+        raise
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(summary)).decode())
         return

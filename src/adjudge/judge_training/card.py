@@ -32,23 +32,28 @@ class Normalisation(msgspec.Struct, frozen=True):
     levels: tuple[float, ...]
     scores: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if not len(self.levels) == len(self.scores) > 0:
+            raise ValueError("levels and scores must be equally many, one at least")
+        if any(list(one) != sorted(one) for one in (self.levels, self.scores)):
+            raise ValueError("levels and scores must rise")
+
     def __call__(self, score: float) -> float:
         """The share of validation answers below ``score``, 0 to 1, linear between quantiles.
 
-        Below the lowest it is 0, above the highest 1.
+        Below the lowest it is 0, above the highest 1; answers of the same score count half.
 
         >>> Normalisation((0.0, 0.5, 1.0), (-2.0, 0.0, 1.0))(0.5)
         0.75
         """
         scores, levels = self.scores, self.levels
-        if score <= scores[0]:
-            return 0.0 if score < scores[0] else levels[0]
-        if score >= scores[-1]:
-            return 1.0
-        high = bisect.bisect_right(scores, score)
-        low = high - 1
-        part = (score - scores[low]) / (scores[high] - scores[low])
-        return levels[low] + part * (levels[high] - levels[low])
+        low, high = bisect.bisect_left(scores, score), bisect.bisect_right(scores, score)
+        if low < high:
+            return (levels[low] + levels[high - 1]) / 2
+        if low == 0 or low == len(scores):
+            return float(low > 0)
+        part = (score - scores[low - 1]) / (scores[low] - scores[low - 1])
+        return levels[low - 1] + part * (levels[low] - levels[low - 1])
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +107,8 @@ def normalisation_of(scores: Sequence[float]) -> Normalisation:
         place = level * (len(ranked) - 1)
         low = int(place)
         high = min(low + 1, len(ranked) - 1)
-        found.append(ranked[low] + (place - low) * (ranked[high] - ranked[low]))
+        between = ranked[low] + (place - low) * (ranked[high] - ranked[low])
+        found.append(min(between, ranked[high]))  # never above it by rounding
     return Normalisation(_LEVELS, tuple(found))
 
 

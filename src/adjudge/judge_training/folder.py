@@ -41,7 +41,8 @@ class JudgeFolder:
     """``path``, claimed for a run (its file is ``source``), or taken up again where it stopped.
 
     The trained judge lies in the folder itself, so that the folder is what others are given.
-    ``step`` is where it was last saved; rows of later steps are cut off. The folder is locked until
+    ``step`` is where it was last saved; rows of later steps are cut off (all of them where it was
+    not saved). The folder is locked until
     :meth:`close`. Raises :class:`~adjudge.errors.RunFolderError` for another run's folder, for one
     whose run is over, and for one that another process is writing to.
     """
@@ -53,7 +54,8 @@ class JudgeFolder:
             self.resumed = self._claim(judge, source.read_bytes())
             self.step, self.checkpoint = newest_checkpoint(path)
             if self.resumed:
-                cut_after(path / _METRICS, self.step)
+                # Without a checkpoint all begins anew, the validation before any step, too.
+                cut_after(path / _METRICS, self.step if self.checkpoint else -1)
             self._metrics = (path / _METRICS).open("ab")
         except BaseException:
             os.close(self._lock)
@@ -63,6 +65,20 @@ class JudgeFolder:
     def checkpoints(self) -> Path:
         """Where the trainer saves."""
         return self.path / "checkpoints"
+
+    def learns_from(self, digests: Mapping[str, str]) -> None:
+        """Note what the run learns from, by hashes of its rows.
+
+        Raises :class:`~adjudge.errors.RunFolderError` where it has learned from something else.
+        """
+        path = self.path / _RUN
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if self.checkpoint is not None and known.get("rows", digests) != digests:
+            raise RunFolderError(
+                f"{self.path}: its run began with other rows: the data has changed; give another "
+                "output folder with -o"
+            )
+        self.write_json(_RUN, {**known, "rows": digests})
 
     def rows(self) -> list[dict[str, float]]:
         """The metrics that are written."""
@@ -139,6 +155,9 @@ class Followed(JudgeFolder):
     def rows(self) -> list[dict[str, float]]:
         """None: the first process has them."""
         return []
+
+    def learns_from(self, digests: Mapping[str, str]) -> None:
+        """Nothing: as :meth:`rows`."""
 
     def append(self, row: Mapping[str, float]) -> None:
         """Nothing: as :meth:`rows`."""

@@ -152,7 +152,8 @@ class Multiturn(_Table):
 class Data(_Table):
     """``[data]``: what is learned from, and how much of it at a time.
 
-    ``train``, ``val``: files (Parquet, JSONL), relative to the training file; without ``val`` a
+    ``train``, ``val``: files (Parquet, JSONL), relative to the training file, or data sets of the
+    hub (``hf:OWNER/NAME#SPLIT``); without ``val`` a
     share ``val_fraction`` of the prompts in ``train`` is held out. ``train_batch_size``: rows
     behind one update; ``micro_batch_size``: rows that one device computes at once. In GRPO the
     first counts prompts (a comparison has two, one for each order) and the second replies.

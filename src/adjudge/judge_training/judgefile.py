@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from adjudge.config import load_toml, validate
 from adjudge.errors import ConfigError
+from adjudge.judge_training.data.hub import data_file, is_on_hub
 from adjudge.judge_training.judge_tables import (
     TINY,
     VARIABLES,
@@ -107,13 +108,20 @@ class JudgeFile(BaseModel):
         return str(beside) if is_beside else self.model.path
 
     @property
+    def needs_hub(self) -> bool:
+        """Whether model or data are named, not lying here."""
+        names = [*self.data.train, *self.data.val]
+        here = self.model.path == TINY or Path(self.base).is_dir()
+        return not here or any(map(is_on_hub, names))
+
+    @property
     def is_scalar(self) -> bool:
         """Whether the judge has one output (else it writes)."""
         return self.method == "bradley_terry"
 
     def files(self, names: list[str]) -> list[Path]:
-        """Data files, those beside the training file by their places."""
-        return [self.folder / name for name in names]
+        """Data files: those beside the training file by their places, fetched ones in the cache."""
+        return [data_file(name, self.folder) for name in names]
 
     def refuse(self, key: str, message: str) -> NoReturn:
         """Raise :class:`ConfigError` about one key of the file."""
@@ -152,19 +160,39 @@ def _check(judge: JudgeFile, given: Mapping[str, Any]) -> None:
         judge.refuse("data.train", "is required (files), or a table [data.synthetic]")
     if data.synthetic is not None and (data.train or data.val):
         judge.refuse("data.synthetic", "and files (train, val) are two sources; give one")
-    if data.synthetic is not None:
-        data.synthetic.settings()
+    _check_dials(judge)
     _check_batches(judge)
     if judge.mode is not None and judge.is_scalar:
         judge.refuse("mode", f"is for judges that write; {judge.method!r} has none: leave it out")
-    if data.synthetic is not None and data.synthetic.ties and judge.mode != "pairwise":
-        judge.refuse("data.synthetic.ties", "are for mode = 'pairwise': leave them out")
     if "grpo" in given and judge.method != "grpo":
         judge.refuse("grpo", f"is for method = 'grpo', not {judge.method!r}: leave it out")
+    if "@" in judge.grpo.ray_address:
+        judge.refuse(
+            "grpo.ray_address",
+            "(or RAY_ADDRESS) has a name or password in it, which the run's files would show; give "
+            "it by --ray",
+        )
     if data.use_margin and judge.method != "bradley_terry":
         judge.refuse("data.use_margin", "is for method = 'bradley_terry'")
-    if judge.lora is not None and judge.backend == "verl" and judge.is_scalar:
-        judge.refuse("backend", "verl trains no scalar judges; leave it out")
+
+
+def _check_dials(judge: JudgeFile) -> None:
+    """That no dial of ``[data.synthetic]`` is turned that would turn nothing."""
+    made = judge.data.synthetic
+    if made is None:
+        return
+    made.settings()
+    for name in ("ties", "position_bias"):
+        if getattr(made, name) and judge.mode != "pairwise":
+            judge.refuse(f"data.synthetic.{name}", "is for mode = 'pairwise': leave it out")
+    if judge.method == "sft" and judge.mode is None:
+        for name in ("noise", "length_bias", "family_offset", "elsewhere"):
+            if getattr(made, name):
+                judge.refuse(
+                    f"data.synthetic.{name}",
+                    "does nothing here: there are no labels, and only good answers are shown; "
+                    "leave it out",
+                )
 
 
 def _check_batches(judge: JudgeFile) -> None:

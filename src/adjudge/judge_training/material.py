@@ -69,7 +69,7 @@ class Material(Generic[T]):
 class Encoded(Generic[E]):
     """Rows as token ids, cut to the maximum length: one list of ids for each side.
 
-    ``lengths`` are those before the cut. ``truncated`` counts rows that were cut; ``problems`` are
+    ``truncated`` counts rows that were cut; ``problems`` are
     the rows that cannot be used.
     """
 
@@ -140,7 +140,9 @@ def made_up(judge: JudgeFile, whole: synthetic.SyntheticSet[L]) -> Material[L]:
     train, val = whole.split(_held_out(len(whole.rows), judge.data.val_fraction))
     dials = made.model_dump() if made else None
     facts: dict[str, Any] = {"synthetic": dials, "train": [], "val": []}
-    return Material(train.rows, val.rows, facts, val.bayes_accuracy)
+    both = judge.mode == "pairwise"  # as judges are asked
+    bayes = val.bayes_accuracy_both_orders if both else val.bayes_accuracy
+    return Material(train.rows, val.rows, facts, bayes)
 
 
 def demonstrations_of(judge: JudgeFile) -> Material[Demonstration]:
@@ -151,19 +153,32 @@ def demonstrations_of(judge: JudgeFile) -> Material[Demonstration]:
         return from_files(judge, lambda files: read_demonstrations(files, messages_key=key))
     rows = synthetic.demonstrations(made.settings())
     held = _held_out(len(rows), judge.data.val_fraction)
-    facts = {"synthetic": made.model_dump(), "train": [], "val": []}
-    return Material(rows[:-held], rows[-held:], facts)
+    train, held_out = rows[:-held], rows[-held:]
+    # Few texts are good ones, so that they recur.
+    seen = {leak.test for leak in leakage(train, held_out, near=None).leaks}
+    val = [row for place, row in enumerate(held_out) if place not in seen]
+    if not val:
+        judge.refuse("data.synthetic.n", "all held-out rows are among the others; raise it")
+    facts: dict[str, Any] = {"synthetic": made.model_dump(), "train": [], "val": []}
+    facts["val_duplicates"] = {"rows": len(seen), "contradicting": 0}
+    return Material(train, val, facts)
 
 
-def encoded(rows: Sequence[S], encoder: Encoder, judge: JudgeFile, part: str) -> Encoded[S]:
+def encoded(
+    rows: Sequence[S],
+    encoder: Encoder,
+    judge: JudgeFile,
+    part: str,
+    problems: RowProblems | None = None,
+) -> Encoded[S]:
     """The rows that can be used, as ids cut to ``max_length``.
 
     Unusable is what the chat template refuses, what has nothing of its answer left, and pairs whose
-    sides read the same. Raises :class:`ConfigError`, which shows them, for a larger share of them
-    than ``allow_unusable``.
+    sides read the same; ``problems`` are those that were found before. Raises
+    :class:`ConfigError`, which shows them, for a larger share of them than ``allow_unusable``.
     """
     data = judge.data
-    found: Encoded[S] = Encoded()
+    found: Encoded[S] = Encoded(problems=problems or RowProblems())
     for row in rows:
         try:
             sides = [encoder(side) for side in _sides(row)]
@@ -216,6 +231,8 @@ def from_files(judge: JudgeFile, read: Callable[[Sequence[Path]], Loaded[T]]) ->
     if data.val:
         val = allowed(held := read(judge.files(data.val)), judge, "data.val")
         problems.extend(held.problems)
+        if data.deduplicate:
+            val, facts["val_duplicates"] = _distinct(val)
     else:
         train, val = _split(train, data.val_fraction, judge)
     facts["unreadable"] = {
@@ -254,14 +271,21 @@ def _split(rows: list[T], share: float, judge: JudgeFile) -> tuple[list[T], list
         judge.refuse("data.val_fraction", "there is one prompt only; give a file data.val")
     random.Random(judge.trainer.seed).shuffle(groups)  # noqa: S311  (no secret)
     wanted = _held_out(len(rows), share)
+    # A prompt with more rows than are wanted would leave too few to learn from.
+    small = [place for place, group in enumerate(groups) if len(group) <= wanted]
+    if not small:
+        small = [min(range(len(groups)), key=lambda place: len(groups[place]))]
+    taken: set[int] = set()
     val: list[T] = []
-    while len(groups) > 1 and len(val) < wanted:
-        val += groups.pop()
-    return [row for group in groups for row in group], val
+    while small and len(val) < wanted and len(taken) < len(groups) - 1:
+        taken.add(place := small.pop())
+        val += groups[place]
+    return [row for at, group in enumerate(groups) if at not in taken for row in group], val
 
 
 def _held_out(rows: int, share: float) -> int:
-    return min(rows - 1, max(1, math.ceil(rows * share)))
+    wanted = math.ceil(round(rows * share, 9))  # 7 % of 100 are 7, not 7.000000000000001
+    return min(rows - 1, max(1, wanted))
 
 
 def _sides(row: Preference | Demonstration) -> list[Messages]:

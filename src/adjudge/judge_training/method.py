@@ -12,7 +12,7 @@ from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.material import Encoded, Encoder, Material
 from adjudge.judge_training.trainer_settings import Row, steps_of
 
-__all__ = ["Method", "Told", "said_in"]
+__all__ = ["Method", "Told", "kept_row", "said_in"]
 
 
 class Told(Protocol):
@@ -35,12 +35,14 @@ class Method(ABC):
     """One way of training: its rows, its trainer, its validation, its part of the card.
 
     Made from the file before any model is there; :meth:`encode` then makes ``train`` and ``val``.
-    ``rows``: the metrics of all steps so far, which the run keeps.
+    ``rows``: the metrics of all steps so far, which the run keeps. ``kept``: the step whose model
+    is left, once it is known.
     """
 
     material: Material[Any]
     tokenizer: Any
     rows: Sequence[Row]
+    kept: int
     train: Encoded[Any]
     val: Encoded[Any]
     lengths: Any
@@ -70,7 +72,7 @@ class Method(ABC):
 
     @abstractmethod
     def validated(self, model: Any) -> dict[str, Any]:
-        """Metrics of the model that is kept on held-out rows."""
+        """Metrics of the model that is kept on held-out rows; needs ``kept``."""
 
     @abstractmethod
     def learned(self) -> str:
@@ -94,11 +96,12 @@ class Method(ABC):
 
     @abstractmethod
     def data(self) -> dict[str, Any]:
-        """Counts, hashes and lengths of the rows, for card and summary."""
+        """Counts, hashes and lengths of the rows, for card and summary; needs :meth:`encode`."""
 
     def trained_ids(self) -> tuple[str, ...]:
-        """Source ids of the rows that were trained on."""
-        return tuple(sorted({one for row in self.train.rows for one in row.source_ids}))
+        """Source ids of all rows that were used: held-out ones chose the step that is kept."""
+        rows = (*self.train.rows, *self.val.rows)
+        return tuple(sorted({one for row in rows for one in row.source_ids}))
 
     def on_card(self) -> dict[str, Any]:
         """The method's own fields of the card; needs :meth:`validated`."""
@@ -112,3 +115,14 @@ class Method(ABC):
 def said_in(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The texts of messages."""
     return (turn["content"] for turn in turns if isinstance(turn["content"], str))
+
+
+def kept_row(rows: Sequence[Row], step: int, judge: JudgeFile) -> dict[str, Any]:
+    """What the validation of ``step``, whose model is kept, said.
+
+    Raises :class:`~adjudge.errors.ConfigError` where it said no loss.
+    """
+    row = next((row for row in rows if row["step"] == step), {})
+    if "val/loss" not in row:
+        judge.refuse("optim.lr", "the validation loss was no number in the end; lower it")
+    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +17,7 @@ from adjudge.judge_training.material import (
     preferences_of,
     rows_digest,
 )
-from adjudge.judge_training.method import Method, Told, said_in
+from adjudge.judge_training.method import Method, Told, kept_row, said_in
 from adjudge.judge_training.scalar.bradley_terry import (
     PairScores,
     margins_of,
@@ -27,9 +27,8 @@ from adjudge.judge_training.scalar.bradley_terry import (
 from adjudge.judge_training.scalar.calibration import calibrate
 from adjudge.judge_training.scalar.pair_metrics import pair_metrics
 from adjudge.judge_training.sft import learns_all_turns, train_sft
-from adjudge.judge_training.trainer_settings import Row
 
-__all__ = ["Conversations", "Pairs", "best_row"]
+__all__ = ["Conversations", "Pairs"]
 
 
 class _Rows(Method):
@@ -133,10 +132,4 @@ class Conversations(_Rows):
 
     def validated(self, _model: Any) -> dict[str, Any]:
         """What the step that is kept said."""
-        return best_row(self.rows)
-
-
-def best_row(rows: Sequence[Row]) -> dict[str, Any]:
-    """What the step with the least validation loss said."""
-    best = min((row for row in rows if "val/loss" in row), key=lambda row: row["val/loss"])
-    return {key.removeprefix("val/"): value for key, value in best.items() if "val/" in key}
+        return kept_row(self.rows, self.kept, self.judge)

@@ -179,11 +179,12 @@ def _data(data: Mapping[str, Any]) -> str:
     if unreadable["rows"]:
         parts.append(f"<p>{integer(unreadable['rows'])} rows could not be read:</p>")
         parts += [f"<p>{esc(problem)}</p>" for problem in unreadable["problems"]]
-    if duplicates := data.get("duplicates"):
-        parts.append(
-            f"<p>{integer(duplicates['rows'])} rows repeated another and were left out, "
-            f"{integer(duplicates['contradicting'])} of them contradicting it.</p>"
-        )
+    for key, rows in (("duplicates", "rows"), ("val_duplicates", "held-out rows")):
+        if duplicates := data.get(key):
+            parts.append(
+                f"<p>{integer(duplicates['rows'])} {rows} repeated another and were left out, "
+                f"{integer(duplicates['contradicting'])} of them contradicting it.</p>"
+            )
     if data.get("val_seen_in_training"):
         seen = integer(data["val_seen_in_training"])
         parts.append(f"<p><b>{seen} held-out rows were trained on</b>: too good to be true.</p>")
@@ -192,17 +193,7 @@ def _data(data: Mapping[str, Any]) -> str:
 
 def _validation(summary: Mapping[str, Any], card: Card) -> str:
     subsets = summary["validation"].get("subsets", {})
-    body = "".join(
-        f"<tr><td>{esc(name)}</td><td>{integer(one['rows'])}</td>"
-        f"<td>{percent(one['accuracy'])}</td></tr>"
-        for name, one in subsets.items()
-    )
-    unit = "Pairs" if card.kind == "scalar" else "Questions"
-    table = (
-        '<div class="scroll"><table><thead><tr><th scope="col">Subset</th>'
-        f'<th scope="col">{unit}</th><th scope="col">Accuracy</th></tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    table = _subsets(subsets, writes=card.kind == "generative")
     if card.normalisation is None:
         return (table if subsets else "<p>See the curves.</p>") + _constants(summary)
     low, middle, high = (card.normalisation.scores[place] for place in (0, 10, 20))
@@ -212,6 +203,22 @@ def _validation(summary: Mapping[str, Any], card: Card) -> str:
         "to 1.</p>"
     )
     return said if card.calibration is None else said + calibration_html(card.calibration)
+
+
+def _subsets(subsets: Mapping[str, Mapping[str, Any]], *, writes: bool) -> str:
+    """A row for each; a judge that ``writes`` may have given no verdict."""
+    heads = ["Subset", *(("Questions", "No verdict") if writes else ("Pairs",)), "Accuracy"]
+    body = ""
+    for name, one in subsets.items():
+        accuracy = percent(one["accuracy"]) if "accuracy" in one else "–"
+        unread = [percent(one["unread"])] if writes else []
+        cells = "".join(f"<td>{text}</td>" for text in (integer(one["rows"]), *unread, accuracy))
+        body += f"<tr><td>{esc(name)}</td>{cells}</tr>"
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _constants(summary: Mapping[str, Any]) -> str:

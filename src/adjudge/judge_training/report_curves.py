@@ -30,6 +30,7 @@ _CHARTS = (
     _Chart("Consistency over both orders", "consistency", low=0.0, high=1.0),
     _Chart("Right in both orders", "both_right", "val", low=0.0, high=1.0),
     _Chart("Mean error", "error", low=0.0),
+    _Chart("Mean error, no verdict counted as 4", "error_or_unread", "val", low=0.0),
     _Chart("Replies without a verdict", "unread", low=0.0, high=1.0),
     _Chart("Verdicts for what stands first", "first_share", low=0.0, high=1.0),
     _Chart("Margin", "margin"),

@@ -71,7 +71,7 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
     if processes(judge) > 1 and launched() is None:
         job.summary = run_launched(job)
         return job.summary
-    load_libraries(one_device=launched() is None)
+    load_libraries(one_device=launched() is None, hub=judge.needs_hub)
     with closing(open_folder(job.folder, judge, job.source)) as folder:
         _Run(job, folder, started).go()
     return job.summary
@@ -103,6 +103,8 @@ class _Run:
             _check_length(judge, model, self._method.tokens())
             self._method.tokenizer, self._method.rows = tokenizer, self._rows
             self._method.encode(Encoder(tokenizer))
+            self._data = self._method.data()
+            self._folder.learns_from({k: v for k, v in self._data.items() if "sha256" in k})
         self._steps = self._method.steps()
         self._model = model = adapted(model, judge.lora, scalar=judge.is_scalar)
         before = snapshot(model)
@@ -113,6 +115,7 @@ class _Run:
             return
         found["weights"] = moved(model, before, lora=judge.lora is not None)
         model = merged(model, judge.lora)
+        self._method.kept = found["best_step"]
         with self._timed("validation"):
             validation = self._method.validated(model)
         if self._method.material.bayes_accuracy is not None:
@@ -136,12 +139,11 @@ class _Run:
         validation: dict[str, Any],
         found: dict[str, Any],
     ) -> None:
-        judge, method = self._judge, self._method
+        judge, method, data = self._judge, self._method, self._data
         # Who serves the judge shows it as much of a conversation as it was trained on.
         tokenizer.model_max_length = method.tokens()
         folder.save_judge(model, tokenizer)
-        data = method.data()
-        card = self._card(data, validation)
+        card = self._card(validation)
         if (spec := spec_of(card)) is not None:
             folder.write(SPEC, spec.encode())
         folder.write_json(CARD, card)
@@ -171,7 +173,7 @@ class _Run:
         write_judge_report(folder.path / "report.html", self._job.summary, self._rows, card)
         folder.write_json("summary.json", self._job.summary)
 
-    def _card(self, data: dict[str, Any], validation: dict[str, Any]) -> Card:
+    def _card(self, validation: dict[str, Any]) -> Card:
         judge = self._judge
         return Card(
             adjudge=adjudge.__version__,
@@ -181,7 +183,7 @@ class _Run:
             label=judge.model.label or self._job.source.stem,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             base={"path": judge.model.path, "digest": digest(judge.base)},
-            data=data,
+            data=self._data,
             config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
             validation=validation,
             max_length=judge.data.max_length,

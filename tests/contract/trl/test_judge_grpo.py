@@ -203,6 +203,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(
         for name in ("train/reward_mean", "train/loss", "val/reward_mean", "val/both_right"):
             assert other.get(name) == pytest.approx(one.get(name), abs=1e-5), (one["step"], name)
     assert resumed["best_step"] == plain["best_step"]
+    assert 0 < resumed["tokens"] < plain["tokens"]  # as its seconds are, those since it went on
 
 
 def test_adapters_learn_from_rewards(beginners: dict[str, Path], tmp_path: Path) -> None:

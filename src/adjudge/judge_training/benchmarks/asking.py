@@ -150,5 +150,6 @@ def _verdict(result: GraderResult | None) -> Verdict | Missing:
 
 def _missing(result: GraderResult | None) -> Missing:
     if isinstance(result, GraderError):
-        return Missing(result.kind, result.error[:500])
+        said = result.error[:500].encode("utf-8", "replace").decode()  # no lone surrogates
+        return Missing(result.kind, said)
     return Missing(ErrorKind.INVALID_INPUT, "a side is more than one answer: score it instead")

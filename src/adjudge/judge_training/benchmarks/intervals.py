@@ -70,10 +70,11 @@ def percentile(drawn: Sequence[float | None]) -> Interval:
 def p_of_zero(drawn: Sequence[float | None]) -> float | None:
     """The level at which the percentile interval of differences would touch 0, two-sided.
 
-    At least 2/(resamples + 1); ``None`` without a resample.
+    At least 2/(resamples + 1); ``None`` without a resample, and where all are the same difference:
+    of one item, say, which tells nothing of others.
     """
     present = [one for one in drawn if one is not None]
-    if not present:
+    if not present or min(present) == max(present) != 0:
         return None
     below, above = sum(one <= 0 for one in present), sum(one >= 0 for one in present)
     return min(1.0, 2 * (min(below, above) + 1) / (len(present) + 1))

@@ -1,25 +1,16 @@
-"""Judges as a benchmark asks them, and graders, specs and recordings as such judges."""
+"""Judges as a benchmark asks them, and graders and specs as such judges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
-
-import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, is_listwise
 from adjudge.graders.llm.comparing import PairJudge
 from adjudge.graders.llm.material import asked, turns_of
 from adjudge.graders.view import view_text
-from adjudge.judge_training.benchmarks.items import Benchmark, PairItem
-from adjudge.judge_training.benchmarks.judgements import (
-    Judgement,
-    Missing,
-    Verdict,
-    by_item,
-    flipped,
-)
+from adjudge.judge_training.benchmarks.judgements import Verdict
 from adjudge.judges.base import ChatModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner import GraderConfig
@@ -31,7 +22,6 @@ __all__ = [
     "GraderComparisons",
     "GraderScores",
     "Judge",
-    "RecordedJudge",
     "ScoringJudge",
     "grader_judge",
     "spec_grader",
@@ -119,50 +109,6 @@ class _InOneOrder(BaseGrader):
         return GraderScore(self.name, compared.score, provenance=compared.provenance)
 
 
-class RecordedJudge:
-    """Gives back recorded judgements by what it is shown; the benchmark's items say what that was.
-
-    What was recorded as missing fails again with its kind; what was never recorded is
-    ``invalid_input``. Raises :class:`~adjudge.errors.ConfigError` for two different records of the
-    same question, and as :func:`~adjudge.judge_training.benchmarks.judgements.by_item` does.
-    """
-
-    def __init__(
-        self, benchmark: Benchmark, judgements: Iterable[Judgement], name: str = "recorded"
-    ) -> None:
-        self.name = name
-        self._scores: dict[bytes, float | Missing] = {}
-        self._verdicts: dict[bytes, Verdict | Missing] = {}
-        found = by_item(benchmark, judgements)
-        for item in benchmark.items:
-            judgement = found[item.subset, item.id]
-            if isinstance(item, PairItem):
-                shown = [item.conversation("A"), item.conversation("B")]
-            else:
-                shown = [item.conversation(place) for place in range(len(item.answers))]
-            for messages, score in zip(shown, judgement.scores, strict=False):
-                _record(self._scores, _key(messages), score, item.where)
-            if isinstance(item, PairItem) and judgement.verdicts and item.texts:
-                (a, b), (given, swapped) = item.texts, judgement.verdicts
-                turned = swapped if isinstance(swapped, Missing) else flipped(swapped)
-                _record(self._verdicts, _key([item.prompt, a, b]), given, item.where)
-                _record(self._verdicts, _key([item.prompt, b, a]), turned, item.where)
-
-    async def score(self, messages: Sequence[Message]) -> float | GraderError:
-        """See :class:`ScoringJudge`."""
-        found = self._scores.get(_key(messages))
-        return self._failed(found) if found is None or isinstance(found, Missing) else found
-
-    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> Verdict | GraderError:
-        """See :class:`ComparingJudge`."""
-        found = self._verdicts.get(_key([prompt, a, b]))
-        return self._failed(found) if found is None or isinstance(found, Missing) else found
-
-    def _failed(self, missing: Missing | None) -> GraderError:
-        missing = missing or Missing(ErrorKind.INVALID_INPUT, "nothing was recorded for this")
-        return GraderError(self.name, missing.kind, missing.message)
-
-
 def grader_judge(grader: Any, name: str = "", mapper: Any = None) -> Judge:
     """A grader object as a judge: pairwise ones compare, pointwise ones score.
 
@@ -221,12 +167,3 @@ def _fields(messages: Sequence[Message]) -> dict[str, Any]:
     if said:
         fields["prompt"] = said[-1]
     return fields
-
-
-def _key(shown: Any) -> bytes:
-    return msgspec.json.encode(shown, order="deterministic")
-
-
-def _record(known: dict[bytes, Any], key: bytes, value: Any, where: str) -> None:
-    if known.setdefault(key, value) != value:
-        raise ConfigError(f"{where}: the same question was recorded with another answer")

@@ -123,9 +123,10 @@ def _texts(value: Any) -> bool:
 
 
 def _unseen(item: Item, seen: dict[tuple[str, str], str]) -> None:
-    before = seen.setdefault((item.subset, item.id), item.where)
-    if before != item.where:
-        raise Broken(f"id: {item.id[:80]!r} was used before, at {before}")
+    key = (item.subset, item.id)
+    if key in seen:
+        raise Broken(f"id: {item.id[:80]!r} was used before, at {seen[key]}")
+    seen[key] = item.where
 
 
 def _named(path: Path) -> str:

@@ -20,15 +20,19 @@ from adjudge.judge_training.benchmarks.judgements import missing_kinds, write_ju
 from adjudge.judge_training.benchmarks.judges import GraderScores, Judge, spec_judge
 from adjudge.judge_training.benchmarks.read import read_benchmark
 from adjudge.judge_training.benchmarks.report import BenchmarkReport, score_benchmark
-from adjudge.judge_training.card import SPEC, Card, read_card
-from adjudge.judge_training.chain.file import Check
-from adjudge.judge_training.data.rows import Preference
-from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
-from adjudge.judge_training.judge_tables import Synthetic
+from adjudge.judge_training.card import CARD, SPEC, Card, read_card
+from adjudge.judge_training.chain.file import Check, Stage
+from adjudge.judge_training.data.rows import Comparison, Preference, answers_of, spoken
+from adjudge.judge_training.data.synthetic import preferences
+from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.judge_training.validating.contamination import contamination_of, made_up_rows
+from adjudge.judge_training.validating.materials import Material, file_facts
+from adjudge.judge_training.validating.summary import contamination_entry
+from adjudge.judges.local import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.training.served import toml_text
 
-__all__ = ["check_judge", "check_libraries"]
+__all__ = ["check_inputs", "check_judge", "check_libraries"]
 
 _AT_ONCE = 32
 _TIMEOUT_S = 120.0
@@ -40,15 +44,16 @@ def check_judge(
     """Ask the judge about every pair, write judgements.jsonl into ``folder``; the summary.
 
     ``beside`` is what relative paths start from. A scalar judge is asked for its raw outputs, the
-    scale that Bradley-Terry calibrates. Made-up pairs that it was trained on are left out and
-    counted. What it could not say is missing and counted by its kind. Raises
+    scale that Bradley-Terry calibrates. Made-up pairs that it, or a judge that it was trained from,
+    was trained on are left out and counted; items of files that it has seen are counted
+    (``contamination``). What it could not say is missing and counted by its kind. Raises
     :class:`ConfigError` for a judge or files that cannot be used, and
     :class:`~adjudge.errors.JudgeUnavailable` where it answered nothing.
     """
     started = time.perf_counter()
     at = beside / check.judge
     card = read_card(at)
-    benchmark, facts = _benchmark(check, beside, card)
+    benchmark, facts = _benchmark(check, beside, at, card)
     count = len(benchmark.items)
     on_progress("asking", 0, count)
     with _judge(at, card, folder) as judge:
@@ -64,10 +69,29 @@ def check_judge(
         judgements,
         judge=card.label,
         scale="logits" if is_scalar else None,
+        contaminated=facts.get("contamination", {}).get("items"),
         seed=check.seed,
     )
     seconds = {"total": round(time.perf_counter() - started, 1)}
     return {**_told(report), **facts, "served": is_scalar, "seconds": seconds}
+
+
+def check_inputs(stage: Stage, folder: Path) -> None:
+    """Raise :class:`ConfigError` for a file, or a judge, that a stage needs and that is not there.
+
+    What earlier stages leave lies in ``folder``, the chain's, and is not looked for yet.
+    """
+    match stage.file:
+        case JudgeFile() as judge:
+            needed = judge.files([*judge.data.train, *judge.data.val])
+        case Check() as check:
+            files = [stage.beside / name for name in check.files]
+            needed = [*files, stage.beside / check.judge / CARD]
+        case _:
+            return  # a run looks at its own
+    for path in needed:
+        if not path.absolute().is_relative_to(folder.absolute()) and not path.is_file():
+            raise ConfigError(f"{stage.where}: {path}: no such file")
 
 
 def check_libraries() -> None:
@@ -84,13 +108,20 @@ def check_libraries() -> None:
 def _judge(at: Path, card: Card, folder: Path) -> Iterator[Judge]:
     """The judge in the folder ``at``: a scalar one behind a service, its outputs as they are."""
     if card.kind != "scalar":
-        yield spec_judge(RewardSpec.load(at / SPEC))
+        spec = RewardSpec.load(at / SPEC)
+        models = spec.build_judges()
+        try:
+            yield spec_judge(spec, judges=models)
+        finally:  # later stages need the memory
+            for model in models.values():
+                if isinstance(model, LocalChatModel):
+                    run_blocking(model.aclose())
         return
     from adjudge.service.serving import start_service  # noqa: PLC0415  (brings a web server)
 
-    spec = folder / "judge.toml"
-    spec.write_text(toml_text(_raw(at)), encoding="utf-8")
-    with start_service(str(spec), deadline_s=_TIMEOUT_S) as url:
+    raw = folder / "judge.toml"
+    raw.write_text(toml_text(_raw(at)), encoding="utf-8")
+    with start_service(str(raw), deadline_s=_TIMEOUT_S) as url:
         grader = ServedGrader(url, timeout=_TIMEOUT_S, max_concurrent_requests=_AT_ONCE)
         yield GraderScores(grader, card.label)
 
@@ -103,13 +134,18 @@ def _raw(at: Path) -> dict[str, Any]:
     }
 
 
-def _benchmark(check: Check, beside: Path, card: Card) -> tuple[Benchmark, dict[str, Any]]:
-    """The items, and what is known about their labels."""
+def _benchmark(
+    check: Check, beside: Path, at: Path, card: Card
+) -> tuple[Benchmark, dict[str, Any]]:
+    """The items, and what is known about their labels, or whether the judge has seen them."""
     if check.synthetic is None:
         files = [beside / name for name in check.files]
-        return read_benchmark(files, check.benchmark), {}
+        found = read_benchmark(files, check.benchmark)
+        material = Material(found, [file_facts(path) for path in files])
+        return found, {"contamination": contamination_entry(contamination_of(material, at, card))}
     made = preferences(check.synthetic.settings())
-    known = _trained_on(card)
+    rows = made_up_rows(at, card)
+    known = {_texts(row) for row in rows if isinstance(row, Preference | Comparison)}
     kept = [place for place, row in enumerate(made.rows) if _texts(row) not in known]
     if not kept:
         raise ConfigError("synthetic: the judge was trained on all of these pairs; change the seed")
@@ -124,20 +160,10 @@ def _benchmark(check: Check, beside: Path, card: Card) -> tuple[Benchmark, dict[
     return Benchmark(kind="preference", items=items, title=title), facts
 
 
-def _trained_on(card: Card) -> set[tuple[str, str]]:
-    """Both texts of each made-up pair that the judge was trained or validated on."""
-    dials = card.config.get("data", {}).get("synthetic")
-    if card.method != "bradley_terry" or dials is None:
-        return set()
-    settings: SyntheticSettings = Synthetic.model_validate(dials).settings()
-    return {_texts(row) for row in preferences(settings).rows}
-
-
-def _texts(row: Preference) -> tuple[str, str]:
-    """The two conversations' last words in an order of their own, whoever won."""
-    asked = row.chosen[0]["content"]
-    first, second = sorted(str(side[-1]["content"]) for side in (row.chosen, row.rejected))
-    return f"{asked}\n{first}", second
+def _texts(row: Preference | Comparison) -> tuple[str, ...]:
+    """What was asked and both answers, in an order of their own, whoever won."""
+    prompt, answers = answers_of(row)
+    return spoken(prompt), *sorted(map(spoken, answers))
 
 
 def _item(row: Preference) -> PairItem:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from adjudge.config import load_toml, validate
 from adjudge.errors import ConfigError
 from adjudge.judge_training.benchmarks.items import Kind as Benchmarks
-from adjudge.judge_training.chain.references import resolved, say_which
+from adjudge.judge_training.chain.references import refers, resolved, say_which
+from adjudge.judge_training.data.synthetic import preferences
 from adjudge.judge_training.judge_tables import Synthetic
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.training.planning.honoured import check_honoured
@@ -25,6 +27,8 @@ __all__ = ["ChainFile", "Check", "Kind", "Stage"]
 Kind = Literal["judge", "evaluate", "run"]
 KINDS: tuple[Kind, ...] = ("judge", "evaluate", "run")
 
+_RESERVED = "config"
+"""Its file would be the chain's own ``config.toml``."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}\Z")
 _NOWHERE = Path("@")
 """Where stages lie as long as nobody said."""
@@ -63,6 +67,8 @@ class _Stage(_Table):
             raise ValueError(
                 "a stage's name, which is its folder's, is letters in lower case, digits, '_', '-'"
             )
+        if name == _RESERVED:
+            raise ValueError(f"{name!r} is the chain's own file; choose another name")
         return name
 
 
@@ -168,15 +174,15 @@ class ChainFile(BaseModel):
         self._shift(data, kind)
         return Stage(
             given.name, kind, where, folder / given.name, self._beside, data, after,
-            self._read(data, kind, where, after),
+            self._read(data, kind, where, own_base=not refers(given.judge, ("model", "path"))),
         )  # fmt: skip
 
     def _read(
-        self, data: dict[str, Any], kind: Kind, where: str, after: tuple[str, ...]
+        self, data: dict[str, Any], kind: Kind, where: str, *, own_base: bool
     ) -> JudgeFile | RunFile | Check:
         if kind == "judge":
             environ = dict(self._environ)
-            if after:
+            if not own_base:
                 environ.pop("MODEL_PATH", None)
             return JudgeFile.from_dict(data, where=where, folder=self._beside, environ=environ)
         if kind == "run":
@@ -190,6 +196,8 @@ class ChainFile(BaseModel):
             raise ConfigError(f"{where}: give either files or a table [stages.evaluate.synthetic]")
         if check.benchmark is not None and not check.files:
             raise ConfigError(f"{where}: benchmark: says what files are; there are none")
+        if check.synthetic is not None:
+            _check_dials(check.synthetic, where)
         return check
 
     def _shift(self, data: dict[str, Any], kind: Kind) -> None:
@@ -203,6 +211,14 @@ class ChainFile(BaseModel):
 
     def _refuse(self, key: str, message: str) -> NoReturn:
         raise ConfigError(f"{self._where}: {key}: {message}")
+
+
+def _check_dials(dials: Synthetic, where: str) -> None:
+    """That preferences can be made by them; one is told now, not after hours of training."""
+    try:
+        preferences(msgspec.structs.replace(dials.settings(), n=1))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: synthetic: {error}") from None
 
 
 def _left(stage: Stage) -> str:

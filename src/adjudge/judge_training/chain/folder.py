@@ -66,6 +66,11 @@ class ChainFolder:
                 raise RunFolderError(
                     f"{self.path}: holds {taken[0]} of something else; {elsewhere}"
                 )
+            for stage in chain.stages:  # its summary would be taken for the stage's
+                if (self.path / stage.name / _SUMMARY).exists():
+                    raise RunFolderError(
+                        f"{self.path / stage.name}: holds {_SUMMARY} of something else; {elsewhere}"
+                    )
             created = datetime.now(UTC).isoformat(timespec="seconds")
             facts = {"kind": "chain", "created": created, "label": chain.label}
             self.write_json(_RUN, {**facts, "seed": chain.seed, "pid": os.getpid()})

@@ -9,7 +9,7 @@ from typing import Any
 from adjudge.config import nearest
 from adjudge.errors import ConfigError
 
-__all__ = ["resolved", "say_which"]
+__all__ = ["refers", "resolved", "say_which"]
 
 Places = Mapping[str, tuple[str, str]]
 """Of each earlier stage its folder, and what it leaves: a key of :data:`_LEFT`."""
@@ -35,7 +35,7 @@ _TAKES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("judge",): ("scalar", "generative"),
     ("judge", "folder"): ("scalar", "generative"),
 }
-"""What a key takes where it refers to a whole stage."""
+"""What a key takes where it refers to a whole stage; the others take files."""
 
 
 def resolved(
@@ -59,7 +59,12 @@ def resolved(
             known = ", ".join(f"@{one}" for one in places) or "none"
             raise ConfigError(f"{complaint}stage @{name} {why} (before this one: {known})")
         folder, what = places[name]
-        if not rest and what not in _TAKES.get(key, _LEFT):
+        if not rest and key not in _TAKES:
+            raise ConfigError(
+                f"{complaint}stage @{name} is a folder; name a file in it, as in "
+                f"'@{name}/rows.jsonl'"
+            )
+        if not rest and what not in _TAKES[key]:
             wanted = " or ".join(_LEFT[one] for one in _TAKES[key])
             left = _LEFT[what].format(name)
             raise ConfigError(f"{complaint}stage @{name} leaves {left}; this takes {wanted}")
@@ -67,16 +72,28 @@ def resolved(
         return f"{folder}/{rest}" if rest else folder
 
     for key in _KEYS[kind]:
-        table: Any = filled
-        for part in key[:-1]:
-            table = table.get(part) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or key[-1] not in table:
+        table = _table_of(filled, key)
+        if table is None or key[-1] not in table:
             continue
         value = table[key[-1]]
         table[key[-1]] = (
             [path(one, key) for one in value] if isinstance(value, list) else path(value, key)
         )
     return filled, tuple(dict.fromkeys(after))
+
+
+def refers(data: Mapping[str, Any] | None, key: tuple[str, ...]) -> bool:
+    """Whether what a stage's table says under ``key`` is a reference."""
+    table = _table_of(data, key)
+    value = None if table is None else table.get(key[-1])
+    return isinstance(value, str) and value.startswith("@")
+
+
+def _table_of(data: Any, key: tuple[str, ...]) -> dict[str, Any] | None:
+    """The table in which the last part of ``key`` stands."""
+    for part in key[:-1]:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else None
 
 
 def say_which(kinds: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from adjudge.judge_training.validating.summary import contamination_line
 from adjudge.runs.report.charts import esc, integer, number, percent
 from adjudge.training.curves import Line, line_chart
 
@@ -212,9 +213,18 @@ def _check(one: Told) -> str:
         said += f"; {integer(one['unusable'])} rows could not be used"
     if one.get("bayes_accuracy") is not None:
         said += f"; Bayes rate {number(one['bayes_accuracy'])}"
-    parts.append(f"<p>{said}.</p>")
+    parts.append(f"<p>{said}.</p>{_seen(one)}")
     parts.append(_table(("Subset", "Items", "Missing", "Accuracy", "Interval"), rows))
     return "".join(parts) + _calibration(one["calibration"]) + _lengths(one["lengths"])
+
+
+def _seen(one: Told) -> str:
+    """That the judge was trained on some of the items; of files that it was compared with them."""
+    if not (found := one.get("contamination")):
+        return ""
+    if line := contamination_line(one["judge"], found, one["overall"]["items"]):
+        return f"<p><b>{esc(line)}</b></p>"
+    return f"<p>Contamination: {esc('; '.join(found['notes']))}.</p>"
 
 
 def _subset(name: str, part: Told) -> str:

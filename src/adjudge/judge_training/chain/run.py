@@ -12,7 +12,7 @@ from typing import Any
 
 import adjudge
 from adjudge.errors import AdjudgeError, ConfigError, RunFolderError
-from adjudge.judge_training.chain.checking import check_judge, check_libraries
+from adjudge.judge_training.chain.checking import check_inputs, check_judge, check_libraries
 from adjudge.judge_training.chain.file import ChainFile, Stage
 from adjudge.judge_training.chain.folder import ChainFolder, summary_of
 from adjudge.judge_training.chain.report import write_chain_report
@@ -57,9 +57,11 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
     ``report.html``. Raises what a stage raises, with the stage's name in it, and
     :class:`~adjudge.errors.RunFolderError` for a folder of another chain.
     """
-    # Whatever else is wrong, of missing libraries one hears before hours of training.
+    # Of missing libraries and files one hears before hours of training.
     stages = job.chain.stages_in(job.folder)
     for stage in stages:
+        if not (stage.folder / _SUMMARY).exists():
+            check_inputs(stage, job.folder)
         if isinstance(stage.file, RunFile):
             check_service(stage.file)
         elif stage.kind == "evaluate":

@@ -107,7 +107,10 @@ def _check_line(one: Mapping[str, Any]) -> str:
     gone = f", {overall['missing']} of {overall['items']} missing" if overall["missing"] else ""
     ece = (one["calibration"] or {}).get("ece")
     sure = "" if ece is None else f", calibration error {ece:.3f}"
-    return f"{one['benchmark']}: {_number(overall['accuracy_of_answered'])}{span}{gone}{sure}"
+    seen = (one.get("contamination") or {}).get("seen")
+    known = f"CONTAMINATED ({seen} items were trained on): " if seen else ""
+    score = _number(overall["accuracy_of_answered"])
+    return f"{known}{one['benchmark']}: {score}{span}{gone}{sure}"
 
 
 def _run_line(one: Mapping[str, Any]) -> str:

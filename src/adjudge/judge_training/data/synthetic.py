@@ -122,6 +122,17 @@ class SyntheticSet(Generic[T]):
         return math.fsum(max(chance.values()) for chance in self.chances) / len(self.chances)
 
     @property
+    def bayes_accuracy_both_orders(self) -> float:
+        """The same for comparisons that are asked in both orders, without a word on which is which.
+
+        A place that wins in the one order loses in the other, so that it cannot be learnt.
+        """
+        # Half of the labels were given in the other order: the mean of what both would be.
+        shift = self.settings.position_bias * (0.5 - self.settings.noise)
+        told = ({**one, "A": one["A"] - shift, "B": one["B"] + shift} for one in self.chances)
+        return math.fsum(max(one.values()) for one in told) / len(self.chances)
+
+    @property
     def gold_accuracy(self) -> float:
         """The expected accuracy on these rows' labels of the gold function, exact; 0 to 1."""
         pairs = zip(self.gold, self.chances, strict=True)
@@ -146,10 +157,9 @@ def preferences(settings: SyntheticSettings) -> SyntheticSet[Preference]:
     """Pairs whose golds differ; ``margin`` is their difference where the better one won.
 
     Where the label is wrong (by bias, noise or offset) nobody would have noted a margin: ``None``.
-    Raises :class:`ConfigError` when ``ties`` are wanted: a preference cannot say so.
+    Raises :class:`ConfigError` when ``ties`` or ``position_bias`` are wanted: it cannot say so.
     """
-    if settings.ties or settings.position_bias:
-        raise ConfigError("preferences have neither ties nor positions; leave both dials at 0")
+    _without_places("preferences", settings)
     made: SyntheticSet[Preference] = SyntheticSet(settings)
     for place, rng, country, (x, y) in _drawn(settings, "preference", _pair):
         chances = _pair_chances(x, y, settings)
@@ -181,7 +191,11 @@ def comparisons(settings: SyntheticSettings) -> SyntheticSet[Comparison]:
 
 
 def ratings(settings: SyntheticSettings) -> SyntheticSet[Rating]:
-    """Single answers labelled 0 to 4, each gold equally likely."""
+    """Single answers labelled 0 to 4, each gold equally likely.
+
+    Raises :class:`ConfigError` as :func:`preferences` does.
+    """
+    _without_places("ratings", settings)
     made: SyntheticSet[Rating] = SyntheticSet(settings)
     for place, rng, country, (answer,) in _drawn(settings, "rating", _single):
         chances = _rating_chances(answer.features, settings)
@@ -316,6 +330,11 @@ def _asked(country: str) -> Messages:
 
 def _conversation(country: str, answer: str) -> Messages:
     return [*_asked(country), {"role": "assistant", "content": answer}]
+
+
+def _without_places(rows: str, settings: SyntheticSettings) -> None:
+    if settings.ties or settings.position_bias:
+        raise ConfigError(f"{rows} have neither ties nor positions; leave both dials at 0")
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

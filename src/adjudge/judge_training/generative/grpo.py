@@ -58,6 +58,7 @@ class GrpoSide:
         self._found: Row = {}
         self.tokenizer: Any = None
         self.ends: set[int] = set()
+        self.tokens_before = 0
 
     def rewards(
         self, *, completion_ids: Sequence[Sequence[int]], place: Sequence[int], **_: Any
@@ -158,7 +159,8 @@ def train_grpo(
     state = trainer.state
     return {
         "best_step": state.best_global_step or state.global_step,
-        "tokens": int(state.num_input_tokens_seen),
+        # Since the run went on, as its time is.
+        "tokens": int(state.num_input_tokens_seen) - side.tokens_before,
     }
 
 
@@ -223,6 +225,7 @@ def _watch(
             if state.best_global_step:
                 best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
                 state.best_model_checkpoint = str(best)
+            side.tokens_before = state.num_input_tokens_seen
 
         def on_log(self, _: Any, state: Any, control: Any, **given: Any) -> None:
             logs = given["logs"]

@@ -31,8 +31,8 @@ from adjudge.judge_training.material import Material, from_files, made_up
 
 __all__ = ["Labelled", "Reasons", "labelled_of"]
 
-Reasons = Mapping[str, tuple[str, str | None]]
-"""By ``where`` of a row: the reasons for its label, and those with A and B swapped, if known."""
+Reasons = Mapping[str, tuple[str | None, str | None]]
+"""By ``where`` of a row: the reasons for its label, and those with A and B swapped, where known."""
 
 _LOOKED_AT = 100
 
@@ -51,7 +51,8 @@ def labelled_of(judge: JudgeFile, *, reasons: bool = False) -> Labelled:
 
     Files hold ratings or comparisons by their usual columns, preferences (comparisons are made of
     them), or what :mod:`~adjudge.judge_training.data.convert` knows; reasons are in the columns
-    ``reason`` and ``reason_swapped``. Raises :class:`~adjudge.errors.ConfigError`.
+    ``reason`` and ``reason_swapped``; those of preferences, which have no A and B, are written as
+    if ``chosen`` was A. Raises :class:`~adjudge.errors.ConfigError`.
     """
     mode: Mode = judge.mode or "pointwise"
     made = judge.data.synthetic
@@ -66,8 +67,7 @@ def labelled_of(judge: JudgeFile, *, reasons: bool = False) -> Labelled:
     else:
         read = _ratings if mode == "pointwise" else partial(_comparisons, judge.trainer.seed)
         material = from_files(judge, read)
-        files = judge.files([*judge.data.train, *judge.data.val])
-        why = _reasons(files) if reasons else {}
+        why = _reasons(judge, {row.where: row for row in _rows(material)}) if reasons else {}
     return Labelled(material, Form.of(mode, _rows(material)), why)
 
 
@@ -82,12 +82,16 @@ def _ratings(files: Sequence[Path]) -> Loaded[Rating]:
 
 def _comparisons(seed: int, files: Sequence[Path]) -> Loaded[Comparison]:
     shape, columns = _looked_at(files)
-    if shape == "llmbar":
-        return comparisons_from(files, shape)
-    if shape is None and not {"chosen", "rejected"} <= columns:
-        return read_comparisons(files)
+    if not _are_preferences(shape, columns):
+        return read_comparisons(files) if shape is None else comparisons_from(files, shape)
     rows = read_preferences(files) if shape is None else preferences_from(files, shape)
     return rows.then(lambda preferences: comparisons_of(preferences, seed))
+
+
+def _are_preferences(shape: Shape | None, columns: set[str]) -> bool:
+    if shape is None:
+        return {"chosen", "rejected"} <= columns
+    return shape != "llmbar"
 
 
 def _looked_at(files: Sequence[Path]) -> tuple[Shape | None, set[str]]:
@@ -102,13 +106,18 @@ def _looked_at(files: Sequence[Path]) -> tuple[Shape | None, set[str]]:
         return None, columns  # the readers say what is missing
 
 
-def _reasons(files: Sequence[Path]) -> Reasons:
-    found = {}
-    for where, row in raw_rows(files):
-        if isinstance(row, RolloutError) or not isinstance(row.get("reason"), str):
-            continue
-        swapped = row.get("reason_swapped")
-        found[where] = (row["reason"], swapped if isinstance(swapped, str) else None)
+def _reasons(judge: JudgeFile, rows: Mapping[str, Rating | Comparison]) -> Reasons:
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for files in (judge.files(judge.data.train), judge.files(judge.data.val)):
+        placed = judge.mode == "pairwise" and bool(files) and _are_preferences(*_looked_at(files))
+        for where, row in raw_rows(files):
+            if isinstance(row, RolloutError) or not isinstance(row.get("reason"), str):
+                continue
+            swapped = row.get("reason_swapped")
+            both = (row["reason"], swapped if isinstance(swapped, str) else None)
+            # Half of the preferences were given the better answer as B.
+            turned = placed and where in rows and rows[where].label == "B"
+            found[where] = (both[1], both[0]) if turned else both
     return found
 
 

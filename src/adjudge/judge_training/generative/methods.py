@@ -35,8 +35,7 @@ from adjudge.judge_training.material import (
     lengths_of,
     rows_digest,
 )
-from adjudge.judge_training.method import Method, Told, said_in
-from adjudge.judge_training.methods import best_row
+from adjudge.judge_training.method import Method, Told, kept_row, said_in
 from adjudge.judge_training.scalar.calibration import RatingCalibration, calibrate_ratings
 from adjudge.judge_training.sft import train_sft
 from adjudge.judge_training.trainer_settings import Row
@@ -91,8 +90,6 @@ class _Judging(Method):
         self.opened = opens_thinking(self.tokenizer)
         self.questions = asked(*self._asked, rows.train, encoder, judge, "data.train")
         self.val = asked(*self._held_out, rows.val, encoder, judge, "data.val")
-        if not self.val.rows:
-            judge.refuse("data.val", "no held-out question is left")
 
     def validates(self) -> Validation:
         """What asks the held-out questions; needs :meth:`ask`."""
@@ -121,7 +118,8 @@ class _Judging(Method):
         return CHOICE[self.labelled.form.mode]
 
     def trained_ids(self) -> tuple[str, ...]:
-        rows = _used(self.questions.rows, self.material.train)
+        learned, held_out = self.material.train, self.material.val
+        rows = (*_used(self.questions.rows, learned), *_used(self.val.rows, held_out))
         return tuple(sorted({one for row in rows for one in row.source_ids}))
 
     def on_card(self) -> dict[str, Any]:
@@ -215,6 +213,8 @@ class Judgements(_Judging):
         form, reasons = self.labelled.form, self.labelled.reasons
         self._made = judgements(self._asked[0], self.material.train, form, reasons)
         self._made_val = judgements(self._held_out[0], self.material.val, form, reasons)
+        self._made[2].extend(self._asked[1])
+        self._made_val[2].extend(self._held_out[1])
 
     def texts(self) -> Iterator[str]:
         """Questions and judgements."""
@@ -231,12 +231,8 @@ class Judgements(_Judging):
         # A judgement is never cut: without its verdict it would teach not to give one.
         data = self.judge.data.model_copy(update={"truncation": "error"})
         whole = self.judge.model_copy(update={"data": data})
-        self.train = encoded(self._made[0], encoder, whole, "data.train")
-        held_out = encoded(self._made_val[0], encoder, whole, "data.val")
-        self.train.problems.extend(self._made[2])
-        held_out.problems.extend(self._made_val[2])
-        if not self.train.rows or not held_out.rows:
-            self.judge.refuse("data.train", "no judgement is left to learn from, or to validate on")
+        self.train = encoded(self._made[0], encoder, whole, "data.train", self._made[2])
+        held_out = encoded(self._made_val[0], encoder, whole, "data.val", self._made_val[2])
         self._told = (self.train, held_out)
         self.lengths = lengths_of(self.train, encoder, self.judge)
         self._longest = max(len(encoder.text(row.messages[-1:])) for row in self.train.rows)
@@ -263,8 +259,9 @@ class Judgements(_Judging):
         return {**row, **{f"val/{name}": value for name, value in found.items()}}
 
     def validated(self, model: Any) -> dict[str, Any]:
-        """The least loss, and greedy verdicts anew."""
-        return {"loss": best_row(self.rows)["loss"], **super().validated(model)}
+        """The loss of the step that is kept, and greedy verdicts anew."""
+        loss = kept_row(self.rows, self.kept, self.judge)["loss"]
+        return {"loss": loss, **super().validated(model)}
 
     def chosen_by(self) -> str:
         """By the loss alone."""
@@ -277,11 +274,10 @@ class Judgements(_Judging):
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
         train, val = self._told
-        questions = _used(self.questions.rows, self.material.train)
         return {
             **self.material.facts,
-            "train_rows": _counted(train, len(questions)),
-            "val_rows": _counted(val, len(_used(self.val.rows, self.material.val))),
+            "train_rows": _counted(train, len({row.where for row in train.rows})),
+            "val_rows": _counted(val, len({row.where for row in val.rows})),
             "train_sha256": rows_digest(train.rows),
             "val_sha256": rows_digest(val.rows),
             "with_reasons": len(self.labelled.reasons),

@@ -63,16 +63,18 @@ class Validation:
         return {**found, name: abs(choice_of(judged, self.form))}
 
     def subsets(self, judged: Sequence[Judged]) -> dict[str, dict[str, Any]]:
-        """By subset: how many questions, and the share whose verdict is the label."""
-        found: dict[str, list[bool]] = {}
+        """By subset: how many questions, and ``unread`` and ``accuracy`` as in :meth:`metrics`."""
+        parts: dict[str, list[Judged]] = {}
         for one in judged:
-            reply = one.replies[0]
-            right = isinstance(reply, Verdict) and reply.value == one.question.label
-            found.setdefault(one.question.subset or "all", []).append(right)
-        return {
-            name: {"rows": len(right), "accuracy": sum(right) / len(right)}
-            for name, right in sorted(found.items())
-        }
+            parts.setdefault(one.question.subset or "all", []).append(one)
+        found: dict[str, dict[str, Any]] = {}
+        for name, part in sorted(parts.items()):
+            measured = measures_of(part, self.form)
+            of_read: dict[str, Any] = {
+                key: measured[key] for key in ("unread", "accuracy") if key in measured
+            }
+            found[name] = {"rows": len(part), **of_read}
+        return found
 
 
 def choice_of(judged: Sequence[Judged], form: Form) -> float:

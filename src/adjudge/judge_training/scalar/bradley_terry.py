@@ -34,6 +34,9 @@ _WORST_LOSS = 100.0
 _TIE_BREAK = 1e-9
 """Weight of the loss in the choice of the best: below what one pair more is worth."""
 
+_NO_CHOICE = -1.0
+"""The choice where outputs are no numbers, so that nothing is measured: below any other."""
+
 
 def train_bradley_terry(
     model: Any,
@@ -141,10 +144,11 @@ class _Side:
         )
         placed = list(zip(places, mine, strict=True))
         scores = [pair for _, pair in sorted(everyone(placed) if shared else placed)]
+        if not all(math.isfinite(score) for pair in scores for score in pair):
+            return {"eval_choice": _NO_CHOICE}
         lengths = [(len(chosen), len(rejected)) for chosen, rejected in self._val.ids]
         found = pair_metrics(scores, lengths, self._margins)
-        loss = min(found["loss"], _WORST_LOSS) if math.isfinite(found["loss"]) else _WORST_LOSS
-        found["choice"] = found["accuracy"] - _TIE_BREAK * loss
+        found["choice"] = found["accuracy"] - _TIE_BREAK * min(found["loss"], _WORST_LOSS)
         return {f"eval_{name}": value for name, value in found.items()}
 
     def saw(self, scores: Any, mask: Any) -> None:

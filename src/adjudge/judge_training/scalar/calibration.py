@@ -59,6 +59,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     with_temperature: Reliability | None
     with_isotonic: Reliability | None
 
+    def __post_init__(self) -> None:
+        if self.temperature is not None and not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+
     @property
     def method(self) -> str | None:
         """By what :meth:`probability` goes: ``temperature``, else ``isotonic``, else nothing."""

@@ -19,6 +19,12 @@ class Isotonic(msgspec.Struct, frozen=True):
     at: tuple[float, ...]
     values: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if not len(self.at) == len(self.values) > 0:
+            raise ValueError("at and values must be equally many, one at least")
+        if any(list(one) != sorted(one) for one in (self.at, self.values)):
+            raise ValueError("at and values must rise")
+
     def __call__(self, x: float) -> float:
         """The value at ``x``.
 

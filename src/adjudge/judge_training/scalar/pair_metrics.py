@@ -20,9 +20,9 @@ def pair_metrics(
 ) -> dict[str, float]:
     """``loss``, ``accuracy``, ``margin``, ``calibration_error`` and ``length_corr`` of pairs.
 
-    ``accuracy``: the share of pairs whose chosen side has the higher score (equal is not higher);
-    ``margin``: the mean difference of scores; ``lengths`` in tokens. What cannot be computed is
-    absent.
+    Scores are finite. ``accuracy``: the share of pairs whose chosen side has the higher score
+    (equal is not higher); ``margin``: the mean difference of scores; ``lengths`` in tokens. What
+    cannot be computed is absent.
     """
     differences = [chosen - rejected for chosen, rejected in scores]
     n = len(differences)

@@ -19,9 +19,9 @@ from adjudge.judge_training.validating.recorded import (
     published_recording,
 )
 from adjudge.judges.local import LocalScalarModel
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import RewardSpec, is_trained_judge
 
-__all__ = ["Candidate", "find_candidate", "is_trained_judge"]
+__all__ = ["Candidate", "find_candidate"]
 
 _ALLOWED = (
     "a reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a judgements.jsonl"
@@ -48,11 +48,6 @@ class Candidate:
     card: Card | None = None
     concurrency: int = 32
     local_models: list[Any] = field(default_factory=list)
-
-
-def is_trained_judge(target: str) -> bool:
-    """Whether this is the folder of a trained judge."""
-    return (Path(target) / CARD).is_file()
 
 
 def find_candidate(target: str) -> Candidate:
@@ -145,7 +140,7 @@ def _of_spec(path: Path, grader: str | None) -> Candidate:
         found.local_models = [model]
     stated = (entry.model_extra or {}).get("card")  # that of a trained judge behind a server
     place = path.parent / stated if isinstance(stated, str) else getattr(model, "model", "")
-    if place and is_trained_judge(str(place)):
+    if place and is_trained_judge(place):
         found.folder, found.card = Path(place), read_card(place)
     return found
 

@@ -15,6 +15,7 @@ from adjudge.judge_training.benchmarks.items import Benchmark, BestOfItem, Item,
 from adjudge.judge_training.benchmarks.read import read_benchmark
 from adjudge.judge_training.card import CARD, Card, read_card
 from adjudge.judge_training.data import synthetic
+from adjudge.judge_training.data.convert import preferences_from, ratings_from
 from adjudge.judge_training.data.overlap import leakage
 from adjudge.judge_training.data.read import (
     read_comparisons,
@@ -25,7 +26,7 @@ from adjudge.judge_training.data.read import (
 from adjudge.judge_training.data.rows import Preference, Rating, Row
 from adjudge.judge_training.validating.materials import Material, file_facts
 
-__all__ = ["Contamination", "contamination_of", "rows_of_items"]
+__all__ = ["Contamination", "contamination_of", "made_up_rows", "rows_of_items"]
 
 _PLAIN_ID = 12
 _MOST_STAGES = 6
@@ -79,7 +80,11 @@ def contamination_of(material: Material, folder: Path | None, card: Card | None)
     ids: set[str] = set()
     notes: list[str] = []
     whole = True
-    for where, one in _stages(folder, card):
+    stages, lost = _stages(folder, card)
+    if lost:
+        whole = False
+        notes.append(f"{lost} is not found: what it had seen was not compared")
+    for where, one in stages:
         ids.update(one.trained_ids)
         found, missing = _trained_on(where, one, material)
         rows += found
@@ -101,6 +106,12 @@ def contamination_of(material: Material, folder: Path | None, card: Card | None)
         how=dict(Counter(by for _, by in how.values())),
         notes=notes,
     )
+
+
+def made_up_rows(folder: Path, card: Card) -> list[Row]:
+    """The rows made by dials that a judge, and those it was trained from, were trained on."""
+    stages, _ = _stages(folder, card)
+    return [row for _, one in stages for row in _made(one)]
 
 
 def rows_of_items(benchmark: Benchmark) -> Iterator[tuple[Item, Row]]:
@@ -129,22 +140,33 @@ def rows_of_items(benchmark: Benchmark) -> Iterator[tuple[Item, Row]]:
 
 def _ids(benchmark: Benchmark, item: Item) -> tuple[str, ...]:
     """The names under which training data may know an item; short plain ones prove nothing."""
-    if item.id == item.where:
+    kind, name = benchmark.kind, item.id
+    if isinstance(item, PairItem) and item.cluster:  # of an item of four answers
+        kind, name = "rewardbench2", item.cluster
+    if name == item.where:
         return ()
-    plain = (item.id,) if len(item.id) >= _PLAIN_ID and not item.id.isdecimal() else ()
-    return (f"{benchmark.kind}:{item.id}", *plain)
+    plain = (name,) if len(name) >= _PLAIN_ID and not name.isdecimal() else ()
+    return (f"{kind}:{name}", *plain)
 
 
-def _stages(folder: Path, card: Card) -> Iterator[tuple[Path, Card]]:
-    """A judge, and the trained judges that it was trained from."""
+def _stages(folder: Path, card: Card) -> tuple[list[tuple[Path, Card]], str]:
+    """A judge, and the trained judges that it was trained from; the base that is not found.
+
+    A base with a digest was a folder, which may have been a trained judge's; another is a name.
+    """
+    found = []
     for _ in range(_MOST_STAGES):
-        yield folder, card
-        base = Path(str(card.base.get("path") or "tiny"))
-        folder = base if base.is_absolute() else folder.parent / base
-        places = [place for place in (folder, base) if (place / CARD).is_file()]
+        found.append((folder, card))
+        said = str(card.base.get("path") or "tiny")
+        base = Path(said)
+        places = [one for one in (folder.parent / base, base) if one.is_dir()]
         if not places:
-            return
-        folder, card = places[0], read_card(places[0])
+            return found, said if card.base.get("digest") else ""
+        judges = [one for one in places if (one / CARD).is_file()]
+        if not judges:
+            return found, ""
+        folder, card = judges[0], read_card(judges[0])
+    return found, f"what {folder} was trained from"
 
 
 def _trained_on(folder: Path, card: Card, material: Material) -> tuple[list[Row], list[str]]:
@@ -187,9 +209,8 @@ def _found(stated: _File, folder: Path, material: Material) -> Path | None:
 
 def _rows(path: Path, card: Card) -> Sequence[Row] | None:
     """The rows of a training file, whichever of the shapes it has."""
-    key = card.config.get("data", {}).get("multiturn", {}).get("messages_key")
-    by_key: Reader = partial(read_demonstrations, messages_key=key)
-    for read in (*_READERS, by_key):
+    by_key: Reader = partial(read_demonstrations, messages_key=_messages_key(card))
+    for read in (*_READERS, by_key, ratings_from, preferences_from):
         try:
             found: Sequence[Row] = read([path]).rows
         except ConfigError:
@@ -200,6 +221,14 @@ def _rows(path: Path, card: Card) -> Sequence[Row] | None:
         return [row for _, row in rows_of_items(read_benchmark([path]))]
     except ConfigError:
         return None
+
+
+def _messages_key(card: Card) -> str | None:
+    """The column with the conversations of SFT, as the training's file names it."""
+    found: Any = card.config
+    for name in ("data", "multiturn", "messages_key"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 def _made(card: Card) -> Sequence[Row]:

@@ -21,6 +21,7 @@ from adjudge.judge_training.benchmarks.items import (
 )
 from adjudge.judge_training.benchmarks.local import local_rows
 from adjudge.judge_training.benchmarks.read import benchmark_of, read_benchmark
+from adjudge.judge_training.data.hub import data_file
 
 __all__ = ["LOCAL", "Material", "file_facts", "item_digest", "kind_of", "read_material"]
 
@@ -57,7 +58,7 @@ def read_material(names: Sequence[str], kind: str | None = None) -> Material:
         if len(names) > 1:
             raise ConfigError(f"--data {LOCAL}: goes with no file; give one of the two")
         return _local(wanted)
-    paths = [Path(name) for name in names]
+    paths = [data_file(name, Path()) for name in names]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("--data: names the same file twice")
     try:

@@ -22,6 +22,7 @@ from adjudge.judge_training.generative.rewarding import baselines_of
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.material import (
     Encoder,
+    Material,
     allowed,
     demonstrations_of,
     encoded,
@@ -44,8 +45,9 @@ class JudgeFiles:
 
     ``first`` is the first row of training. ``form``: how the judge is asked, if it is. ``facts``:
     what was read, as the summary and the card have it; ``baselines``: what judges earn in GRPO that
-    look at no answer; ``trained_ids``: the training rows' source ids; ``tokens``: those of a batch
-    in SFT, in the mean.
+    look at no answer; ``trained_ids``: the source ids of all rows, held-out ones too; ``tokens``:
+    those of a batch in SFT, in the mean; ``bayes_accuracy``: the best that can be expected on
+    held-out rows that were made up.
     """
 
     train: Path
@@ -58,6 +60,7 @@ class JudgeFiles:
     baselines: dict[str, Any] = field(default_factory=dict)
     trained_ids: tuple[str, ...] = ()
     tokens: float | None = None
+    bayes_accuracy: float | None = None
 
 
 def tokenizer_of(judge: JudgeFile) -> Any:
@@ -134,7 +137,7 @@ def _asking(judge: JudgeFile, folder: Path, encoder: Encoder | None) -> JudgeFil
         part.counts = {"questions": len(questions)}
         if questions:
             baselines[name] = msgspec.to_builtins(baselines_of(questions, labelled.form))
-    return _files(folder, parts, labelled.material.facts, labelled.form, baselines)
+    return _files(folder, parts, labelled.material, labelled.form, baselines)
 
 
 def _questions(
@@ -191,13 +194,13 @@ def _imitating(judge: JudgeFile, folder: Path, encoder: Encoder | None) -> Judge
         if encoder is None:
             turns = [turns_of(row.messages, ()) for row in part.rows]
         else:
-            found = encoded(part.rows, encoder, whole, part.name)
+            found = encoded(part.rows, encoder, whole, part.name, part.problems)
             part.rows, part.counts = found.rows, {"truncated": found.truncated}
-            part.problems.extend(found.problems)
+            part.problems = found.problems
             part.tokens = sum(len(side) for sides in found.ids for side in sides)
             turns = [encoder.turns(row.messages) for row in part.rows]
         part.written = [{key: one} for one in turns]
-    return _files(folder, parts, material.facts, labelled.form if labelled else None)
+    return _files(folder, parts, material, labelled.form if labelled else None)
 
 
 def _taken(rows: Sequence[Demonstration], problems: RowProblems) -> list[Demonstration]:
@@ -218,7 +221,7 @@ def _taken(rows: Sequence[Demonstration], problems: RowProblems) -> list[Demonst
 def _files(
     folder: Path,
     parts: dict[str, _Part],
-    facts: dict[str, Any],
+    material: Material[Any],
     form: Form | None,
     baselines: dict[str, Any] | None = None,
 ) -> JudgeFiles:
@@ -227,15 +230,16 @@ def _files(
     for path, part in zip(paths, (train, val), strict=True):
         write_rows(path, iter(part.written))
     share = train.judge.data.train_batch_size / max(1, len(train.written))
-    ids = {one for row in train.rows for one in row.source_ids}
+    ids = {one for row in (*train.rows, *val.rows) for one in row.source_ids}
     return JudgeFiles(
         *paths,
         len(train.written),
         len(val.written),
         first=train.written[0],
         form=form,
-        facts={**facts, **train.facts("train"), **val.facts("val")},
+        facts={**material.facts, **train.facts("train"), **val.facts("val")},
         baselines=baselines or {},
         trained_ids=tuple(sorted(ids)),
         tokens=None if train.tokens is None else share * train.tokens,
+        bayes_accuracy=material.bayes_accuracy,
     )

@@ -25,7 +25,10 @@ from adjudge.judge_training.verl.files import SOURCE, JudgeFiles
 from adjudge.judge_training.verl.settings import steps_of
 from adjudge.judges.local.loading import digest
 
-__all__ = ["finish", "rows_of", "trained_model"]
+__all__ = ["LATEST", "finish", "rows_of", "trained_model"]
+
+LATEST = "latest_checkpointed_iteration.txt"
+"""Where verl says, among its checkpoints, which is the last."""
 
 _NAMES = {
     "train/loss": "train/loss",
@@ -61,7 +64,9 @@ def finish(
     for row in rows:
         folder.append(row)
     _take(model, folder, judge.data.max_length)
-    validation = _last_validation(rows)
+    validation = _validation_of(rows, step)
+    if validation and files.bayes_accuracy is not None:
+        validation["bayes_accuracy"] = files.bayes_accuracy
     card = _card(judge, source, files, validation)
     if (spec := spec_of(card)) is not None:
         folder.write(SPEC, spec.encode())
@@ -69,7 +74,7 @@ def finish(
     summary = {
         **_summary(judge, card, files, step, rows),
         "weights": _weights(folder.path),
-        **_speed(files, rows, seconds["training"]),
+        **_speed(files, rows, _rows(_logs(folder.path)[-1:]), seconds["training"]),
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
     }
     write_judge_report(folder.path / "report.html", summary, rows, card)
@@ -79,7 +84,7 @@ def finish(
 
 def trained_model(checkpoints: Path, judge: JudgeFile) -> tuple[int, Path]:
     """The step of verl's last checkpoint, and the folder in it that holds the whole model."""
-    latest = checkpoints / "latest_checkpointed_iteration.txt"
+    latest = checkpoints / LATEST
     try:
         step = int(latest.read_text())
     except (OSError, ValueError):
@@ -95,14 +100,23 @@ def trained_model(checkpoints: Path, judge: JudgeFile) -> tuple[int, Path]:
 
 
 def rows_of(folder: Path) -> list[dict[str, float]]:
-    """A row a step from what verl logged, by our names; of a step done twice the later one."""
-    logs = sorted(folder.glob("verl-*.jsonl"), key=lambda path: (len(path.name), path.name))
+    """A row a step from what verl logged, by our names; of a step done twice what it said last.
+
+    A run that goes on validates once more at the step that it goes on from, and says no more of it.
+    """
+    return _rows(_logs(folder))
+
+
+def _logs(folder: Path) -> list[Path]:
+    """What verl logged, a file for each start, in their order."""
+    return sorted(folder.glob("verl-*.jsonl"), key=lambda path: (len(path.name), path.name))
+
+
+def _rows(logs: Sequence[Path]) -> list[dict[str, float]]:
     rows: dict[int, dict[str, float]] = {}
     for log in logs:
-        of_log: dict[int, dict[str, float]] = {}
         for step, data in _logged(log):
-            of_log.setdefault(step, {}).update(_named(data))
-        rows |= of_log
+            rows.setdefault(step, {}).update(_named(data))
     return [{"step": step, **rows[step]} for step in sorted(rows) if rows[step]]
 
 
@@ -176,9 +190,10 @@ def _card(judge: JudgeFile, source: Path, files: JudgeFiles, validation: dict[st
 def _summary(
     judge: JudgeFile, card: Card, files: JudgeFiles, step: int, rows: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
-    first = next((row for row in rows if row["step"] == 0), {})
     left_out = files.train_rows % judge.data.train_batch_size
     notes = ["the best checkpoint was not looked for: the last one is the judge"]
+    if not card.validation:
+        notes.append(f"verl gave no number for the validation after step {step}; see its output")
     if left_out:
         notes.append(f"{left_out} rows of each epoch fill no batch, and verl leaves them out")
     return {
@@ -197,7 +212,7 @@ def _summary(
         "best_step": step,
         "learned": "all turns" if judge.method == "sft" else "replies",
         "data": files.facts,
-        "first": {k.removeprefix("val/"): v for k, v in first.items() if k.startswith("val/")},
+        "first": _validation_of(rows, 0),
         "validation": card.validation,
         **({"baselines": files.baselines} if files.baselines else {}),
         **({} if files.form is None else {"form": msgspec.to_builtins(files.form)}),
@@ -206,22 +221,28 @@ def _summary(
 
 
 def _speed(
-    files: JudgeFiles, rows: Sequence[Mapping[str, float]], seconds: float
+    files: JudgeFiles,
+    rows: Sequence[Mapping[str, float]],
+    latest: Sequence[Mapping[str, float]],
+    seconds: float,
 ) -> dict[str, float]:
-    """Tokens learned from, padding not counted; the time has verl's start in it."""
-    seen = math.fsum(row.get("tokens", 0.0) for row in rows)
-    if files.tokens is not None:
-        done = max((row["step"] for row in rows if "train/loss" in row), default=0)
-        seen = done * files.tokens
-    return {"tokens": round(seen), "tokens_per_s": seen / max(seconds, 1e-9)}
+    """Tokens learned from, padding not counted, and a second's of the ``latest`` start of verl.
+
+    ``seconds`` are those of that start, verl's own preparations among them.
+    """
+
+    def seen(some: Sequence[Mapping[str, float]]) -> float:
+        if files.tokens is not None:
+            return files.tokens * sum("train/loss" in row for row in some)
+        return math.fsum(row.get("tokens", 0.0) for row in some)
+
+    return {"tokens": round(seen(rows)), "tokens_per_s": seen(latest) / max(seconds, 1e-9)}
 
 
-def _last_validation(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The metrics of the last validation."""
-    for row in reversed(rows):
-        if found := {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}:
-            return found
-    return {}
+def _validation_of(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
+    """The metrics of the validation after ``step``, of which the model is; no other's."""
+    row = next((row for row in rows if row["step"] == step), {})
+    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
 
 
 def _weights(folder: Path) -> dict[str, int]:

@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_training.folder import JudgeFolder
 from adjudge.judge_training.judge_tables import VARIABLES
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.verl.files import JudgeFiles, tokenizer_of, write_judge_files
-from adjudge.judge_training.verl.finish import finish
+from adjudge.judge_training.verl.finish import LATEST, finish
 from adjudge.judge_training.verl.settings import check_verl, verl_judge_command
+from adjudge.runs.lock import locking
 from adjudge.training.verl.run import Launch, shown
 from adjudge.training.verl.version import installed_verl, verl_version
 
@@ -63,16 +64,22 @@ def plan_verl_judge(judge: JudgeFile, folder: Path, *, write: bool) -> VerlJudge
 
     Needs neither verl nor, for a name on the hub, the network. Raises
     :class:`~adjudge.errors.ConfigError` for what verl would not do, and for rows that cannot be
-    used.
+    used, and :class:`~adjudge.errors.RunFolderError` for a folder that holds a run.
     """
     check_verl(judge)
     folder = folder.resolve()
     measured = find_spec("transformers") is not None and Path(judge.base).is_dir()
     tokenizer = tokenizer_of(judge) if measured else None
     if write:
-        plan = _plan(judge, write_judge_files(judge, folder, tokenizer), folder)
-        text = f"#!/bin/sh\n{shown(plan.command, plan.environment)}\n"
-        (folder / COMMAND).write_text(text, encoding="utf-8")
+        with locking(folder):
+            if (folder / "config.toml").exists():
+                raise RunFolderError(
+                    f"{folder}: holds a run, whose files a plan would replace; give another output "
+                    "folder with -o"
+                )
+            plan = _plan(judge, write_judge_files(judge, folder, tokenizer), folder)
+            text = f"#!/bin/sh\n{shown(plan.command, plan.environment)}\n"
+            (folder / COMMAND).write_text(text, encoding="utf-8")
     else:
         with tempfile.TemporaryDirectory(prefix="adjudge-") as private:
             files = write_judge_files(judge, Path(private), tokenizer)
@@ -107,6 +114,10 @@ def run_verl_judge(
     folder = folder.resolve()
     with closing(JudgeFolder(folder, judge, source)) as claimed:
         plan = _plan(judge, write_judge_files(judge, folder, tokenizer), folder)
+        if (claimed.checkpoints / LATEST).exists():
+            claimed.checkpoint = claimed.checkpoints  # verl goes on by itself
+        facts = plan.files.facts
+        claimed.learns_from({key: value for key, value in facts.items() if "sha256" in key})
         _python, _m, *argv = plan.command
         before = time.perf_counter()
         if code := launch(argv, plan.environment):
