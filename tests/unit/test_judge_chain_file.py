@@ -254,7 +254,9 @@ def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Pat
 
 
 def test_what_a_later_stage_needs_is_looked_for_before_the_first(tmp_path: Path) -> None:
-    learns = changed(JUDGE, model={"path": "tiny"}, data={"train": ["@sft/made.jsonl", "x.jsonl"]})
+    learns = changed(
+        JUDGE, model={"path": "tiny"}, data={"train": ["@sft/made.jsonl", "x.jsonl", "hf:a/b"]}
+    )
     asks = {"name": "ask", "evaluate": {"judge": "@judge", "files": ["@sft/y.jsonl", "y.jsonl"]}}
     other = {"name": "other", "evaluate": {"judge": "gone", **MADE}}
     made = ChainFile.from_dict(

@@ -22,6 +22,7 @@ from adjudge.judge_training.benchmarks.read import read_benchmark
 from adjudge.judge_training.benchmarks.report import BenchmarkReport, score_benchmark
 from adjudge.judge_training.card import CARD, SPEC, Card, read_card
 from adjudge.judge_training.chain.file import Check, Stage
+from adjudge.judge_training.data.hub import data_file, is_on_hub
 from adjudge.judge_training.data.rows import Comparison, Preference, answers_of, spoken
 from adjudge.judge_training.data.synthetic import preferences
 from adjudge.judge_training.judgefile import JudgeFile
@@ -83,9 +84,10 @@ def check_inputs(stage: Stage, folder: Path) -> None:
     """
     match stage.file:
         case JudgeFile() as judge:
-            needed = judge.files([*judge.data.train, *judge.data.val])
+            names = [*judge.data.train, *judge.data.val]
+            needed = judge.files([name for name in names if not is_on_hub(name)])
         case Check() as check:
-            files = [stage.beside / name for name in check.files]
+            files = [stage.beside / name for name in check.files if not is_on_hub(name)]
             needed = [*files, stage.beside / check.judge / CARD]
         case _:
             return  # a run looks at its own
@@ -139,7 +141,7 @@ def _benchmark(
 ) -> tuple[Benchmark, dict[str, Any]]:
     """The items, and what is known about their labels, or whether the judge has seen them."""
     if check.synthetic is None:
-        files = [beside / name for name in check.files]
+        files = [data_file(name, beside) for name in check.files]
         found = read_benchmark(files, check.benchmark)
         material = Material(found, [file_facts(path) for path in files])
         return found, {"contamination": contamination_entry(contamination_of(material, at, card))}
