@@ -11,12 +11,10 @@ import pytest
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_training.benchmarks.items import (
     KINDS,
-    Benchmark,
     BestOfItem,
     Kind,
     PairItem,
     RowProblem,
-    problem_lines,
 )
 from adjudge.judge_training.benchmarks.judgements import (
     Judgement,
@@ -273,14 +271,6 @@ def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
     found = read_benchmark([path, path])
     assert (len(found.items), len(found.problems)) == (3, 3)
     assert "was used before" in found.problems[0].reason
-
-
-def test_problems_are_counted_and_the_first_shown() -> None:
-    problems = [RowProblem(f"x:{number}", "why") for number in range(7)]
-    lines = problem_lines(problems, first=2)
-    assert lines == ["7 rows could not be used:", "  x:0: why", "  x:1: why", "  … and 5 more"]
-    assert problem_lines([]) == []
-    assert Benchmark(kind="llmbar", items=[], problems=problems).subsets == []
 
 
 def test_judgements_survive_the_file(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ __all__ = [
     "RowProblem",
     "Turns",
     "as_pairs",
-    "problem_lines",
 ]
 
 Kind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
@@ -129,13 +128,3 @@ def as_pairs(benchmark: Benchmark) -> Benchmark:
     ]
     title = f"{benchmark.title or benchmark.kind} as pairs, without Ties (not its own protocol)"
     return Benchmark(kind="preference", items=pairs, problems=benchmark.problems, title=title)
-
-
-def problem_lines(problems: Sequence[RowProblem], first: int = 5) -> list[str]:
-    """How many rows were unusable, and the ``first`` of them with place and reason."""
-    if not problems:
-        return []
-    shown = [f"  {one.where}: {one.reason}" for one in problems[:first]]
-    rest = len(problems) - len(shown)
-    more = [f"  … and {rest} more"] if rest else []
-    return [f"{len(problems)} rows could not be used:", *shown, *more]

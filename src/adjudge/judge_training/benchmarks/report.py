@@ -15,7 +15,6 @@ from adjudge.judge_training.benchmarks.items import (
     PairItem,
     RowProblem,
     as_pairs,
-    problem_lines,
 )
 from adjudge.judge_training.benchmarks.judgements import Judgement, by_item, missing_kinds
 from adjudge.judge_training.benchmarks.pairs import (
@@ -110,16 +109,6 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     def is_contaminated(self) -> bool:
         """Whether any item may have been trained on."""
         return any((self.contaminated or {}).values())
-
-    def lines(self) -> list[str]:
-        """The report as text, contamination first, failures beside every score."""
-        found = [f"{self.benchmark}: {self.judge}"]
-        if self.is_contaminated:
-            counts = ", ".join(f"{k} {n}" for k, n in (self.contaminated or {}).items() if n)
-            found.insert(0, f"CONTAMINATED: trained on items of this benchmark ({counts})")
-        found.append(f"overall  {_line(self.overall)}{f'  ({self.why})' if self.why else ''}")
-        found += [f"{name}  {_line(one)}" for name, one in self.subsets.items()]
-        return found + problem_lines(self.unusable)
 
 
 def score_benchmark(
@@ -296,14 +285,3 @@ def _script_mean(benchmark: Benchmark, subsets: Sequence[SubsetReport], why: str
         return None
     values = [one.script for one in subsets if one.script is not None]
     return sum(values) / len(values) if len(values) == len(subsets) else None
-
-
-def _line(one: SubsetReport) -> str:
-    parts = [str(one.share)]
-    if one.interval.low is not None and one.interval.high is not None:
-        parts.append(f"95 % [{one.interval.low:.4f}, {one.interval.high:.4f}]")
-    if one.orders is not None and one.orders.consistency is not None:
-        parts.append(f"consistent {one.orders.consistency:.4f}")
-    if one.failures:
-        parts.append(", ".join(f"{kind} {count}" for kind, count in one.failures.items()))
-    return "  ".join(parts)
