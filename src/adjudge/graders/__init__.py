@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adjudge.graders.base import BaseGrader, RuleGrader
     from adjudge.graders.function import FunctionGrader
+    from adjudge.graders.instructions.grader import IFEvalGrader
     from adjudge.graders.llm.agent import (
         MemoryGrader,
         PlanFeasibilityGrader,
         ReflectionAccuracyGrader,
         ToolSelectionGrader,
     )
-    from adjudge.graders.instructions.grader import IFEvalGrader
     from adjudge.graders.llm.expected import ExpectedScoreGrader
     from adjudge.graders.llm.judged import JudgeGrader
     from adjudge.graders.llm.listwise import ListwiseGrader
