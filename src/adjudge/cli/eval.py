@@ -1,4 +1,4 @@
-"""``adjudge eval``: a policy on seeds, or a judge on a benchmark."""
+"""``adjudge eval``: a policy on seeds, a judge on a benchmark, a model on IFEval."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from adjudge.cli.bars import StageBars
 from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
 from adjudge.cli.eval_judge import concerns_judge, eval_judge
 from adjudge.cli.eval_tables import print_evaluation
 from adjudge.cli.grade import new_folder
@@ -31,7 +32,8 @@ def eval_command(
             metavar="TARGET",
             help="Of a policy: the run file (.toml), or what --model means. Of a judge: a reward "
             "spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a judgements.jsonl "
-            "(or FILE#JUDGE), LLMBar's recorded verdicts (.json, or a quoted pattern with *).",
+            "(or FILE#JUDGE), LLMBar's recorded verdicts (.json, or a quoted pattern with *). With "
+            "--benchmark ifeval: what --model means, or a file of responses.",
         ),
     ] = None,
     model: Annotated[
@@ -57,7 +59,8 @@ def eval_command(
         typer.Option(
             "--against",
             metavar="OTHER",
-            help="Compare with this one, on the same seeds or items; judges: repeatable.",
+            help="Compare with this one, on the same seeds, items or prompts; repeatable, except "
+            "for policies on seeds.",
         ),
     ] = None,
     base_url: Annotated[
@@ -77,8 +80,9 @@ def eval_command(
         str | None,
         typer.Option(
             "--benchmark",
-            metavar="rewardbench2|llmbar|judgebench|preference",
-            help="Validate a judge on this one [default: told from the columns of --data].",
+            metavar="rewardbench2|llmbar|judgebench|preference|ifeval",
+            help="Validate a judge on this one [default: told from the columns of --data]; ifeval: "
+            "score a model's responses.",
         ),
     ] = None,
     data: Annotated[
@@ -110,6 +114,60 @@ def eval_command(
         int | None,
         typer.Option("--concurrency", min=1, help="Questions in flight [default: the spec's]."),
     ] = None,
+    responses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--responses",
+            metavar="FILE",
+            help="ifeval: score these (prompt and response a row), repeatable; with a model: where "
+            "its responses are kept.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="prompt|key",
+            help="ifeval: join by the prompt's text [default], or key.",
+        ),
+    ] = None,
+    n_samples: Annotated[
+        int | None,
+        typer.Option("--n-samples", min=1, help="ifeval: samples a prompt [default: 1]."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="ifeval: of a response [default: 2048]."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", min=1, help="ifeval: of a model loaded here [default: 16]."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="ifeval: [default: 0].")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="ifeval: nucleus sampling.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", help="ifeval: of so many likeliest tokens.")
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="float32|bfloat16|float16", help="ifeval: of the weights."),
+    ] = None,
+    tp_size: Annotated[
+        int | None,
+        typer.Option("--tp-size", help="ifeval: generate by vLLM, split over so many GPUs."),
+    ] = None,
+    gpu_mem_util: Annotated[
+        float | None,
+        typer.Option("--gpu-mem-util", help="ifeval: by vLLM, with this share of GPU memory."),
+    ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option("--max-model-len", help="ifeval: by vLLM, prompt and response at most."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
@@ -119,7 +177,7 @@ def eval_command(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Evaluate a policy on seeds, or validate a judge on a benchmark.
+    """Evaluate a policy on seeds, validate a judge on a benchmark, or score a model on IFEval.
 
     A POLICY, by its official score and how far judges agree with it. The official score is what the
     environment pays. Each judge is set against it: mean, Pearson's r and Spearman's rho with 95 %
@@ -141,7 +199,50 @@ def eval_command(
     Example: adjudge eval runs/judge --data rewardbench2.parquet --against reward.toml -o runs/v
 
     Example: adjudge eval reward.toml --benchmark llmbar --data local
+
+    IFEVAL, with --benchmark ifeval: a model generates (here by transformers or vLLM, or behind an
+    endpoint), or --responses are scored as they are: Pr(S), Ins(S), Pr(L), Ins(L), by category and
+    type, with 95 % bootstrap intervals over prompts; several compared on the same prompts. Writes
+    responses.jsonl, eval_results_strict.jsonl, eval_results_loose.jsonl, summary.json and
+    report.html; the same command with the same -o generates only what is missing.
+
+    Example: adjudge eval --benchmark ifeval --data input_data.jsonl --responses responses.jsonl
+
+    Example: adjudge eval runs/first --benchmark ifeval --data input_data.jsonl --n-samples 8
+    --temperature 0.7 -o runs/i
     """
+    ifeval_options = {
+        "--responses": responses,
+        "--by": by,
+        "--n-samples": n_samples,
+        "--max-tokens": max_tokens,
+        "--batch-size": batch_size,
+        "--temperature": temperature,
+        "--top-p": top_p,
+        "--top-k": top_k,
+        "--dtype": dtype,
+        "--tp-size": tp_size,
+        "--gpu-mem-util": gpu_mem_util,
+        "--max-model-len": max_model_len,
+    }
+    if concerns_ifeval(benchmark, ifeval_options):
+        eval_ifeval(
+            [target, model, *(against or ())],
+            data or (),
+            folder,
+            options={**ifeval_options, "--concurrency": concurrency},
+            served={"base_url": base_url, "api_key_env": api_key_env},
+            foreign={
+                "--mode": mode,
+                "--scale": scale,
+                "--config": config,
+                "--seeds": seeds,
+                "--no-judges": no_judges,
+            },
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
     judge_options = {
         "--benchmark": benchmark,
         "--data": data,
