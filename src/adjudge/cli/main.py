@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import sys
@@ -42,6 +43,7 @@ _VERBS = {
     "top": "top",
     "doctor": "doctor",
     "rubric": "rubric_app",
+    "study": "study_app",
 }
 """Each verb's function, in the module of the verb's name."""
 
@@ -78,6 +80,16 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
+def _guarded_group(group: typer.Typer) -> typer.Typer:
+    """A copy of ``group`` with each of its verbs guarded."""
+    found = copy.copy(group)
+    found.registered_commands = [copy.copy(one) for one in group.registered_commands]
+    for one in found.registered_commands:
+        if one.callback is not None:
+            one.callback = _guarded(one.callback)
+    return found
+
+
 def _stop(code: int, message: str) -> NoReturn:
     for line in message.splitlines():
         errors().print(f"[bold red]adjudge:[/] {clean(line)}")
@@ -98,7 +110,7 @@ def command_line(verbs: Iterable[str] = _VERBS) -> typer.Typer:
     for verb in verbs:
         command = getattr(import_module(f"adjudge.cli.{verb}"), _VERBS[verb])
         if isinstance(command, typer.Typer):
-            found.add_typer(command)
+            found.add_typer(_guarded_group(command))
         else:
             found.command(verb)(_guarded(command))
     return found

@@ -1,0 +1,1 @@
+"""Judge swap without training: stored rollouts under several judges, and what that changes."""

@@ -1,0 +1,136 @@
+"""What must hold of a swap's numbers whatever the rewards are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.studies.swap import agreement
+from adjudge.studies.swap.agreement import Comparison, compare
+from adjudge.studies.swap.estimates import Estimate
+from adjudge.studies.swap.features import features_of
+from adjudge.studies.swap.ranks import concordance_shares, spearman_shares
+
+REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
+NUMBERS = ("pearson", "spearman", "kendall", "kappa", "within_pearson", "within_spearman",
+           "within_kendall", "advantage_pearson")  # fmt: skip
+SHARES = ("best_changes", "best_differs", "sign_flips", "sign_differs")
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> tuple[list[float | None], list[float | None], list[list[int]]]:
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    n = sum(sizes)
+    judge = st.lists(REWARDS | st.none(), min_size=n, max_size=n)
+    ends = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
+    members = [list(range(a, b)) for a, b in pairwise(ends)]
+    return draw(judge), draw(judge), members
+
+
+Sums = Sequence[float]
+
+
+def value_alone(
+    rows: Sequence[Sums], statistic: Callable[[Sums], float | None], **_: object
+) -> Estimate:
+    sums = [math.fsum(column) for column in zip(*rows, strict=True)]
+    return Estimate(statistic(sums) if sums else None)
+
+
+@pytest.fixture(autouse=True)
+def no_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values alone: the bootstrap has its own tests."""
+    monkeypatch.setattr(agreement, "estimate", value_alone)
+
+
+def values(found: Comparison, names: tuple[str, ...]) -> list[float | None]:
+    return [getattr(found, name).value for name in names]
+
+
+@settings(max_examples=150, deadline=None)
+@given(studies())
+def test_numbers_stay_in_their_ranges_and_do_not_know_which_judge_is_first(
+    study: tuple[list[float | None], list[float | None], list[list[int]]],
+) -> None:
+    a, b, members = study
+    one, other = compare(a, b, members), compare(b, a, members)
+    for x, y in zip(values(one, NUMBERS), values(other, NUMBERS), strict=True):
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            assert -1 <= x <= 1
+            assert x == pytest.approx(y, abs=1e-9)
+    for x in values(one, SHARES):
+        assert x is None or 0 <= x <= 1
+    assert values(one, SHARES) == values(other, SHARES)
+    assert one.common <= one.samples
+
+
+@settings(max_examples=100, deadline=None)
+@given(studies(), st.sampled_from([0.5, 2.0, 4.0]), st.integers(-3, 3))
+def test_what_compares_orders_does_not_know_the_scale(
+    study: tuple[list[float | None], list[float | None], list[list[int]]], scale: float, shift: int
+) -> None:
+    a, b, members = study
+    a = [None if one is None else float(round(one * 4)) for one in a]
+    turned = [None if one is None else scale * one + shift for one in a]
+    names = (
+        "spearman",
+        "kendall",
+        "within_spearman",
+        "within_kendall",
+        "best_changes",
+        "sign_flips",
+    )
+    before, after = compare(a, b, members), compare(turned, b, members)
+    assert values(before, names) == values(after, names)
+
+
+@settings(max_examples=100, deadline=None)
+@given(studies())
+def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
+    study: tuple[list[float | None], list[float | None], list[list[int]]],
+) -> None:
+    a, b, members = study
+    kept = [[at for at in group if a[at] is not None and b[at] is not None] for group in members]
+    whole, rest = compare(a, b, members), compare(a, b, [group for group in kept if group])
+    assert values(whole, NUMBERS + SHARES) == values(rest, NUMBERS + SHARES)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_shares_are_those_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
+    x, y = [float(one) for one, _ in pairs], [float(other) for _, other in pairs]
+
+    def sign(one: float) -> int:
+        return (one > 0) - (one < 0)
+
+    for at, (agreeing, told_x, told_y) in enumerate(concordance_shares(x, y)):
+        signs = [(sign(x[at] - one), sign(y[at] - other)) for one, other in zip(x, y, strict=True)]
+        assert agreeing == sum(one * other for one, other in signs)
+        assert told_x == sum(one != 0 for one, _ in signs)
+        assert told_y == sum(other != 0 for _, other in signs)
+    r = [sum(sign(one - other) for other in x) for one in x]
+    s = [sum(sign(one - other) for other in y) for one in y]
+    totals = [sum(share[at] for share in spearman_shares(x, y)) for at in range(3)]
+    assert totals == [
+        3 * sum(one * other for one, other in zip(r, s, strict=True)),
+        3 * sum(one * one for one in r),
+        3 * sum(one * one for one in s),
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
+def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
+    found = features_of(text)
+    assert min(found) >= 0
+    assert (
+        features_of(text + "\n").lists
+        == found.lists
+        == sum(features_of(line).lists for line in text.split("\n"))
+    )

@@ -1,0 +1,245 @@
+"""Swap numbers against by-hand ones, and judges with a known bias."""
+
+from __future__ import annotations
+
+import random
+from statistics import correlation as pearson
+
+import pytest
+
+from adjudge.studies.swap.agreement import advantage_sign, compare
+from adjudge.studies.swap.criteria import criteria_disagreement
+from adjudge.studies.swap.explained import explained
+from adjudge.studies.swap.features import Features, features_of
+from adjudge.studies.swap.ranks import concordance_shares, spearman_shares
+from adjudge.studies.swap.sheet import Marks, marks_of
+
+GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
+A = [1.0, 2.0, 3.0, 1.0, 1.0, 0.0, None]
+B = [3.0, 1.0, 2.0, 2.0, 1.0, 1.0, 5.0]
+
+
+def test_two_small_judges_by_hand() -> None:
+    found = compare(A, B, GROUPS)
+    assert (found.samples, found.common, found.groups, found.all_groups) == (7, 6, 2, 3)
+    # Group 1: best of A is its third, of B its first. Group 2: A ties, so B's best is among A's.
+    assert found.best_changes.value == pytest.approx(1 / 2)
+    assert found.best_differs.value == pytest.approx(1.0)
+    # Advantages: A −1, 0, 1 | 0, 0; B 1, −1, 0 | +, −.
+    assert found.sign_flips.value == pytest.approx(1 / 5)
+    assert found.sign_differs.value == pytest.approx(5 / 5)
+    assert found.flat == 1
+    # Centred: A (−1, 0, 1 | 0, 0), B (1, −1, 0 | ½, −½): Σ ab = −1, Σ a² = 2, Σ b² = 2.5.
+    assert found.within_pearson.value == pytest.approx(-1 / (2 * 2.5) ** 0.5)
+    assert found.within_spearman.value == pytest.approx(-1 / (2 * 2.5) ** 0.5)
+    # Pairs of group 1: (1,2) −, (1,3) −, (2,3) +; group 2 adds one pair that A ties.
+    assert found.within_kendall.value == pytest.approx(-1 / (3 * 4) ** 0.5)
+    both = [(a, b) for a, b in zip(A, B, strict=True) if a is not None]
+    x, y = [a for a, _ in both], [b for _, b in both]
+    assert found.pearson.value == pytest.approx(pearson(x, y))
+    assert found.spearman.value == pytest.approx(pearson(ranks(x), ranks(y)))
+
+
+def ranks(values: list[float]) -> list[float]:
+    return [
+        sum(other < one for other in values) + sum(other == one for other in values) / 2
+        for one in values
+    ]
+
+
+def test_quadratic_kappa_by_hand() -> None:
+    a, b = [0.0, 1.0, 2.0, 2.0], [0.0, 2.0, 2.0, 1.0]
+    observed = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / 4
+    expected = sum((x - y) ** 2 for x in a for y in b) / 16
+    found = compare(a, b, [[0, 1], [2, 3]])
+    assert found.kappa.value == pytest.approx(1 - observed / expected)
+
+
+def test_kappa_only_where_the_scales_are_discrete_and_overlap() -> None:
+    apart = compare([0.0, 1.0, 0.0, 1.0], [7.0, 9.0, 8.0, 10.0], [[0, 1], [2, 3]])
+    assert apart.kappa.value is None
+    assert apart.kendall.value == pytest.approx(4 / (4 * 6) ** 0.5)
+    fine = [number / 30 for number in range(30)]
+    assert compare(fine, fine, [list(range(30))]).kappa.value is None
+
+
+def test_a_judge_against_itself() -> None:
+    rng = random.Random(1)
+    rewards = [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0, None]) for _ in range(240)]
+    found = compare(rewards, rewards, [list(range(at, at + 8)) for at in range(0, 240, 8)])
+    for agreement in (
+        found.pearson,
+        found.spearman,
+        found.kendall,
+        found.kappa,
+        found.within_pearson,
+        found.within_spearman,
+        found.within_kendall,
+        found.advantage_pearson,
+    ):
+        assert agreement.value == pytest.approx(1.0)
+        assert agreement.high == 1.0
+    for change in (found.best_changes, found.best_differs, found.sign_flips, found.sign_differs):
+        assert (change.value, change.low) == (0.0, 0.0)
+        assert change.high is not None
+        assert 0 < change.high < 0.2  # 30 groups without a change do not show that none would
+    assert found.common == sum(reward is not None for reward in rewards)
+
+
+def test_the_opposite_judge_flips_everything() -> None:
+    rng = random.Random(2)
+    rewards = [rng.random() for _ in range(160)]
+    members = [list(range(at, at + 4)) for at in range(0, 160, 4)]
+    found = compare(rewards, [1 - reward for reward in rewards], members)
+    assert found.best_changes.value == 1.0
+    assert found.sign_flips.value == 1.0
+    assert found.within_kendall.value == pytest.approx(-1.0)
+    assert found.kendall.value == pytest.approx(-1.0)
+
+
+def test_judges_that_never_judged_the_same_sample_have_no_numbers() -> None:
+    found = compare([1.0, None, 2.0, None], [None, 1.0, None, 0.0], [[0, 1], [2, 3]])
+    assert (found.common, found.groups) == (0, 0)
+    assert found.pearson.value is found.within_kendall.value is found.best_changes.value is None
+
+
+def test_rounding_is_no_sign() -> None:
+    assert [advantage_sign(one) for one in (1e-16, -1e-16, 0.5, -0.5)] == [0, 0, 1, -1]
+    # The mean of these is 0.2 but for rounding: the middle one has no advantage for either judge.
+    found = compare([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [[0, 1, 2]])
+    assert found.sign_flips.value == pytest.approx(2 / 3)
+
+
+def test_the_shares_of_rank_statistics_are_derivatives() -> None:
+    """Weighting one sample twice changes the whole by about its share; small weights exactly so."""
+    x, y = [1.0, 2.0, 2.0, 5.0, 3.0], [2.0, 1.0, 3.0, 3.0, 0.0]
+
+    def sign(one: float) -> int:
+        return (one > 0) - (one < 0)
+
+    def whole(weights: list[float]) -> tuple[float, float]:
+        n = range(len(x))
+        r = [sum(w * sign(x[i] - x[j]) for j, w in enumerate(weights)) for i in n]
+        s = [sum(w * sign(y[i] - y[j]) for j, w in enumerate(weights)) for i in n]
+        spearman = sum(weights[i] * r[i] * s[i] for i in n)
+        kendall = sum(
+            weights[i] * weights[j] * sign(x[i] - x[j]) * sign(y[i] - y[j]) / 2
+            for i in n
+            for j in n
+        )
+        return spearman, kendall
+
+    step = 1e-6
+    for place in range(len(x)):
+        up = [1.0 + step * (at == place) for at in range(len(x))]
+        down = [1.0 - step * (at == place) for at in range(len(x))]
+        slopes = [(a - b) / (2 * step) for a, b in zip(whole(up), whole(down), strict=True)]
+        assert spearman_shares(x, y)[place][0] == pytest.approx(slopes[0], abs=1e-5)
+        assert concordance_shares(x, y)[place][0] == pytest.approx(slopes[1], abs=1e-5)
+
+
+def biased(weight: float, n_groups: int = 150, seed: int = 3) -> tuple[list[float], list[Features]]:
+    """Rewards that are ``weight`` parts length and the rest noise, both of variance 1."""
+    rng = random.Random(seed)
+    lengths = [rng.gauss(0, 1) for _ in range(8 * n_groups)]
+    rewards = [weight * one + (1 - weight**2) ** 0.5 * rng.gauss(0, 1) for one in lengths]
+    shapes = [
+        Features(round(1000 + 100 * one), rng.randint(0, 3), rng.randint(0, 5), rng.randint(0, 1))
+        for one in lengths
+    ]
+    return rewards, shapes
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 0.8, 1.0])
+def test_a_length_bias_is_recovered(weight: float) -> None:
+    rewards, shapes = biased(weight)
+    members = [list(range(at, at + 8)) for at in range(0, len(rewards), 8)]
+    found = explained(rewards, shapes, members)
+    assert found.length.low is not None
+    assert found.length.high is not None
+    slack = 0.02  # standardised inside groups of 8, and lengths are whole numbers
+    assert found.length.low - slack <= weight**2 <= found.length.high + slack
+    assert found.length.value == pytest.approx(weight**2, abs=0.05)
+    assert found.format.value == pytest.approx(0.0, abs=0.02)
+    assert found.format_beyond_length.value == pytest.approx(0.0, abs=0.02)
+    assert found.length_r.value == pytest.approx(weight, abs=0.06)
+    assert found.groups == 150
+
+
+def test_a_judge_of_lists_is_explained_by_format_alone() -> None:
+    _, shapes = biased(0.0)
+    members = [list(range(at, at + 8)) for at in range(0, len(shapes), 8)]
+    found = explained([-float(shape.lists) for shape in shapes], shapes, members)
+    assert found.format.value == pytest.approx(1.0)
+    assert found.length.value == pytest.approx(0.0, abs=0.02)
+    assert found.format_beyond_length.value == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_flat_judge_has_nothing_to_explain() -> None:
+    _, shapes = biased(0.0, n_groups=4)
+    found = explained([1.0] * 32, shapes, [list(range(at, at + 8)) for at in range(0, 32, 8)])
+    assert (found.groups, found.length.value, found.both.value) == (0, None, None)
+
+
+def test_answers_without_any_format_say_nothing_about_it() -> None:
+    rewards, shapes = biased(0.5, n_groups=20)
+    plain = [Features(shape.length, 0, 0, 0) for shape in shapes]
+    found = explained(rewards, plain, [list(range(at, at + 8)) for at in range(0, 160, 8)])
+    assert found.format.value is None
+    assert found.both == found.length
+
+
+def test_few_groups_have_no_interval() -> None:
+    assert compare(A, B, GROUPS).best_changes.low is None
+
+
+def test_many_groups_are_resampled_in_blocks() -> None:
+    rng = random.Random(4)
+    first = [rng.random() for _ in range(4000)]
+    second = [one if rng.random() < 0.7 else rng.random() for one in first]
+    members = [list(range(at, at + 2)) for at in range(0, 4000, 2)]
+    found = compare(first, second, members).best_changes
+    assert found.value is not None
+    assert found.low is not None
+    assert found.high is not None
+    deviation = (found.value * (1 - found.value) / 2000) ** 0.5
+    assert found.high - found.low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
+
+
+def test_features_are_counts() -> None:
+    text = "## Head\n\nplain **bold** text\n- a\n* b\n12) c\n1234. d\n#tag\n| a | b |\n"
+    text += "```py\nx\n```\n`x`"
+    assert features_of(text) == Features(len(text), markdown=3, lists=3, code=2)
+    assert features_of("") == Features(0, 0, 0, 0)
+
+
+def test_criteria_that_are_marked_differently() -> None:
+    def marks(**met: bool | None) -> Marks:
+        criteria = {name: {"met": one, "reason": ""} for name, one in met.items()}
+        return marks_of({"quality": {"score": 1.0, "metadata": {"criteria": criteria}}})
+
+    a = [marks(x=True, y=True), marks(x=True, y=None), marks(x=False), marks(own=True)]
+    b = [marks(x=False, y=True), marks(x=True, y=False), marks(x=False, y=True), {}]
+    whole, *each = criteria_disagreement(a, b, [[0, 1], [2, 3]])
+    assert (whole.criterion, whole.samples) == ("", 5)
+    assert whole.differs.value == pytest.approx(2 / 5)
+    # y was marked by both in one group only: a prompt's own criterion, no line of its own.
+    assert [(one.criterion, one.samples) for one in each] == [("quality: x", 3)]
+    assert each[0].differs.value == pytest.approx(1 / 3)
+    assert [each[0].met_first, each[0].met_second] == pytest.approx([2 / 3, 1 / 3])
+    assert criteria_disagreement(a, [{}] * 4, [[0, 1], [2, 3]]) == []
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        None,
+        [],
+        {"a": 1},
+        {"a": {"metadata": None}},
+        {"a": {"metadata": {"criteria": [1]}}},
+        {"a": {"metadata": {"criteria": {"c": "x", "d": {"met": "yes"}, "e": {}}}}},
+    ],
+)
+def test_details_without_marks(details: object) -> None:
+    assert marks_of(details) == {}
