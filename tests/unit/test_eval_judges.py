@@ -108,7 +108,9 @@ def test_failures_stand_beside_the_score_and_are_no_choice(
     assert "unparsable" in Path("out/report.html").read_text()
     assert "<b>away" not in Path("out/report.html").read_text()
     shown = command("part.toml", "--benchmark", "llmbar", "--data", "local", "-o", "out")
-    assert "unparsable" in shown.stdout
+    assert f"the first unparsable: {summary['judges'][0]['first_failures']['unparsable']}" in (
+        " ".join(shown.stdout.split())
+    )
 
 
 def test_a_resumed_run_asks_only_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:

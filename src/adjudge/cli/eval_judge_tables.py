@@ -49,6 +49,9 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     for judge in judges:
         if judge["why"]:
             console.print(f"[yellow]{clean(judge['name'])}: {clean(judge['why'])}[/]")
+        for kind, message in judge["first_failures"].items():
+            said = f"{judge['name']}: the first {kind}: {message}"
+            console.print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
         console.print(f"[dim]{clean(_seen(judge))}[/]", soft_wrap=True)
     for line in about["unusable"]["first"][:_MOST_PROBLEMS]:
         console.print(f"[yellow]unusable[/] {clean(line)}", soft_wrap=True)

@@ -18,6 +18,7 @@ __all__ = [
     "Missing",
     "Verdict",
     "by_item",
+    "first_failures",
     "flipped",
     "missing_kinds",
     "read_judgements",
@@ -94,6 +95,16 @@ def missing_kinds(judgements: Iterable[Judgement]) -> dict[str, int]:
         for one in (*judgement.scores, *judgement.verdicts)
         if isinstance(one, Missing)
     )
+    return dict(sorted(found.items()))
+
+
+def first_failures(judgements: Iterable[Judgement]) -> dict[str, str]:
+    """What the first failure of each kind said; kinds whose failures say nothing are left out."""
+    found: dict[str, str] = {}
+    for judgement in judgements:
+        for one in (*judgement.scores, *judgement.verdicts):
+            if isinstance(one, Missing) and one.message:
+                found.setdefault(one.kind.value, one.message)
     return dict(sorted(found.items()))
 
 

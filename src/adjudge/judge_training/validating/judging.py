@@ -11,7 +11,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking
 from adjudge.judge_training.benchmarks.asking import Mode, ask_judge
 from adjudge.judge_training.benchmarks.items import Benchmark, PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, by_item
+from adjudge.judge_training.benchmarks.judgements import Judgement, by_item, first_failures
 from adjudge.judge_training.benchmarks.preference import calibration_of, differences
 from adjudge.judge_training.benchmarks.report import pairs_of, score_benchmark
 from adjudge.judge_training.validating.candidates import Candidate
@@ -63,6 +63,7 @@ def judge_one(
         questions=tally.total,
         resumed=tally.resumed,
         contamination=contamination_entry(seen),
+        first_failures=first_failures(judgements),
     )
 
 

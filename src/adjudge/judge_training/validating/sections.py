@@ -62,7 +62,12 @@ def scores(summary: Summary) -> str:
                 _n(one["own"]),
             )
         )
-    return _table("", head, rows)
+    said = [
+        f"<p>{esc(judge['name'])}: the first <b>{esc(kind)}</b>: {esc(message)}</p>"
+        for judge in summary["judges"]
+        for kind, message in judge["first_failures"].items()
+    ]
+    return _table("", head, rows) + "".join(said)
 
 
 def subsets(summary: Summary) -> str:
