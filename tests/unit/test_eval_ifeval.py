@@ -23,6 +23,8 @@ from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.mock import start_mock
 from adjudge.studies.ifeval import generating
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 PROMPTS = 4
 
 

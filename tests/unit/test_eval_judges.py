@@ -15,6 +15,8 @@ from adjudge.errors import ErrorKind
 from adjudge.judge_training.benchmarks.items import KINDS, Kind
 from adjudge.judge_training.benchmarks.local import write_local_sample
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 SPEC = """
 [[graders]]
 name = "knows"

@@ -20,6 +20,8 @@ from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
 from adjudge.judge_training.validating.contamination import contamination_of
 from adjudge.judge_training.validating.materials import Material, file_facts
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 KNOWER = f"{Knower.__module__}:{Knower.__qualname__}"
 SIDES = ("chosen", "rejected")
 REWARD = f'[[graders]]\nname = "g"\ntype = "{KNOWER}"\n[reward]\nnormalise = false\n'

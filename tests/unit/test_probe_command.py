@@ -12,6 +12,8 @@ from adjudge.cli.probe import parse_thresholds, probe
 from adjudge.errors import ConfigError, JudgeUnavailable, RunFolderError
 from adjudge.judges.cache import ReplyCache
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 SPEC = """
 [[graders]]
 name = "quality"

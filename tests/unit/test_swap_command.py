@@ -16,6 +16,8 @@ from adjudge.studies.swap.rollouts import gather
 from adjudge.studies.swap.run import SwapStudy, run_swap
 from adjudge.studies.swap.shapes import find_sources
 
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
 JUDGE = '''
 """Judges that like length, brevity, or both but for some failures."""
 import os
