@@ -18,6 +18,8 @@ from adjudge.graders.instructions.following import follows, readings
 from adjudge.graders.instructions.registry import Check, checks
 from adjudge.graders.instructions.sentences import sentence_count
 
+pytestmark = pytest.mark.slow  # many examples
+
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "keywords:existence": {"keywords": ["Dr", "é"]},
     "keywords:frequency": {"keyword": "a", "frequency": 2, "relation": "less than"},

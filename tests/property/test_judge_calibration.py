@@ -19,6 +19,8 @@ from adjudge.judge_training.scalar.calibration import (
 )
 from adjudge.judge_training.scalar.isotonic import Isotonic, isotonic_of
 
+pytestmark = pytest.mark.slow  # many examples
+
 PLACES = st.integers(-5, 5).map(float)
 POINTS = st.lists(st.tuples(PLACES, st.sampled_from([0.0, 0.5, 1.0, 4.0])), min_size=1, max_size=40)
 DIFFERENCES = st.lists(

@@ -35,6 +35,8 @@ from adjudge.judge_training.data.synthetic import (
     ratings,
 )
 
+pytestmark = pytest.mark.slow  # many examples
+
 READERS: list[Any] = [read_demonstrations, read_preferences, read_ratings, read_comparisons]
 
 json_values: Any = st.recursive(

@@ -23,6 +23,8 @@ from adjudge.judge_training.generative.rewards import (
 )
 from adjudge.verdicts import Menu, Unread, Verdict, read_choice, read_score
 
+pytestmark = pytest.mark.slow  # many examples
+
 PIECES = st.sampled_from([
     "<think>", "</think>", "<score>", "</score>", "<better>", "</better>", "<Score>", "<THINK>",
     "</ think>", "<reasoning>", "<score", "0", "3", "4", "5", "-1", "3.0", "A", "B", "tie", "C",

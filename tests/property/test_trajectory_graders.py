@@ -26,6 +26,8 @@ from adjudge.graders.rules.tool_calls import (
 )
 from adjudge.graders.rules.trajectory import calls_by_turn, decode_arguments, parse_trajectory
 
+pytestmark = pytest.mark.slow  # many examples
+
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text("aB1 ", max_size=4)
 json_values = st.recursive(
     scalars,

@@ -25,6 +25,8 @@ from adjudge.judge_training.benchmarks.rewardbench2 import (
 )
 from adjudge.judge_training.benchmarks.shares import Share, value_of
 
+pytestmark = pytest.mark.slow  # many examples
+
 GONE = Missing(ErrorKind.UNPARSABLE)
 PROMPT = [{"role": "user", "content": "q"}]
 SCORES = st.integers(-4, 4).map(float)
