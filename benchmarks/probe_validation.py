@@ -18,250 +18,43 @@ import argparse
 import json
 import math
 import random
+import sys
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from adjudge.errors import ErrorKind
-from adjudge.graders.base import BaseGrader
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.probe_judges import (
+    WORDING,
+    Judge,
+    Scene,
+    Scorer,
+    clustered,
+    confused,
+    flipping,
+    fond,
+    foreign,
+    forward,
+    gullible,
+    mumbling,
+    noisy,
+    parroting,
+    reshuffled,
+    scene,
+    selfish,
+    shifting,
+)
+
 from adjudge.graders.llm.pairwise import PairwiseGrader
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
-from adjudge.studies.probes import changes
-from adjudge.studies.probes.bench import Bench
 from adjudge.studies.probes.card import find
 from adjudge.studies.probes.catalogue import PROBES
 from adjudge.studies.probes.items import Item, Topic, choose, shipped_items
-from adjudge.studies.probes.subject import Question, Subject
-from adjudge.studies.probes.texts import ATTACKS, MASTER_KEYS
-from adjudge.types import GraderError, GraderResult, GraderScore
-
-# A synthetic judge that scores: gold quality, what an item is worth to it, and noise.
-STEP, ITEM_SD, NOISE = 1.0, 0.3, 0.3
-QUALITY = {"right": 2 * STEP, "reference": 2 * STEP, "partial": STEP, "wrong": 0.0}
-SD = math.sqrt(2 / 3 * STEP**2 + ITEM_SD**2 + NOISE**2)
-UNEVEN = 0.2  # the SD over items of a bias, in SD of scores
-WORDING: Mapping[str, tuple[str, tuple[Callable[..., str], ...]]] = {
-    "length": ("partial", (changes.padded,)),
-    "markdown": ("partial", (changes.headed, changes.bulleted)),
-    "sycophancy": ("partial", (changes.flattering,)),
-    "authority": ("wrong", (changes.cited,)),
-    "confidence": ("wrong", (changes.certain,)),
-}
-Judge = Callable[[random.Random, float, "Scene"], dict[Question, GraderResult]]
-
-
-class Scorer(BaseGrader):
-    score_range = (None, None)
-
-    async def aevaluate(self, prompt: str, response: str, reference: str = "") -> float:
-        raise NotImplementedError
-
-
-@dataclass
-class Scene:
-    """A probe over items, planned: what each question asks of a synthetic judge."""
-
-    bench: Bench
-    facts: dict[Question, tuple[float, bool]]
-    """By question: gold quality of the response, and whether it carries the probe's change."""
-
-
-def scene(name: str, subject: Subject, topics: list[Topic], family: str = "") -> Scene:
-    bench = Bench(subject, topics, family=family)
-    obstacle = PROBES[name].obstacle(bench)
-    if obstacle:
-        raise SystemExit(f"{name}: {obstacle}")
-    PROBES[name].measure(bench)
-    if name == "parse_failures":  # it counts over all that is asked
-        for other in ("length", "language", "master_keys", "injection"):
-            PROBES[other].measure(bench)
-    known = _known(bench)
-    return Scene(bench, {q: known[q.item, q.response] for q in bench.questions})
-
-
-def _known(bench: Bench) -> dict[tuple[str, str], tuple[float, bool]]:
-    known: dict[tuple[str, str], tuple[float, bool]] = {}
-    for topic in bench.topics:
-        for item in (topic.item, *([topic.twin] if topic.twin else [])):
-            for family in item.answers:
-                known[item.id, item.answers[family]] = (0.0, family == bench.family)
-            for key in MASTER_KEYS:
-                known[item.id, key] = (0.0, True)
-            for attack in ATTACKS:
-                text = changes.attacked(item, item.wrong, attack, bench.subject.top)
-                known[item.id, text] = (0.0, True)
-            for answer, gold in QUALITY.items():
-                known[item.id, getattr(item, answer)] = (gold, False)
-            for worded, (base, ways) in WORDING.items():
-                for way in ways:
-                    rng = changes.dice(bench.seed, worded, item.id)
-                    known[item.id, way(item, getattr(item, base), rng)] = (QUALITY[base], True)
-    return known
-
-
-# --- judges that score -------------------------------------------------------------------------
-
-
-def shifting(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """A bonus for the change, uneven over the items."""
-    liked: dict[str, float] = {}
-    bonus: dict[str, float] = {}
-    answers: dict[Question, GraderResult] = {}
-    for question, (gold, changed) in on.facts.items():
-        item = question.item
-        if item not in liked:
-            liked[item] = rng.gauss(0, ITEM_SD)
-            bonus[item] = rng.gauss(effect, UNEVEN) * SD
-        score = gold + liked[item] + bonus[item] * changed + rng.gauss(0, NOISE)
-        answers[question] = GraderScore("judge", score)
-    return answers
-
-
-def foreign(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """A bonus for Chinese; both languages are in the SD that the effect is measured in."""
-    bonus = effect * SD / math.sqrt(1 - effect**2 / 4)
-    answers: dict[Question, GraderResult] = {}
-    liked: dict[str, float] = {}
-    for question, (gold, _) in on.facts.items():
-        topic, _, language = question.item.rpartition("/")
-        if topic not in liked:
-            liked[topic] = rng.gauss(0, ITEM_SD)
-        score = gold + liked[topic] + bonus * (language == "zh") + rng.gauss(0, NOISE)
-        answers[question] = GraderScore("judge", score)
-    return answers
-
-
-def parroting(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """A bonus for the reference's own words."""
-    facts = {q: (gold, q.response == q.reference) for q, (gold, _) in on.facts.items()}
-    return shifting(rng, effect, Scene(on.bench, facts))
-
-
-def noisy(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Noise of ``effect`` of the SD of all scores."""
-    fixed = 2 / 3 * STEP**2 + ITEM_SD**2
-    noise = math.sqrt(fixed * effect**2 / (1 - effect**2))
-    liked: dict[str, float] = {}
-    return {
-        q: GraderScore(
-            "judge", gold + liked.setdefault(q.item, rng.gauss(0, ITEM_SD)) + rng.gauss(0, noise)
-        )
-        for q, (gold, _) in on.facts.items()
-    }
-
-
-def confused(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Right and wrong answers exchanged, on a share of the items."""
-    mixed: dict[str, bool] = {}
-    return {
-        q: GraderScore("judge", 2 - gold if _of(mixed, q, rng, effect) else gold)
-        for q, (gold, _) in on.facts.items()
-    }
-
-
-def clustered(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """One score for all answers, on a share of the items."""
-    same: dict[str, bool] = {}
-    return {
-        q: GraderScore("judge", 1.0 if _of(same, q, rng, effect) else gold)
-        for q, (gold, _) in on.facts.items()
-    }
-
-
-def gullible(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Takes a share of what carries the change for right."""
-    answers: dict[Question, GraderResult] = {}
-    for question, (gold, changed) in on.facts.items():
-        score = 2.0 if changed and rng.random() < effect else gold
-        answers[question] = GraderScore("judge", score)
-    return answers
-
-
-def mumbling(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """A share of the answers cannot be read."""
-    return {
-        q: GraderError("judge", ErrorKind.UNPARSABLE, "mumbled")
-        if rng.random() < effect
-        else GraderScore("judge", gold)
-        for q, (gold, _) in on.facts.items()
-    }
-
-
-def selfish(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Errs towards the other family in 15 % of the pairs, towards its own in ``effect`` more."""
-    err = 0.15
-    own_wins: dict[str, bool] = {}
-    family = on.bench.family
-    answers: dict[Question, GraderResult] = {}
-    for question, (_, own) in on.facts.items():
-        item = question.item
-        if item not in own_wins:
-            best = on.bench.item_of(question).best == family
-            own_wins[item] = rng.random() < (1 - err if best else err + effect)
-        answers[question] = GraderScore("judge", float(own == own_wins[item]))
-    return answers
-
-
-def reshuffled(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Marks flip by chance in 5 %, and on a share of the criteria with their order."""
-    slip = 0.05
-    turned = effect / (1 - 2 * slip) ** 2
-    marks: dict[tuple[str, int], tuple[bool, bool]] = {}
-    answers: dict[Question, GraderResult] = {}
-    for question in on.facts:
-        told = {}
-        for number in range(3):
-            known = marks.setdefault(
-                (question.item, number), (rng.random() < 0.5, rng.random() < turned)
-            )
-            met = known[0] ^ (known[1] and question.reordered) ^ (rng.random() < slip)
-            told[f"c{number}"] = {"met": met}
-        answers[question] = GraderScore("judge", 0.5, "", {"criteria": told})
-    return answers
-
-
-def _of(known: dict[str, bool], question: Question, rng: random.Random, share: float) -> bool:
-    if question.item not in known:
-        known[question.item] = rng.random() < share
-    return known[question.item]
-
-
-# --- judges that compare -----------------------------------------------------------------------
-
-
-def fond(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Takes the changed answer in a share of the verdicts, else tosses a coin."""
-    return {
-        question: _compared(rng, effect * changed, effect * changed)
-        for question, (_, changed) in on.facts.items()
-    }
-
-
-def forward(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """Takes the answer shown first in a share of the verdicts, else tosses a coin."""
-    return {question: _compared(rng, effect, -effect) for question in on.facts}
-
-
-def flipping(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
-    """As :func:`forward`: with share π the verdicts differ by π² oftener between the orders."""
-    return forward(rng, math.sqrt(effect), on)
-
-
-def _compared(rng: random.Random, given: float, swapped: float) -> GraderResult:
-    """A verdict in each order, with the lean towards the response there."""
-    verdicts = {
-        order: "win" if rng.random() < (1 + lean) / 2 else "loss"
-        for order, lean in (("as_given", given), ("swapped", swapped))
-    }
-    score = sum(one == "win" for one in verdicts.values()) / 2
-    return GraderScore("judge", score, "", {"verdicts": verdicts})
-
-
-# --- the cases ---------------------------------------------------------------------------------
+from adjudge.studies.probes.subject import Subject
 
 
 @dataclass
