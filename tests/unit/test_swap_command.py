@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from adjudge.cli.study import study_app
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.studies.swap.asking import judge_files
+from adjudge.studies.swap.page import page
 from adjudge.studies.swap.rollouts import gather
 from adjudge.studies.swap.run import SwapStudy, run_swap
 from adjudge.studies.swap.shapes import find_sources
@@ -106,6 +107,15 @@ def test_opposite_judges_change_every_group(work: Path) -> None:
     html = (work / "out" / "report.html").read_text()
     assert "<script" not in html
     assert "http" not in html.replace("http-equiv", "")
+
+
+def test_a_share_that_is_unknown_is_no_share_of_zero(work: Path) -> None:
+    assert run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out").exit_code == 0
+    summary = summary_of(work / "out")
+    tile = "<dt>Most changes</dt><dd>"
+    assert f"{tile}100.0 %" in page(summary)
+    summary["pairs"][0]["best_changes"].update(value=None, low=None, high=None)
+    assert f"{tile}–" in page(summary)
 
 
 def test_a_judge_that_fails_is_compared_on_the_rest(work: Path) -> None:

@@ -105,11 +105,6 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     unusable: list[RowProblem] = []
     contaminated: dict[str, int] | None = None
 
-    @property
-    def is_contaminated(self) -> bool:
-        """Whether any item may have been trained on."""
-        return any((self.contaminated or {}).values())
-
 
 def score_benchmark(
     benchmark: Benchmark,

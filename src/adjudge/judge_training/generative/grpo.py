@@ -208,6 +208,21 @@ def _dataset(train: Encoded[Question], encoder: Encoder, judge: JudgeFile) -> An
     return datasets.Dataset.from_dict({"prompt": [turns[place] for place in order], "place": order})
 
 
+def policy_loss(row: Row, beta: float) -> Row:
+    """The loss without its KL term, as a metric; none where either is unknown.
+
+    >>> policy_loss({"train/loss": 0.5, "train/kl_divergence": 1.0}, 0.25)
+    {'train/policy_loss': 0.25}
+    >>> policy_loss({"train/loss": 0.5}, 0.25), policy_loss({"train/loss": 0.5}, 0.0)
+    ({}, {'train/policy_loss': 0.5})
+    """
+    loss = row.get("train/loss")
+    divergence = row.get("train/kl_divergence") if beta else 0.0
+    if loss is None or divergence is None:
+        return {}
+    return {"train/policy_loss": loss - beta * divergence}
+
+
 def _watch(
     side: GrpoSide,
     beta: float,
@@ -232,9 +247,7 @@ def _watch(
             if "reward" not in logs:
                 return
             self._row = {**_numbers(logs), **side.measured()}
-            if "train/loss" in self._row:
-                pulled = beta * self._row.get("train/kl_divergence", 0.0)
-                self._row["train/policy_loss"] = self._row["train/loss"] - pulled
+            self._row |= policy_loss(self._row, beta)
             if not control.should_evaluate:
                 self._tell(state.global_step)
 

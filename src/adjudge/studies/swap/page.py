@@ -107,12 +107,14 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     missing = sum(one["missing"] for one in judges)
     costs = [one["calls"]["cost_usd"] for one in judges if one["calls"]]
     known = [cost for cost in costs if cost is not None]
-    worst = max((p["best_changes"]["value"] or 0.0 for p in summary["pairs"]), default=0.0)
+    shares = [pair["best_changes"]["value"] for pair in summary["pairs"]]
+    worst = max((share for share in shares if share is not None), default=None)
+    changes = "–" if worst is None else f"{100 * worst:.1f} %"
     tiles = (
         ("Samples", integer(summary["samples"]), f"{broken:,} broken rows", broken > 0),
         ("Groups", integer(summary["groups"]["count"]), "", False),
         ("Judges", integer(len(judges)), f"{len(summary['pairs'])} pairs", False),
-        ("Most changes", f"{100 * worst:.1f} %", "of groups get another best sample", False),
+        ("Most changes", changes, "of groups get another best sample", False),
         ("No answer", integer(missing), "of samples × judges", missing > 0),
         ("USD", f"{sum(known):.4f}" if known else "–", "of priced judges", False),
     )
