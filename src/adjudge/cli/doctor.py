@@ -103,7 +103,7 @@ def _library(need: _Need) -> dict[str, Any]:
 def _sandbox() -> dict[str, Any]:
     reason = sandbox_available()
     return {
-        "feature": "code_execution (sandbox)",
+        "feature": "code_execution, verif (sandbox)",
         "ok": reason is None,
         "found": shutil.which("bwrap") or "",
         "remedy": reason or "",

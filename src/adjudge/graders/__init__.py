@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ToolCallPrecisionRecallMatchGrader,
         ToolCallStepSequenceMatchGrader,
     )
+    from adjudge.graders.verif.grader import VerIFGrader
 
 __all__ = [
     "ActionLoopDetectionGrader",
@@ -106,6 +107,7 @@ __all__ = [
     "TrajectoryAccuracyGrader",
     "TrajectoryComprehensiveGrader",
     "TrajectoryStepEfficiencyGrader",
+    "VerIFGrader",
 ]
 
 

@@ -54,6 +54,7 @@ SHIPPED: Mapping[str, str] = {
     "code_syntax": f"{_RULES}.code:SyntaxCheckGrader",
     "code_execution": f"{_RULES}.code:CodeExecutionGrader",
     "ifeval": "adjudge.graders.instructions.grader:IFEvalGrader",
+    "verif": "adjudge.graders.verif.grader:VerIFGrader",
     "recorded": "adjudge.graders.recorded:RecordedGrader",
     "llm": f"{_LLM}.llm_grader:LLMGrader",
     "relevance": f"{_LLM}.quality:RelevanceGrader",

@@ -1,0 +1,127 @@
+"""VerIF on the real rows: every rule function in the sandbox, and recorded judge verdicts.
+
+The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
+``verinstruct/verinstruct_verif_val.parquet`` (274 rows, 399 rule functions) and
+``judge_outputs/scores_clean.jsonl`` (15 judged VerIF samples).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.sandbox import sandbox_available
+from adjudge.graders.verif.checking import Limits, check
+from adjudge.graders.verif.constraints import Constraints, parse_constraints
+from adjudge.graders.verif.grader import VerIFGrader
+from adjudge.judges import ScriptedModel
+
+pytestmark = pytest.mark.slow
+
+RESPONSE = "The answer is here, in two sentences. It ends so.\n\n* one\n* two\n"
+
+
+def data_file(name: str) -> Path:
+    folder = os.environ.get("ADJUDGE_DATA")
+    if not folder:
+        pytest.skip("ADJUDGE_DATA is not set: no real VerIF rows")
+    path = Path(folder) / name
+    if not path.is_file():
+        pytest.skip(f"ADJUDGE_DATA has no {name}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    path = data_file("verinstruct/verinstruct_verif_val.parquet")
+    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
+        pytest.importorskip("pyarrow", reason="the rows are in a Parquet file")
+    import pyarrow.parquet
+
+    return list(pyarrow.parquet.read_table(path).to_pylist())
+
+
+def constraints_of(row: dict[str, Any], *, runs: bool = True) -> Constraints:
+    return parse_constraints(row["reward_model"]["ground_truth"], where="row", runs=runs)
+
+
+def test_every_row_is_read(rows: list[dict[str, Any]]) -> None:
+    found = [constraints_of(row) for row in rows]
+    assert len(found) == 274
+    assert sum(len(one.soft) for one in found) == 1591
+    assert sum(len(one.rules) for one in found) == 399
+    assert sum(not one.rules for one in found) == 60
+    names = Counter(rule.name for one in found for rule in one.rules)
+    assert names["Digit"] == 110
+    assert names["Paragraph"] == 32
+
+
+def test_the_real_functions_run_in_the_sandbox(rows: list[dict[str, Any]]) -> None:
+    if (reason := sandbox_available()) is not None:
+        if os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    every = [(constraints_of(row).rules, row["prompt"][0]["content"]) for row in rows]
+    asked = [(rules, prompt) for rules, prompt in every if rules]
+
+    async def all_of() -> list[Any]:
+        limits = Limits(60.0, 20.0, 512)
+        running = [asyncio.ensure_future(check(rules, q, RESPONSE, limits)) for rules, q in asked]
+        return [await one for one in running]
+
+    outcomes = [one for found in asyncio.run(all_of()) for one in found]
+    assert len(outcomes) == 399
+    answered = [one.passed for one in outcomes if one.passed is not None]
+    silent = [one.reason for one in outcomes if one.passed is None]
+    # One real function has a branch without a return; it is no verdict.
+    assert silent == ["returned NoneType, not true or false"]
+    assert set(answered) == {True, False}
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[dict[str, Any]]:
+    path = data_file("judge_outputs/scores_clean.jsonl")
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [one for one in lines if one["source"] == "verinstruct_verif"]
+    assert len(found) == 15
+    return found
+
+
+def test_recorded_replies_are_read_as_they_were_recorded(judged: list[dict[str, Any]]) -> None:
+    for one in judged:
+        grader = VerIFGrader(ScriptedModel(one["judge_debug"]["judge_text"]))
+        truth = {"checkers": ["[llm] a: b"]}
+        result = asyncio.run(grader.aevaluate(prompt="Q", response="A", ground_truth=truth))
+        assert result.score == one["score"]
+
+
+def test_recorded_verdicts_give_the_recorded_scores(
+    rows: list[dict[str, Any]], judged: list[dict[str, Any]]
+) -> None:
+    """The recorded judge was shown the rules as text, and answered ``[[1]]`` or ``[[0]]``."""
+    for one in judged:
+        debug = one["judge_debug"]
+        recorded = re.match(r"\[\[([01])\]\]", debug["judge_text"])
+        assert recorded is not None
+        asked: list[str] = []
+
+        def judge(messages: Any, said: str = recorded[1], asked: list[str] = asked) -> Any:
+            asked.append(messages[-1]["content"])
+            return {"reason": "recorded", "score": int(said)}
+
+        row = rows[int(one["id"].rpartition(":")[2])]
+        grader = VerIFGrader(ScriptedModel(judge), skip_rules=True)
+        fields = {"prompt": row["prompt"], "response": "Said.", "reference": None}
+        truth = row["reward_model"]["ground_truth"]
+        result = asyncio.run(grader.aevaluate(**fields, ground_truth=truth))
+        assert result.score == one["score"]
+        assert result.metadata["constraints"] == len(debug["checkers"])
+        shown = {" ".join(text.removeprefix("[llm]").split()) for text in debug["checkers"]}
+        assert all(f". {text}\n" in asked[0] for text in shown)

@@ -1,0 +1,105 @@
+"""VerIF's parts for any constraints and any text: the formula, the interval, no other exception."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.llm.judged import Told
+from adjudge.graders.verif.checking import Checked
+from adjudge.graders.verif.constraints import Constraints, Rule, parse_constraints
+from adjudge.graders.verif.grader import VerIFGrader
+from adjudge.graders.verif.parts import Parts
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.types import Provenance
+from adjudge.verdicts import Verdict
+
+outcomes = st.sampled_from(
+    [Checked(True), Checked(False), Checked(None, ErrorKind.TIMEOUT, "was late")]
+)
+verdicts = st.sampled_from([None, 0, 1, GradingFailure(ErrorKind.UNPARSABLE, "no verdict")])
+texts = st.text(max_size=30)
+
+
+def told(value: Any) -> Any:
+    if isinstance(value, int):
+        return Told(Verdict(value=value), Provenance(), Reply(text=""))
+    return value
+
+
+def score(checked: list[Checked], said: Any) -> float | GradingFailure:
+    rules = tuple(Rule(f"r{at}", "x") for at in range(len(checked)))
+    soft = () if said is None else ("soft",)
+    try:
+        return Parts(Constraints(soft, rules), checked, told(said)).result("v", (0, 1)).score
+    except GradingFailure as failure:
+        return failure
+
+
+@given(st.lists(outcomes, max_size=6), verdicts)
+@settings(max_examples=40)
+def test_a_score_is_the_formula_and_a_missing_one_lies_in_its_interval(
+    checked: list[Checked], said: Any
+) -> None:
+    found = score(checked, said)
+    rules = [[True, False] if one.passed is None else [one.passed] for one in checked]
+    sides = [0, 1] if isinstance(said, GradingFailure) else [1 if said is None else said]
+    shares = {(min(map(sum, _product(rules)))) / len(rules) if rules else 1.0,
+              (max(map(sum, _product(rules)))) / len(rules) if rules else 1.0}  # fmt: skip
+    possible = [share * side for share in shares for side in sides]
+    known = all(len(one) == 1 for one in rules) and len(sides) == 1
+    assert isinstance(found, float) is known
+    if isinstance(found, GradingFailure):
+        assert found.metadata["low"] == min(possible)
+        assert found.metadata["high"] == max(possible)
+    else:
+        assert [found] == list(set(possible))
+
+
+def _product(rules: list[list[bool]]) -> list[list[bool]]:
+    lists: list[list[bool]] = [[]]
+    for choices in rules:
+        lists = [[*one, choice] for one in lists for choice in choices]
+    return lists
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    anything | st.fixed_dictionaries({"checkers": anything, "functions": anything}), st.booleans()
+)
+@settings(max_examples=40)
+def test_rows_are_read_or_refused(value: Any, runs: bool) -> None:
+    kind = None
+    try:
+        found = parse_constraints(value, where="row", runs=runs)
+    except GradingFailure as failure:
+        kind = failure.kind
+    assert kind is ErrorKind.INVALID_INPUT or found.soft or found.rules
+
+
+@given(st.lists(texts.filter(lambda text: text.split()), min_size=1, max_size=4), texts)
+@settings(max_examples=25)
+def test_the_judge_sees_as_many_lines_as_there_are_constraints(
+    soft: list[str], response: str
+) -> None:
+    seen: list[str] = []
+
+    def judge(messages: Any) -> dict[str, Any]:
+        seen.append(messages[-1]["content"])
+        return {"reason": "", "score": 1}
+
+    truth = {"checkers": [f"[llm] {text}" for text in soft]}
+    grader = VerIFGrader(ScriptedModel(judge))
+    said = "x" + response.replace("<think>", "").replace("</think>", "")
+    result = asyncio.run(grader.aevaluate(prompt="Q?", response=said, ground_truth=truth))
+    assert result.score == 1.0
+    block = seen[0].partition("<constraints-")[2].partition("\n</constraints-")[0]
+    assert len(block.split("\n")) == 1 + len(soft)
