@@ -12,6 +12,7 @@ import typer
 
 from adjudge.cli.bars import StageBars
 from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.eval_healthbench import eval_healthbench
 from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
 from adjudge.cli.eval_judge import concerns_judge, eval_judge
 from adjudge.cli.eval_tables import print_evaluation
@@ -80,9 +81,9 @@ def eval_command(
         str | None,
         typer.Option(
             "--benchmark",
-            metavar="rewardbench2|llmbar|judgebench|preference|ifeval",
-            help="Validate a judge on this one [default: told from the columns of --data]; ifeval: "
-            "score a model's responses.",
+            metavar="rewardbench2|llmbar|judgebench|preference|ifeval|healthbench",
+            help="Validate a judge on this one [default: told from the columns of --data]; ifeval, "
+            "healthbench: score a model's responses.",
         ),
     ] = None,
     data: Annotated[
@@ -120,7 +121,7 @@ def eval_command(
             "--responses",
             metavar="FILE",
             help="ifeval: score these (prompt and response a row), repeatable; with a model: where "
-            "its responses are kept.",
+            "its responses are kept. healthbench: score these.",
         ),
     ] = None,
     by: Annotated[
@@ -168,6 +169,18 @@ def eval_command(
         int | None,
         typer.Option("--max-model-len", help="ifeval: by vLLM, prompt and response at most."),
     ] = None,
+    ckpt_dir: Annotated[
+        Path | None,
+        typer.Option("--ckpt-dir", help="ifeval: verl's FSDP checkpoint (or a run's folder)."),
+    ] = None,
+    merge_target: Annotated[
+        Path | None,
+        typer.Option("--merge-target", help="ifeval: where that is merged to, and read from."),
+    ] = None,
+    verl_python: Annotated[
+        str | None,
+        typer.Option("--verl-python", help="ifeval: the Python with verl that merges [this one]."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
@@ -210,6 +223,15 @@ def eval_command(
 
     Example: adjudge eval runs/first --benchmark ifeval --data input_data.jsonl --n-samples 8
     --temperature 0.7 -o runs/i
+
+    Example: adjudge eval --benchmark ifeval --data input_data.jsonl --ckpt-dir checkpoints
+    --merge-target merged -o runs/c
+
+    HEALTHBENCH, with --benchmark healthbench: the rubric grader of TARGET (SPEC.toml) marks the
+    criteria of each row for --responses; the official score, its bootstrap spread, by tag.
+
+    Example: adjudge eval judge.toml --benchmark healthbench --data healthbench.parquet
+    --responses responses.jsonl -o runs/h
     """
     ifeval_options = {
         "--responses": responses,
@@ -224,7 +246,33 @@ def eval_command(
         "--tp-size": tp_size,
         "--gpu-mem-util": gpu_mem_util,
         "--max-model-len": max_model_len,
+        "--ckpt-dir": ckpt_dir,
+        "--merge-target": merge_target,
+        "--verl-python": verl_python,
     }
+    if benchmark == "healthbench":
+        own = ("--responses", "--by")
+        eval_healthbench(
+            target,
+            data or (),
+            folder,
+            options={**ifeval_options, "--concurrency": concurrency},
+            foreign={
+                **{name: value for name, value in ifeval_options.items() if name not in own},
+                "--model": model,
+                "--against": against,
+                "--base-url": base_url,
+                "--api-key-env": api_key_env,
+                "--mode": mode,
+                "--scale": scale,
+                "--config": config,
+                "--seeds": seeds,
+                "--no-judges": no_judges,
+            },
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
     if concerns_ifeval(benchmark, ifeval_options):
         eval_ifeval(
             [target, model, *(against or ())],

@@ -16,7 +16,8 @@ from adjudge.cli.consoles import clean, errors, output
 from adjudge.cli.eval_ifeval_tables import print_ifeval, print_missing
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
-from adjudge.studies.ifeval.generating import Generation
+from adjudge.studies.checkpoints import merge_checkpoint
+from adjudge.studies.ifeval.generating import Generation, check
 from adjudge.studies.ifeval.run import IfevalJob, evaluate_ifeval
 from adjudge.studies.ifeval.vllm_engine import VllmSettings
 from adjudge.training.evaluating.targets import Target, find_target
@@ -77,6 +78,8 @@ def eval_ifeval(
         )
     candidates = [_candidate(one, served) for one in targets if one is not None]
     stored = [Path(one) for one in options["--responses"] or ()]
+    merged = _merged(options, candidates)
+    candidates[:0] = merged
     models = [one for one in candidates if isinstance(one, Target)]
     responses_to = _kept_in(models, stored)
     if responses_to is None:
@@ -94,6 +97,9 @@ def eval_ifeval(
         how=_how(options, generates=bool(models)),
         responses_to=responses_to,
     )
+    for one in merged:
+        check(one, job.how)  # before what takes minutes
+        _merge(options, quiet=quiet)
     try:
         with StageBars(show=not quiet) as bar, redirect_stdout(sys.stderr):
             job.on_progress = bar.update
@@ -118,6 +124,30 @@ def _candidate(name: str, served: Mapping[str, Any]) -> Target | Path:
             "responses)"
         )
     return find_target(name, **served)
+
+
+def _merged(options: Mapping[str, Any], others: Sequence[Target | Path]) -> list[Target]:
+    """The model that ``--ckpt-dir`` will be, where it is given."""
+    if options["--ckpt-dir"] is None:
+        for name in ("--merge-target", "--verl-python"):
+            if options[name] is not None:
+                raise ConfigError(f"{name}: goes with --ckpt-dir")
+        return []
+    if options["--merge-target"] is None:
+        raise ConfigError("--ckpt-dir: goes with --merge-target FOLDER, where the model goes")
+    place = str(options["--merge-target"].resolve())
+    if place in {one.place for one in others if isinstance(one, Target)}:
+        raise ConfigError(f"{place}: is given twice")
+    return [Target(name=str(options["--merge-target"]), kind="folder", place=place)]
+
+
+def _merge(options: Mapping[str, Any], *, quiet: bool) -> None:
+    def say(line: str) -> None:
+        if not quiet:
+            errors().print(f"[dim]{clean(line)}[/]")
+
+    ckpt, target = options["--ckpt-dir"], options["--merge-target"]
+    merge_checkpoint(ckpt, target, python=options["--verl-python"], say=say)
 
 
 def _kept_in(models: Sequence[Target], stored: Sequence[Path]) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.lists import LIST, is_listed
 
 __all__ = [
     "Row",
@@ -115,22 +116,42 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def count_rows(paths: Sequence[Path]) -> int:
-    """About how many rows the files have (blank lines included), for a progress bar."""
+    """About how many samples the files have (blank lines included), for progress and estimates.
+
+    Where the first row has a list ``responses``, each response counts.
+    """
     return sum(map(_count, paths))
 
 
 def _count(path: Path) -> int:
-    if path.suffix.lower() in _PARQUET:
-        import pyarrow  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-
-        try:
-            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-        except (pyarrow.ArrowException, OSError):
-            return 0  # reading it will say what is wrong
+    first = next(read_rows([path]), None)
+    listed = first is not None and isinstance(first[1], dict) and is_listed(first[1])
+    if is_parquet(path):
+        return _count_parquet(path, listed=listed)
+    if listed:
+        return sum(_responses(row) for _, row in read_rows([path]))
     lines, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             lines += block.count(b"\n")
             last = block[-1:]
     return lines + (last != b"\n")
+
+
+def _count_parquet(path: Path, *, listed: bool) -> int:
+    import pyarrow  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        if not listed:
+            return int(file.metadata.num_rows)
+        batches = file.iter_batches(batch_size=512, columns=[LIST])
+        return sum(_responses(row) for batch in batches for row in batch.to_pylist())
+    except (pyarrow.ArrowException, OSError):
+        return 0  # reading it will say what is wrong
+
+
+def _responses(row: dict[str, Any] | RolloutError) -> int:
+    texts = row.get(LIST) if isinstance(row, dict) else None
+    return len(texts) if isinstance(texts, list) and texts else 1

@@ -14,9 +14,10 @@ import msgspec
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.lists import is_listed, listed_rows
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.rollouts.messages import content_text
-from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.rows import Row, read_rows
 from adjudge.types import Sample
 
 __all__ = ["FIELDS", "check_mapping", "prompt_key", "read_samples", "sample_from_row"]
@@ -34,10 +35,11 @@ def read_samples(
     """``FILE:LINE`` and the sample of every row in order, or what is wrong with the row.
 
     ``mapping`` names where a field comes from: ``{"messages": "traj", "answer": "info.gold"}``.
-    ``Sample.index`` counts rows over all files, broken ones included.
+    ``Sample.index`` counts rows over all files, broken ones included. A row with a list
+    ``responses`` is as many rows of one group (:mod:`adjudge.rollouts.lists`).
     """
     mapping = mapping or {}
-    for index, (where, row) in enumerate(read_rows(paths)):
+    for index, (where, row) in enumerate(_each_response(paths, mapping)):
         if isinstance(row, RolloutError):
             yield where, row
             continue
@@ -45,6 +47,16 @@ def read_samples(
             yield where, sample_from_row(row, index, mapping)
         except RolloutError as error:
             yield where, RolloutError(str(error), where=where)
+
+
+def _each_response(paths: Sequence[Path], mapping: Mapping[str, str]) -> Iterator[Row]:
+    """The rows; one with a list of responses once for each of them."""
+    for number, (where, row) in enumerate(read_rows(paths)):
+        if isinstance(row, RolloutError) or not is_listed(row, mapping):
+            yield where, row
+            continue
+        for one in listed_rows(row, f"row {number}"):
+            yield where, one if isinstance(one, dict) else RolloutError(str(one), where=where)
 
 
 def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.lists import LIST, is_listed
 from adjudge.rollouts.rows import is_parquet, line_text, row_from_text
 
 __all__ = ["Shard", "cut_files", "read_shard"]
@@ -91,7 +92,8 @@ def _cut_parquet(path: Path, rows: int, parts: int) -> Iterator[tuple[int, int, 
 def read_shard(shard: Shard) -> Iterator[tuple[int, dict[str, Any] | RolloutError]]:
     """Number and columns of each of a shard's rows, one at a time.
 
-    Raises :class:`ConfigError` when the file is not there, or can no longer be read.
+    Raises :class:`ConfigError` when the file is not there or can no longer be read, and for rows
+    that hold a list of responses.
     """
     path = Path(shard.path)
     if not path.is_file():
@@ -100,7 +102,13 @@ def read_shard(shard: Shard) -> Iterator[tuple[int, dict[str, Any] | RolloutErro
             "same path (a shared file system)"
         )
     rows = _lines(shard) if shard.row_group is None else _parquet(shard)
-    yield from enumerate(islice(rows, shard.rows), shard.first)
+    for number, row in enumerate(islice(rows, shard.rows), shard.first):
+        if isinstance(row, dict) and is_listed(row):
+            raise ConfigError(
+                f"{path}: rows with a list {LIST!r} are cut into samples by the local engine only; "
+                "leave out --engine ray, or write a row for each response"
+            )
+        yield number, row
 
 
 def _lines(shard: Shard) -> Iterator[dict[str, Any] | RolloutError]:

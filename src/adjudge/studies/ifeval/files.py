@@ -10,6 +10,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.graders.instructions.report import JoinBy
+from adjudge.rollouts.guess import conversation
+from adjudge.rollouts.lists import LIST, is_listed, last_question
 from adjudge.rollouts.rows import check_files, is_parquet, line_text, read_rows, row_from_text
 
 __all__ = ["Problem", "Response", "read_prompts", "read_responses", "tolerant_rows"]
@@ -110,12 +112,14 @@ def read_responses(path: Path, by: JoinBy) -> tuple[list[Response], list[Problem
     """Responses of a file, ``prompt`` (or ``key``) and ``response`` a row, and what was wrong.
 
     Several to one prompt are its samples: numbered by ``sample`` where rows have it (of equal
-    numbers the later row holds), else in the order of the file.
+    numbers the later row holds), else in the order of the file. A row with a list ``responses``, as
+    verl's generation writes it, has one sample in each place of it; a null there is one that could
+    not be made (``unknown``). A prompt in chat form is its last user message.
     """
     problems: list[Problem] = []
     found: dict[tuple[Place, int], Response] = {}
     counted: dict[Place, int] = {}
-    for line, row in tolerant_rows(path, problems):
+    for line, row in _single(tolerant_rows(path, problems)):
         place = row.get(by)
         if not isinstance(place, str | int) or isinstance(place, bool):
             problems.append(Problem(str(path), line, f"has no {by!r} to join by"))
@@ -131,6 +135,20 @@ def read_responses(path: Path, by: JoinBy) -> tuple[list[Response], list[Problem
     if not found:
         raise ConfigError(f"{path}: has no responses{_first(problems)}")
     return list(found.values()), problems
+
+
+def _single(rows: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows with a text as prompt, and one response each."""
+    for line, row in rows:
+        chat = conversation(row.get("prompt")) if isinstance(row.get("prompt"), list) else None
+        whole = row if chat is None else {**row, "prompt": last_question(chat)}
+        if not is_listed(row):
+            yield line, whole
+            continue
+        inside = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        for text in row[LIST]:
+            one = {"key": inside.get("key"), **whole, "response": text}
+            yield line, one if text is not None else {**one, "error": {"kind": "unknown"}}
 
 
 def _is_response(row: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnav
 from adjudge.graders.instructions.report import JoinBy
 from adjudge.judge_training.benchmarks.intervals import RESAMPLES
 from adjudge.judges.base import Reply
+from adjudge.rollouts.rows import is_parquet
 from adjudge.studies.ifeval.comparing import compare_models
 from adjudge.studies.ifeval.files import Problem, Response, read_prompts, read_responses
 from adjudge.studies.ifeval.folder import IfevalFolder, open_folder
@@ -25,6 +26,7 @@ from adjudge.studies.ifeval.generating import Generation, Wanted, check, generat
 from adjudge.studies.ifeval.kept import ResponsesFile
 from adjudge.studies.ifeval.page import write_page
 from adjudge.studies.ifeval.scoring import READINGS, Judged, judge_responses, metrics_of
+from adjudge.studies.ifeval.verl_file import check_parquet, write_parquet
 from adjudge.training.evaluating.targets import Target
 
 __all__ = ["IfevalJob", "evaluate_ifeval"]
@@ -38,8 +40,9 @@ class IfevalJob:
     """What is to be evaluated, and where it goes.
 
     ``candidates``: models to generate with, and files of responses. ``responses_to``: where the
-    responses of the one model are kept, instead of its folder. ``on_progress(stage, done, total)``
-    hears of responses; ``summary`` is what all comes to.
+    responses of the one model are kept, instead of its folder (a Parquet file: where they also go,
+    as verl writes them). ``on_progress(stage, done, total)`` hears of responses; ``summary`` is
+    what all comes to.
     """
 
     data: Path
@@ -95,6 +98,8 @@ def _check(job: IfevalJob) -> None:
     whole = [_identity(one) for one in job.candidates]
     if twice := [one for one in whole if whole.count(one) > 1]:
         raise ConfigError(f"{twice[0]}: is given twice")
+    if job.responses_to is not None and is_parquet(job.responses_to):
+        check_parquet(job.responses_to)
     for one in job.candidates:
         if isinstance(one, Target):
             check(one, job.how)
@@ -141,8 +146,11 @@ def _evaluated(
     own = folder.of(place, name, len(job.candidates))
     made: dict[str, Any] | None = None
     if isinstance(candidate, Target):
-        path = job.responses_to or own / RESPONSES
+        table = job.responses_to if job.responses_to and is_parquet(job.responses_to) else None
+        path = own / RESPONSES if table else job.responses_to or own / RESPONSES
         responses, problems, made = _generated(job, candidate, path)
+        if table is not None:
+            write_parquet(table, job.prompts, responses, job.by)
     else:
         path = candidate
         responses, problems = read_responses(path, job.by)

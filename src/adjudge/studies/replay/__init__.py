@@ -1,0 +1,1 @@
+"""Dumped judge prompts, asked again or only read again."""

@@ -1,0 +1,207 @@
+r"""A reward spec as the reward function of ``verl.trainer.main_eval``.
+
+::
+
+    python -m verl.trainer.main_eval data.path=gen.parquet \
+        custom_reward_function.path=$(python -m adjudge.trainers.verl_eval) \
+        +custom_reward_function.reward_kwargs.spec=held_out.toml \
+        +custom_reward_function.reward_kwargs.data=gen.parquet \
+        +custom_reward_function.reward_kwargs.scores_to=scores.jsonl
+
+``main_eval`` knows numbers only. A missing reward is therefore NaN, which makes the mean of its
+data source NaN: a mean of the others would pass for one of all. Which are missing, and why, is in
+``scores_to``; ``python -m adjudge.trainers.verl_eval --summary scores.jsonl`` has the means of the
+others with their counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rewards.samples import RewardResult, RewardSample
+from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.samples import read_samples
+from adjudge.runs.grading import reward_sample
+from adjudge.trainers.scoring import Scorer
+
+__all__ = ["compute_score", "main", "summary_of"]
+
+_Key = tuple[str, str, str]
+_REFERENCE = {"reference": "reward_model.ground_truth"}
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str | None,
+    ground_truth: Any,
+    extra_info: Any = None,  # noqa: ARG001  (other callers of such functions pass it)
+    *,
+    spec: str | None = None,
+    data: str | None = None,
+    scores_to: str | None = None,
+) -> float:
+    """The reward of one response; NaN where it is missing.
+
+    ``spec``: a reward spec's file, by default the one in ``ADJUDGE_SPEC``. ``data``: the file that
+    ``main_eval`` reads, where graders find the prompt and all other columns; without it they see
+    ``response``, ``reference`` and ``data_source`` only. ``scores_to``: a file that each response's
+    score, or the kind and message of what failed, is appended to.
+
+    A response that several rows of ``data`` have word for word, with the same data source and
+    ground truth, gets the mean of its rewards for these prompts: ``main_eval`` does not say which
+    row it is about. The mean over the file is the same. Raises :class:`ConfigError` for a spec that
+    compares a group's samples and for a response that is not in ``data``, and what an outage or a
+    refused key raises.
+    """
+    scores = _scores(spec, data, scores_to)
+    return scores.of(str(data_source), solution_str, ground_truth)
+
+
+@cache
+def _scores(spec: str | None, data: str | None, scores_to: str | None) -> _Scores:
+    """One for each process."""
+    return _Scores(Scorer(spec), data, scores_to)
+
+
+def _key(data_source: Any, text: str | None, reference: Any) -> _Key:
+    return str(data_source), text or "", reference if isinstance(reference, str) else ""
+
+
+class _Scores:
+    """What is known of a file's responses; a row's are graded together when one is asked for."""
+
+    def __init__(self, scorer: Scorer, data: str | None, scores_to: str | None) -> None:
+        if scorer.compares_groups is not None:
+            raise ConfigError(
+                f"main_eval asks for one response at a time; the spec has {scorer.compares_groups} "
+                "(adjudge grade takes it)"
+            )
+        self._scorer = scorer
+        self._samples: dict[_Key, list[RewardSample]] | None = None
+        self._rows: dict[str, list[RewardSample]] = defaultdict(list)
+        self._done: dict[int, RewardResult] = {}
+        self._scores_to = scores_to
+        self._lost = 0
+        if data is not None:
+            self._samples = defaultdict(list)
+            self._read(Path(data), self._samples)
+
+    def _read(self, path: Path, samples: dict[_Key, list[RewardSample]]) -> None:
+        for _, found in read_samples([path], _REFERENCE):
+            if isinstance(found, RolloutError):
+                continue  # a null among the responses; it is asked about as None
+            sample = reward_sample(found, 0)
+            source = found.extras.get("data_source")
+            samples[_key(source, sample.response, found.reference)].append(sample)
+            self._rows[str(found.group)].append(sample)
+
+    def of(self, data_source: str, text: str | None, reference: Any) -> float:
+        if text is None:
+            self._write(data_source, (None, None), None, "invalid_input", "no response was made")
+            return math.nan
+        samples = self._about(data_source, text, reference)
+        results = self._graded(samples)
+        for sample, result in zip(samples, results, strict=True):
+            self._note(data_source, sample.extra or {}, result)
+        values = [result.score for result in results if result.score is not None]
+        return fmean(values) if len(values) == len(results) else math.nan
+
+    def _about(self, data_source: str, text: str, reference: Any) -> list[RewardSample]:
+        """The samples of the file that this may be, or one made of what is known without it."""
+        if self._samples is None:
+            own = {"reference": reference, "data_source": data_source}
+            return [RewardSample(len(self._done), 0, None, text, None, own)]
+        if found := self._samples.get(_key(data_source, text, reference)):
+            return found
+        raise ConfigError(
+            "a response of main_eval's is not in reward_kwargs.data; give the file of data.path"
+        )
+
+    def _graded(self, samples: Sequence[RewardSample]) -> list[RewardResult]:
+        together = samples
+        if len(samples) == 1:  # the others of its row are asked about next
+            row = (samples[0].extra or {}).get("group")
+            together = self._rows.get(str(row), samples)
+        todo = [one for one in together if one.original_index not in self._done]
+        if todo:
+            scored = self._scorer.score(todo, [str(one.original_index) for one in todo])
+            self._done.update((one.original_index, one) for one in scored.results)
+        return [self._done[one.original_index] for one in samples]
+
+    def _note(self, data_source: str, extra: Mapping[str, Any], result: RewardResult) -> None:
+        at = (extra.get("group"), extra.get("sample"))
+        gone = result.missing
+        kind, why = (None, None) if gone is None else (gone.kind.value, gone.error)
+        self._write(data_source, at, result.score, kind, why)
+
+    def _write(
+        self,
+        source: str,
+        at: tuple[Any, Any],
+        score: float | None,
+        kind: str | None,
+        why: str | None,
+    ) -> None:
+        if score is None:
+            self._lost += 1
+            if str(self._lost).rstrip("0") == "1":  # the 1st, 10th, 100th, …
+                sys.stderr.write(f"adjudge: {self._lost} rewards missing ({kind}): NaN\n")
+        if self._scores_to is None:
+            return
+        line = {"data_source": source, "row": at[0], "sample": at[1], "score": score}
+        line |= {} if kind is None else {"missing": kind, "message": why}
+        with Path(self._scores_to).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")  # one write; processes append side by side
+
+
+def summary_of(path: Path) -> dict[str, dict[str, Any]]:
+    """By data source: ``responses``, ``missing`` by kind, and ``mean`` of the others.
+
+    ``mean`` is, as ``main_eval``'s, the mean over rows of the mean over samples; ``None`` of
+    nothing. Of several lines about one response the last holds.
+    """
+    last: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
+    for number, (_, line) in enumerate(read_rows([path])):
+        if isinstance(line, RolloutError):
+            continue  # cut off by a crash
+        where = (line.get("row"), line.get("sample"))
+        key = where if line.get("row") is not None else (None, number)
+        last[str(line.get("data_source"))][key] = line
+    return {source: _summed(lines) for source, lines in last.items()}
+
+
+def _summed(lines: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+    rows: dict[Any, list[float]] = defaultdict(list)
+    for (row, number), line in lines.items():
+        if line["score"] is not None:
+            rows[number if row is None else row].append(line["score"])
+    return {
+        "responses": len(lines),
+        "missing": dict(Counter(one["missing"] for one in lines.values() if "missing" in one)),
+        "mean": fmean(map(fmean, rows.values())) if rows else None,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print this file's path, or with ``--summary FILE`` what the file of scores comes to."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        sys.stdout.write(f"{os.fspath(Path(__file__).resolve())}\n")
+    elif len(given) == 2 and given[0] == "--summary":
+        sys.stdout.write(json.dumps(summary_of(Path(given[1])), indent=2) + "\n")
+    else:
+        raise SystemExit("usage: python -m adjudge.trainers.verl_eval [--summary SCORES.jsonl]")
+
+
+if __name__ == "__main__":
+    main()
