@@ -344,3 +344,6 @@ def test_golds_of_ratings_are_equally_frequent_and_demonstrations_the_best() -> 
     assert within(both, sum(best), 0.2)  # length tells nothing, though short right texts are few
     shown = demonstrations(SyntheticSettings(n=50, seed=7))
     assert {gold_of(str(row.subset), row.messages[-1]["content"]) for row in shown} == {4}
+    careless = demonstrations(SyntheticSettings(n=3000, seed=7, noise=0.25))
+    golds = [gold_of(str(row.subset), row.messages[-1]["content"]) for row in careless]
+    assert within(golds.count(4), 3000, 0.5 + 0.5 / 8)  # one in eight is the best by chance

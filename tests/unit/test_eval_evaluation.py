@@ -108,6 +108,7 @@ def test_a_judge_that_fails_leaves_the_official_score_alone() -> None:
         "missing": {"kind": "unparsable", "message": one.missing.error},
         "reward_info": one.reward_info,
         "turns": 2,
+        "kl": None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
@@ -25,9 +26,8 @@ __all__ = [
 ]
 
 _TINY_TOKENS = 420
-_TINY_LAYERS = 2  # one layer cannot look up what an earlier token said
-_TINY_RANGE = 0.1
-"""Standard deviation of fresh weights: about 1/√64, at which so narrow a model starts at once."""
+_TINY_RANGE = 0.8
+"""Standard deviation of fresh weights, times √hidden: so narrow a model then starts at once."""
 
 
 def load_base(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
@@ -69,10 +69,11 @@ def _tiny(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
 
     tokenizer = build_tokenizer(texts, vocabulary=_TINY_TOKENS)
     tokenizer.padding_side = "right" if judge.is_scalar else "left"
-    model = build_model(tokenizer, seed=judge.trainer.seed, hidden=64, layers=_TINY_LAYERS)
+    hidden, layers = judge.model.size.hidden, judge.model.size.layers
+    model = build_model(tokenizer, seed=judge.trainer.seed, hidden=hidden, layers=layers)
     if judge.is_scalar:
         config = model.config
-        config.num_labels, config.initializer_range = 1, _TINY_RANGE
+        config.num_labels, config.initializer_range = 1, _TINY_RANGE / math.sqrt(hidden)
         model = transformers.Qwen3ForSequenceClassification(config)
     return model, tokenizer
 
@@ -129,7 +130,10 @@ def moved(model: Any, before: dict[str, tuple[float, float]], *, lora: bool) -> 
     }
     if not changed or (lora and not any("lora_" in name for name in changed)):
         what = "adapter" if lora and changed else "weight"
-        raise ConfigError(f"no {what} changed in training: is optim.lr too small?")
+        raise ConfigError(
+            f"no {what} changed in training, up to the best step: is optim.lr too small, or are "
+            "there too few rows?"
+        )
     return counts
 
 

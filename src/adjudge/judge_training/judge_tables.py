@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from adjudge.judge_training.data.lengths import Truncation
 from adjudge.judge_training.data.synthetic import SyntheticSettings
@@ -23,6 +23,7 @@ __all__ = [
     "Multiturn",
     "Optim",
     "Synthetic",
+    "TinyTable",
     "TrainerTable",
     "with_defaults",
 ]
@@ -101,14 +102,40 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class TinyTable(_Table):
+    """``[model.tiny]``: how large the model is that ``path = "tiny"`` builds.
+
+    ``hidden``: its width; ``layers``: one layer cannot look up what an earlier token said.
+    """
+
+    hidden: int = Field(default=64, ge=8, le=4096, multiple_of=8)
+    layers: int = Field(default=2, ge=1, le=64)
+
+
 class ModelTable(_Table):
     """``[model]``: ``path`` is a folder (beside the file or not) or a name on the hub.
 
-    ``tiny`` is built on the spot. ``label`` is for reports and the card.
+    ``tiny`` is built on the spot, of the size in the table ``tiny``. ``label`` is for reports and
+    the card.
     """
 
     path: str = TINY
     label: str = ""
+    tiny: TinyTable | None = None
+
+    @model_validator(mode="after")
+    def _built_here(self) -> Self:
+        if self.tiny is not None and self.path != TINY:
+            raise ValueError(
+                f"tiny says how a model is built, and path = {self.path!r} is one that there is; "
+                f"leave tiny out, or set path = {TINY!r}"
+            )
+        return self
+
+    @property
+    def size(self) -> TinyTable:
+        """The size of the model that is built on the spot."""
+        return self.tiny or TinyTable()
 
 
 class Synthetic(_Table):

@@ -186,11 +186,11 @@ def _check_dials(judge: JudgeFile) -> None:
         if getattr(made, name) and judge.mode != "pairwise":
             judge.refuse(f"data.synthetic.{name}", "is for mode = 'pairwise': leave it out")
     if judge.method == "sft" and judge.mode is None:
-        for name in ("noise", "length_bias", "family_offset", "elsewhere"):
+        for name in ("length_bias", "family_offset", "elsewhere"):
             if getattr(made, name):
                 judge.refuse(
                     f"data.synthetic.{name}",
-                    "does nothing here: there are no labels, and only good answers are shown; "
+                    "does nothing here: demonstrations have no labels; "
                     "leave it out",
                 )
 

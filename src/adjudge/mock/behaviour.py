@@ -4,6 +4,7 @@
 ``fixed``      one text; the shipped one is ``{"score": 1, "reason": "mock"}``
 ``scripted``   the rows of a JSONL file, by a substring of the last user message or in order
 ``rubric``     a score that counts the given keywords in the last user message
+``criteria``   whether each numbered criterion's "quoted" words occur in the response
 ``length``     a score that grows with the length of the last user message: a biased judge
 ``echo``       the last user message itself
 =============  ===================================================================================
@@ -40,7 +41,7 @@ __all__ = [
     "read_script",
 ]
 
-BEHAVIOURS = ("fixed", "scripted", "rubric", "length", "echo")
+BEHAVIOURS = ("fixed", "scripted", "rubric", "criteria", "length", "echo")
 
 DEFAULT_REPLY = '{"score": 1, "reason": "mock"}'
 

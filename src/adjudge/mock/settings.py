@@ -19,6 +19,7 @@ from adjudge.mock.behaviour import (
     Scripted,
     read_script,
 )
+from adjudge.mock.criteria import Criteria
 
 __all__ = ["MockSettings", "make_behaviour"]
 
@@ -26,9 +27,9 @@ __all__ = ["MockSettings", "make_behaviour"]
 class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``adjudge mock`` can be told; specs are texts in its command line's form.
 
-    ``port``: 0 picks a free one. ``behaviour``: ``fixed scripted rubric length echo``; left out,
-    it follows from ``script`` (a JSONL path) or ``keywords``, else it is ``fixed``, with ``reply``
-    as its text. ``reasoning``: thinking that ``fixed`` sends in the field for it. ``latency``,
+    ``port``: 0 picks a free one. ``behaviour``: ``fixed scripted rubric criteria length echo``;
+    left out, it follows from ``script`` (a JSONL path) or ``keywords``, else it is ``fixed``, with
+    ``reply`` as its text. ``reasoning``: thinking that ``fixed`` sends in its field. ``latency``,
     ``fail``, ``outage``: see :mod:`adjudge.mock.latency` and :mod:`adjudge.mock.faults`.
     ``chunk_delay``: seconds between the events of a stream. ``seed``: makes all draws reproducible
     per request number; left out, one is drawn and reported. ``stream_only``: 400 unless the request
@@ -130,6 +131,8 @@ def make_behaviour(settings: MockSettings) -> Behaviour:
         return Rubric(settings.keywords)
     if name == "fixed":
         return Fixed(settings.reply, settings.reasoning)
+    if name == "criteria":
+        return Criteria()
     return Length() if name == "length" else Echo()
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from adjudge.engine.loop import start
-from adjudge.environments import Episode, Task
+from adjudge.environments import DatasetTask, Episode, Task
 from adjudge.errors import RolloutError
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.samples import RewardResult
@@ -21,6 +21,7 @@ from adjudge.training.playing import Lanes, play_episodes, stepwise
 from adjudge.training.rollouts import Batch, Rollout, Settled, Tokens
 from adjudge.training.runfile import RunFile
 from adjudge.training.samples import sample_of
+from adjudge.training.scaffold.hook import StepScaffold, scaffold_metrics
 from adjudge.training.state import RolloutStore
 from adjudge.training.tasks import training_seeds
 
@@ -112,6 +113,8 @@ class Collector:
         count, size = self._per_step, run.training.group_size
         first = (batch.step - 1) * count // size
         seeds = [self._seeds[first + place // size] for place in range(count)]
+        groups = [f"{batch.step}/{place // size}" for place in range(count)]
+        scaffold = self._scaffold(batch.step, seeds, groups)
         rollouts: dict[int, Rollout] = {}
 
         def ended(place: int, episode: Episode) -> None:
@@ -123,16 +126,37 @@ class Collector:
                 )
             said = self._player.conversations.get(place)
             tokens = Tokens.of(None if episode.error else said, self._player.end)
-            rollout = Rollout(place, f"{batch.step}/{place // size}", episode, tokens)
+            rollout = Rollout(place, groups[place], episode, tokens)
+            if scaffold is not None:
+                self._note(rollout, scaffold)
             rollouts[place] = rollout
             self._begin(batch, rollout, rollouts)
 
         async def job(lanes: Lanes) -> None:
+            lanes = lanes if scaffold is None else scaffold.lanes(lanes)
             await play_episodes(self._task, seeds, lanes, most=self._most(), on_episode=ended)
 
         self._player.reseed(f"step {batch.step}")
         self._player.run(job)
         batch.rollouts = [rollouts[place] for place in range(count)]
+
+    def _scaffold(
+        self, step: int, seeds: Sequence[int], groups: Sequence[str]
+    ) -> StepScaffold | None:
+        wanted, task = self._run.rollout.scaffold, self._task
+        if wanted is None or not isinstance(task, DatasetTask):
+            return None
+        return StepScaffold(self._run, wanted, task, step=step, seeds=seeds, groups=groups)
+
+    def _note(self, rollout: Rollout, scaffold: StepScaffold) -> None:
+        """Say what ``rollout`` was shown; the prompt that is trained on is that of the dataset."""
+        rollout.scaffold = scaffold.revealed[rollout.place]
+        wanted, episode = self._run.rollout.scaffold, rollout.episode
+        if wanted is None or wanted.participate_training or episode.error is not None:
+            return
+        if scaffold.is_scaffolded(rollout.place):
+            tokens = rollout.tokens
+            tokens.read, tokens.prompt = tokens.prompt, self._player.opening(episode.messages[:-1])
 
     def _most(self) -> int:
         rollout = self._run.rollout
@@ -216,6 +240,7 @@ class Collector:
             "turns": mean([float(max(one.tokens.turns) + 1) for one in whole]),
             "rollout/failed_frac": len(failed) / len(results) if failed else None,
         }
+        found.update(scaffold_metrics([one.scaffold for one in batch.rollouts]))
         for kind in set(failed):
             found[f"rollout/failed_frac/{kind}"] = failed.count(kind) / len(results)
         found["judge/env_mean"] = found["env_return"]

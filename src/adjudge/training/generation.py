@@ -103,6 +103,10 @@ class LocalPlayer:
         self.conversations[place] = Conversation(self._codec, self._most)
         return self.conversations[place]
 
+    def opening(self, messages: Sequence[Any]) -> list[int]:
+        """The tokens of ``messages``, up to where the policy speaks."""
+        return self._codec.opening(messages)
+
     @property
     def end(self) -> int:
         """The token that ends a reply."""

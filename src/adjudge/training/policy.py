@@ -10,6 +10,7 @@ from adjudge.judges.local.loading import Wanted, load
 from adjudge.training.demonstrations import demonstrations_of
 from adjudge.training.runfile import RunFile
 from adjudge.training.runfile.tables import TINY
+from adjudge.training.runfile.template import chat_template
 from adjudge.training.tiny import build_model, build_tokenizer
 from adjudge.training.warm_start import warm_start
 
@@ -26,9 +27,10 @@ def first_policy(
     """
     training = run.training
     if run.model.base != TINY:
-        return *load_policy(_place(run)), []
+        return *load_policy(_place(run), chat_template(run)), []
     rows = demonstrations_of(run)
-    tokenizer = build_tokenizer(_texts(rows), vocabulary=420 if not run.is_multi_turn else 1000)
+    wordy = run.is_multi_turn or any(len(row["messages"]) > 2 for row in rows)
+    tokenizer = build_tokenizer(_texts(rows), vocabulary=1000 if wordy else 420)
     model = build_model(tokenizer, seed=training.seed)
     losses = warm_start(
         model, tokenizer, rows,
@@ -37,12 +39,13 @@ def first_policy(
     return model, tokenizer, losses
 
 
-def load_policy(place: str | Path) -> tuple[Any, Any]:
+def load_policy(place: str | Path, template: str | None = None) -> tuple[Any, Any]:
     """A language model and its tokenizer, from a folder or by name, in float32 to be trained.
 
-    Raises :class:`~adjudge.errors.ConfigError`.
+    ``template``: a chat template in place of the tokenizer's own; it is saved with it. Raises
+    :class:`~adjudge.errors.ConfigError`.
     """
-    loaded = load(Wanted(str(place), "chat", dtype="float32"))
+    loaded = load(Wanted(str(place), "chat", dtype="float32", chat_template=template))
     loaded.tokenizer.padding_side = "left"
     if loaded.tokenizer.pad_token_id is None:
         loaded.tokenizer.pad_token = loaded.tokenizer.eos_token

@@ -16,6 +16,7 @@ from typing import Any
 from adjudge.training.collecting import Collector
 from adjudge.training.rollouts import Batch, Settled
 from adjudge.training.runfile import RunFile
+from adjudge.training.scaffold.correction import correct, unscaffolded_logps
 
 __all__ = ["StepRow", "Training", "settings_of", "silence", "train_policy"]
 
@@ -78,11 +79,13 @@ class Training:
         self._ahead: Batch | None = None
         self._batch: Batch | None = None
         self._settled: Settled | None = None
+        self._trainer: Any = None
         self.found: StepRow = {}
         self._learning = time.perf_counter()
 
     def rollouts(self, _prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """TRL's ``rollout_func``: the tokens of this step's rollouts."""
+        self._trainer = trainer
         done = trainer.state.global_step
         batch = self._ahead or self._collector.generate(done + 1, done)
         self._ahead = None
@@ -110,7 +113,10 @@ class Training:
         return [result.score for result in settled.results]
 
     def shaped(self, output: dict[str, Any]) -> dict[str, Any]:
-        """The trainer's batch with our advantages, and with the ratio's denominator if it lags."""
+        """The trainer's batch with our advantages, and with the ratio's denominator if it lags.
+
+        Rollouts that were drawn with a scaffold are corrected for that.
+        """
         import torch  # noqa: PLC0415
 
         settled = self._settled
@@ -127,6 +133,14 @@ class Training:
             output["advantages"] = spread.to(mask.device)
         if self._run.training.pipeline_async_enabled:
             output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        if (scaffold := self._run.rollout.scaffold) is not None:
+            self.found |= correct(
+                output,
+                [one.tokens.read is not None for one in settled.batch.rollouts],
+                scaffold,
+                lags=self._run.training.pipeline_async_enabled,
+                logps=lambda: unscaffolded_logps(self._trainer, output),
+            )
         return output
 
     @property

@@ -12,17 +12,23 @@ from adjudge.environments import Episode
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.training.conversation import Conversation
+from adjudge.training.scaffold.hook import Revealed
 
 __all__ = ["Batch", "Rollout", "Settled", "Tokens"]
 
 
 class Tokens(msgspec.Struct):
-    """What the policy read and wrote in one rollout; see :class:`.conversation.Conversation`."""
+    """What the policy read and wrote in one rollout; see :class:`.conversation.Conversation`.
+
+    ``read``: what it read instead of ``prompt``, where it was drawn with a scaffold and is trained
+    without; ``logprobs`` are those of drawing.
+    """
 
     prompt: list[int]
     completion: list[int]
     logprobs: list[float]
     turns: list[int]
+    read: list[int] | None = None
 
     @classmethod
     def of(cls, said: Conversation | None, end: int) -> Tokens:
@@ -40,7 +46,10 @@ class Tokens(msgspec.Struct):
 
 @dataclass
 class Rollout:
-    """An episode at its place in the step; ``group`` names those that began alike."""
+    """An episode at its place in the step; ``group`` names those that began alike.
+
+    ``scaffold``: what it was shown of its rubrics, where a scaffold is on.
+    """
 
     place: int
     group: str
@@ -48,6 +57,7 @@ class Rollout:
     tokens: Tokens
     sample: RewardSample | None = None
     judged: Judged | None = None
+    scaffold: Revealed | None = None
 
 
 @dataclass
@@ -87,6 +97,7 @@ class Settled:
         episode, advantages = rollout.episode, self.advantages[place]
         missing = result.missing
         single = advantages is None or len(advantages) == 1
+        shown = rollout.scaffold
         return {
             "step": self.batch.step,
             "index": place,
@@ -103,4 +114,5 @@ class Settled:
             "reward_info": result.reward_info,
             "details": result.details,
             "tokens": rollout.tokens.own,
+            **({} if shown is None else {"scaffold": msgspec.to_builtins(shown)}),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,16 +21,18 @@ from adjudge.environments import Episode, Policy, Task
 from adjudge.errors import ErrorKind
 from adjudge.judges.calls import CallCount
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.distributions import mean
 from adjudge.runs.sinks import check_sink, open_sink
 from adjudge.trainers.scoring import Scorer
 from adjudge.training.collecting import Collector
+from adjudge.training.evaluating.divergence import divergences
 from adjudge.training.evaluating.evaluation import Evaluated, evaluate
 from adjudge.training.generation import LocalPlayer
 from adjudge.training.libraries import load_libraries
 from adjudge.training.policy import first_policy, load_policy, needs_hub, save_policy
 from adjudge.training.report import write_report
 from adjudge.training.rl import StepRow, Training, settings_of, train_policy
-from adjudge.training.rollouts import Settled
+from adjudge.training.rollouts import Settled, Tokens
 from adjudge.training.rundir import RunDir
 from adjudge.training.runfile import RunFile
 from adjudge.training.sentinel import Alarm, Reading, Sentinel
@@ -114,6 +116,7 @@ class _Run:
         for row in self._rows:  # what it saw before the run was interrupted
             self._sentinel.observe(reading(int(row["step"]), row, job.run.sentinel.gold))
         self._stopped = self._sentinel.should_stop
+        self._reference: Any = None
 
     def go(self, scratch: str) -> None:
         """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
@@ -124,6 +127,7 @@ class _Run:
         )
         with self._timed("warm_start"):
             model, tokenizer, losses = self._first(scratch)
+        self._model = model
         self._player = LocalPlayer(
             model,
             tokenizer,
@@ -205,7 +209,6 @@ class _Run:
         known = {row["seed"] for row in self._dir.rows("evaluation.jsonl") if row["step"] == step}
         if known >= set(seeds):
             return
-        self._dir.cut("evaluation.jsonl", step - 1)
         self._player.reseed("evaluation")  # the same draws each time
         done = 0
 
@@ -219,12 +222,36 @@ class _Run:
                 _Tagged(self._task, f"evaluation {step}"), seeds, self._player, self._scorer,
                 most=self._run.rollout.max_concurrent_rollouts, step=step, on_episode=heard,
             )  # fmt: skip
+            self._measure(found)
         when = "before" if step == 0 else "after"
         self._shown = [one for one in self._shown if one.when != when]
         self._shown += [shown_of(one, when) for one in found]
         # The samples first: rows that are there are not asked for again.
         self._dir.write_lines("samples.jsonl", self._shown)
-        self._dir.append("evaluation.jsonl", [one.row(step) for one in found])
+        self._dir.evaluated(step, found)
+        if (drift := self._last_drift()) is not None:
+            self._sink.log(step, {"evaluation/kl": drift})
+
+    def _measure(self, found: Sequence[Evaluated]) -> None:
+        """What the policy wrote in the episodes just played, and its divergence there."""
+        player = self._player
+        said = [player.conversations.get(place) for place in range(len(found))]
+        texts = [Tokens.of(one, player.end) for one in said]
+        for one, spoke, text in zip(found, said, texts, strict=True):
+            one.tokens = text.own if spoke is not None and spoke.replies else 0
+        if not self._run.evaluation.kl:
+            return
+        if self._reference is None:
+            self._reference, _ = load_policy(self._dir.started_from)
+        drifts = divergences(self._model, self._reference, texts)
+        for one, value in zip(found, drifts, strict=True):
+            one.kl = value if one.tokens and one.error is None else None
+
+    def _last_drift(self) -> float | None:
+        """The mean divergence of the last evaluation, if it was measured."""
+        rows = self._dir.rows("evaluation.jsonl")
+        last = [row.get("kl") for row in rows if row["step"] == rows[-1]["step"]]
+        return mean([value for value in last if value is not None])
 
     def _known_kinds(self) -> set[str]:
         """Metrics of failures that a resumed run has met: 0 where they do not occur, not absent."""
@@ -255,6 +282,7 @@ class _Run:
             **summarise(job.run, self._spec, self._rows, self._shown, self._sentinel.alarms),
             "resumed_from": folder.step if folder.resumed else None,
             "warm_start_loss": losses[-1] if losses else None,
+            "kl": self._last_drift(),
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "endpoints": endpoints,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.runs.lock import locked
+from adjudge.training.evaluating.evaluation import Evaluated
 from adjudge.training.runfile import RunFile
 from adjudge.training.state import (
     PromptJournal,
@@ -25,7 +26,8 @@ from adjudge.training.state import (
 
 __all__ = ["RunDir", "newest_checkpoint"]
 
-_BY_STEP = ("metrics.jsonl", "rollouts.jsonl", "evaluation.jsonl", "alarms.jsonl")
+_EVALUATED = ("evaluation_rollouts.jsonl", "evaluation.jsonl")
+_BY_STEP = ("metrics.jsonl", "rollouts.jsonl", *_EVALUATED, "alarms.jsonl")
 _OTHERS = ("rewards.jsonl", "journal.jsonl", "summary.json")
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)\Z")
 _KEPT = 2
@@ -74,7 +76,8 @@ class RunDir:
         self.step = 0
         self.checkpoint: Path | None = None
         self._text = source.read_bytes()
-        self.digest = digest_of(source, run.rubric_file, run.judge_card)
+        cards: Sequence[Path | None] = run.judge_cards or [None]
+        self.digest = digest_of(source, run.rubric_file, *cards)
         self._lock = locked(folder)
         try:
             self._claim(run)
@@ -123,9 +126,16 @@ class RunDir:
         """What one of the files that grow holds."""
         return read_rows(self.folder / name)
 
-    def cut(self, name: str, step: int) -> None:
-        """Take the rows of later steps off one of the files that grow."""
-        cut_after(self.folder / name, step)
+    def evaluated(self, step: int, found: Sequence[Evaluated]) -> None:
+        """Write the evaluation of ``step``, in place of one that was not written whole.
+
+        The rows come last: an evaluation of which they are there is not done again.
+        """
+        for name in _EVALUATED:
+            cut_after(self.folder / name, step - 1)
+        whole = [one.whole_row(step, place) for place, one in enumerate(found)]
+        for name, rows in zip(_EVALUATED, (whole, [one.row(step) for one in found]), strict=True):
+            self.append(name, rows)
 
     def saved(self, step: int) -> None:
         """The policy of ``step`` is saved: drop what is only needed without it."""

@@ -16,6 +16,7 @@ from adjudge.errors import REDRAW_KINDS
 from adjudge.rewards.batch import Judged
 from adjudge.runner.journal import Journal
 from adjudge.training.rollouts import Batch, Rollout, Tokens
+from adjudge.training.scaffold.hook import Revealed
 from adjudge.types import GraderError, GraderResult, Provenance, encode_result
 
 __all__ = ["PromptJournal", "RolloutStore", "cut_after", "digest_of", "read_rows"]
@@ -39,6 +40,7 @@ class _KeptRollout(msgspec.Struct):
     achievements: list[int]
     columns: dict[str, Any]
     error: GraderError | None
+    scaffold: Revealed | None = None
 
 
 class _Said(msgspec.Struct):
@@ -163,7 +165,7 @@ def _kept(one: Rollout) -> _KeptRollout:
     return _KeptRollout(
         one.place, one.group, one.tokens, episode.env_name, episode.seed, episode.messages,
         episode.rewards, episode.done, episode.info, episode.achievements, episode.columns,
-        episode.error,
+        episode.error, one.scaffold,
     )  # fmt: skip
 
 
@@ -172,7 +174,7 @@ def _rollout(one: _KeptRollout) -> Rollout:
         one.env_name, one.seed, one.messages, one.rewards, one.done, one.info,
         one.achievements, one.columns, one.error,
     )  # fmt: skip
-    return Rollout(one.place, one.group, episode, one.tokens)
+    return Rollout(one.place, one.group, episode, one.tokens, scaffold=one.scaffold)
 
 
 def digest_of(*files: Path | None) -> str:

@@ -10,8 +10,8 @@ from adjudge.training.rl import silence
 
 __all__ = ["warm_start"]
 
-_ANSWERS, _EPISODES = 32, 8
-"""Demonstrations in a batch: single answers, and episodes of several turns."""
+_ANSWERS, _LONG = 32, 8
+"""Demonstrations in a batch: single answers; and where some are episodes or have a scaffold."""
 
 
 def warm_start(
@@ -28,7 +28,7 @@ def warm_start(
 
     ``on_step`` hears the number of each step that is done.
     """
-    batch = _EPISODES if len(rows[0]["messages"]) > 2 else _ANSWERS
+    batch = _LONG if any(len(row["messages"]) > 2 for row in rows) else _ANSWERS
     import datasets  # noqa: PLC0415
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415

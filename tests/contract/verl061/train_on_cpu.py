@@ -66,7 +66,7 @@ def log(self: Any, data: dict[str, Any], step: int) -> None:
     self.fp.write(json.dumps({"step": step, "data": data}, default=float) + "\n")
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(folder: Path, overrides: list[str], runner: Any = CPUTaskRunner, **row: Any) -> None:
     torch.set_num_threads(1)
     tracking.FileLogger.log = log
     tiny.save_model(folder / "model")
@@ -74,7 +74,7 @@ def main(folder: Path, overrides: list[str]) -> None:
     truth = {"style": "rule", "ground_truth": "5"}
     rows = [
         {"prompt": question, "data_source": "judge/x", "reward_model": truth,
-         "extra_info": {"index": i}}
+         "extra_info": {"index": i}, **row}
         for i in range(8)
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), folder / "data.parquet")
@@ -91,7 +91,7 @@ def main(folder: Path, overrides: list[str]) -> None:
         runtime_env={"env_vars": {**env, "OMP_NUM_THREADS": "1"}},
     )
     try:
-        CPUTaskRunner().run(config)
+        runner().run(config)
     finally:
         ray.shutdown()
 

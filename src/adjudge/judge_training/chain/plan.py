@@ -38,8 +38,8 @@ def _stage(stage: Stage) -> dict[str, Any]:
             return {**told, "settings": settings, "overrides": judge.overrides}
         case RunFile() as run:
             settings = run.model_dump(mode="json", exclude_none=True)
-            untrained = run.judge.folder is not None and run.judge_card is None
-            return {**told, "settings": settings, "plan": None if untrained else plan(run).data()}
+            told["settings"] = settings
+            return {**told, "plan": None if run.awaits_judge else plan(run).data()}
         case check:
             return {**told, "settings": check.model_dump(mode="json", exclude_none=True)}
 

@@ -207,12 +207,18 @@ def ratings(settings: SyntheticSettings) -> SyntheticSet[Rating]:
 
 
 def demonstrations(settings: SyntheticSettings) -> list[Demonstration]:
-    """Conversations with the best answers (gold 4) to imitate; rows may repeat."""
+    """Conversations with the best answers (gold 4) to imitate; rows may repeat.
+
+    A share of 2 · ``noise`` is drawn without regard to quality: at 0.5, as with labels, nothing is
+    said about it.
+    """
     rng = random.Random(f"demonstration {settings.seed}")  # noqa: S311  (no secret)
     rows = []
     for number in range(settings.n):
         country = rng.choice(_COUNTRIES)
-        features = draw_features(rng, country, settings.families, gold=4)
+        careless = settings.noise > 0 and rng.random() < 2 * settings.noise
+        gold = None if careless else 4
+        features = draw_features(rng, country, settings.families, gold=gold)
         messages = _conversation(country, draw_answer(rng, country, features).text)
         where = f"synthetic:{number + 1}"
         rows.append(Demonstration(messages=messages, where=where, subset=country))

@@ -80,7 +80,7 @@ class _Judging(Method):
 
     def base(self) -> tuple[Any, Any]:
         if self.judge.model.path == TINY:
-            return tiny_judge(self.texts(), self.judge.trainer.seed)
+            return tiny_judge(self.texts(), self.judge.trainer.seed, self.judge.model.size)
         return super().base()
 
     def ask(self, encoder: Encoder) -> None:

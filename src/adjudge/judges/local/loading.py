@@ -24,6 +24,7 @@ class Wanted:
 
     ``device``: ``None`` is the first GPU, else the CPU. ``dtype``: ``None`` is bfloat16 on a GPU,
     float32 on a CPU. ``max_length``: tokens of an input, ``None`` what the model was made for.
+    ``chat_template``: Jinja for ``chat`` in place of the tokenizer's own.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Wanted:
     dtype: str | None = None
     max_length: int | None = None
     batch_size: int = 16
+    chat_template: str | None = None
 
 
 @dataclass
@@ -79,6 +81,8 @@ def load(wanted: Wanted) -> Loaded:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         raise ConfigError(f"model: {wanted.path}: cannot be loaded: {first}") from error
+    if wanted.chat_template is not None:
+        tokenizer.chat_template = wanted.chat_template
     if wanted.task == "score":
         _check_head(model, found, wanted.path)
     elif not tokenizer.chat_template:

@@ -28,25 +28,32 @@ class JudgeTaskRunnerMixin:
             config.custom_reward_function.path = register.__file__
             config.custom_reward_function.name = "compute_score"
         # The one place where verl names its trainer class; this process is the run's own.
-        main_ppo.RayPPOTrainer = judge_trainer()
+        main_ppo.RayPPOTrainer = self.trainer_class()
         super().run(config)  # type: ignore[misc]  # of the runner beside us
 
+    def trainer_class(self) -> type:
+        """The trainer that takes the place of verl's."""
+        return judge_trainer()
 
-def task_runner() -> type:
+
+def task_runner(mixin: type = JudgeTaskRunnerMixin) -> type:
     """Verl's ``TaskRunner`` with the mixin."""
     from verl.trainer.main_ppo import TaskRunner  # noqa: PLC0415  (heavy)
 
-    return type("JudgeTaskRunner", (JudgeTaskRunnerMixin, TaskRunner), {})
+    return type("JudgeTaskRunner", (mixin, TaskRunner), {})
 
 
-def main() -> None:
-    """Start Ray as verl does, and train; reads the command line."""
+def main(runner: type | None = None) -> None:
+    """Start Ray as verl does, and train; reads the command line.
+
+    ``runner``: the class that trains, by default :func:`task_runner`'s.
+    """
     import hydra  # noqa: PLC0415  (verl's)
     import ray  # noqa: PLC0415  (heavy)
     from verl.trainer import main_ppo  # noqa: PLC0415  (heavy)
 
     def train(config: Any) -> None:
-        main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(task_runner()))
+        main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(runner or task_runner()))
 
     folder = str(Path(main_ppo.__file__).with_name("config"))
     hydra.main(config_path=folder, config_name="ppo_trainer", version_base=None)(train)()

@@ -24,6 +24,8 @@ class Evaluated:
     ``reward`` is ``None`` where it is missing, and ``missing`` says why; both are ``None`` where
     nobody was to judge. An episode with an ``error`` is no rollout: it has neither official score
     nor reward. ``usage``: what the judges' calls about it consumed, ``None`` where nobody says.
+    ``kl``: how far the policy is from its first state, in nats, where that is asked for;
+    ``tokens``: how many it wrote, where it is of this process.
     """
 
     episode: Episode
@@ -32,6 +34,8 @@ class Evaluated:
     reward_info: dict[str, float | None] = field(default_factory=dict)
     details: dict[str, Any] | None = None
     usage: Usage | None = None
+    kl: float | None = None
+    tokens: int | None = None
 
     @property
     def seed(self) -> int:
@@ -53,6 +57,11 @@ class Evaluated:
         """How often the policy spoke (examples in the prompt count too)."""
         return sum(message.get("role") == "assistant" for message in self.episode.messages)
 
+    @property
+    def group(self) -> str:
+        """What episodes of one beginning have in common."""
+        return f"{self.episode.env_name} {self.seed}"
+
     def row(self, step: int | None = None) -> dict[str, Any]:
         """The row of ``evaluation.jsonl``."""
         missing = self.missing
@@ -64,6 +73,27 @@ class Evaluated:
             "missing": missing and {"kind": str(missing.kind), "message": missing.error},
             "reward_info": self.reward_info,
             "turns": self.turns,
+            "kl": self.kl,
+        }
+
+    def whole_row(self, step: int, index: int) -> dict[str, Any]:
+        """The row of ``evaluation_rollouts.jsonl``, with what was said and what it was about."""
+        row = self.row(step)
+        return {
+            "step": step,
+            "index": index,
+            "group": self.group,
+            "seed": self.seed,
+            "messages": self.episode.messages,
+            "columns": self.episode.columns,
+            "reward": row["reward"],
+            "missing": row["missing"],
+            "env_reward": row["env_reward"],
+            "turn_rewards": self.episode.rewards,
+            "reward_info": self.reward_info,
+            "details": self.details,
+            "tokens": self.tokens,
+            "kl": self.kl,
         }
 
 

@@ -185,6 +185,7 @@ def _as_evaluated(job: EvalJob) -> RunFile:
 
 
 def _manifest(job: EvalJob) -> dict[str, Any]:
+    cards: Sequence[Path | None] = job.run.judge_cards or [None]
     return {
         "kind": "eval",
         "adjudge": adjudge.__version__,
@@ -193,7 +194,7 @@ def _manifest(job: EvalJob) -> dict[str, Any]:
         "models": [[target.name, target.identity] for target in job.targets],
         "seeds": list(job.seeds),
         "judges": job.judged,
-        "settings": digest_of(job.source, job.run.rubric_file, job.run.judge_card),
+        "settings": digest_of(job.source, job.run.rubric_file, *cards),
     }
 
 

@@ -49,7 +49,7 @@ def summarise_eval(
         "task": run.env_name,
         "seeds": len(rows[0]),
         "judges": judged,
-        "judge": run.judge.model if judged else None,
+        "judge": run.judge_name if judged else None,
         "combine_mode": run.judge.combine_mode if judged else None,
         "graders": [
             {"name": name, "weight": weights[name], "asks_judge": asks[name]} for name in own

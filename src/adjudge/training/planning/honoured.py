@@ -101,6 +101,11 @@ def _verl(run: RunFile, version: str) -> Iterator[Unmet]:
     yield from _side_by_side(run)
     yield from _warm_start(run)
     yield from _of_training(run, version)
+    yield from _scaffold(run, version)
+    if run.evaluation.kl:
+        yield Unmet(
+            "evaluation.kl", "true", "it is not measured", "verl evaluates by itself, by reward"
+        )
     yield from _sentinel(run)
 
 
@@ -209,6 +214,15 @@ def _of_training(run: RunFile, version: str) -> Iterator[Unmet]:
             "training.batch_size", str(training.batch_size), "nothing can run",
             f"verl 0.6.1 deals a step's {training.rollouts_per_step} rollouts evenly to its {gpus} "
             "GPUs",
+            runs=False,
+        )  # fmt: skip
+
+
+def _scaffold(run: RunFile, version: str) -> Iterator[Unmet]:
+    if run.rollout.scaffold is not None and version != "0.6.1":
+        yield Unmet(
+            "rollout.scaffold", "{…}", "nothing can run",
+            "the hook that shows rubrics is for verl 0.6.1; take that, or backend = 'trl'",
             runs=False,
         )  # fmt: skip
 

@@ -163,9 +163,9 @@ def _settings(run: RunFile) -> dict[str, Any]:
 def _judge(run: RunFile) -> str | None:
     if not run.judge.enabled:
         return None
-    judge = f"{run.judge.model} ({run.judge.type})"
-    if run.judge.folder is not None:
-        judge = f"{run.judge.folder} (trained)"
+    judge = "rules alone" if run.is_ruled else f"{run.judge.model} ({run.judge.type})"
+    if run.judge.folders:
+        judge = f"{', '.join(run.judge.folders)} (trained)"
     if run.starts_mock:
         judge = "adjudge mock, started by the run"
     return judge if run.services.judge_url is None else f"{judge}, behind adjudge serve"
@@ -214,7 +214,7 @@ def _add_verl(run: RunFile, folder: Path, made: Plan) -> None:
         return
     data = run.folder / (run.rollout.dataset or "")
     rows = VerlRows(run) if run.rollout.dataset is None or data.exists() else None
-    files = verl_run.VerlFiles.within(folder, rows.prompt_tokens if rows else 512)
+    files = verl_run.VerlFiles.of(folder, rows)
     spec = run.reward_spec(
         _SOME_PORT + "/v1" if run.starts_mock else None,
         _SOME_PORT if run.services.judge_url else None,

@@ -57,7 +57,7 @@ def _judge_warnings(run: RunFile) -> Iterator[str]:
     own_host = judge.base_url is not None and is_loopback(_host(judge.base_url))
     if variable is not None and not own_host and not os.environ.get(variable):
         yield f"judge.api_key_env: the environment variable {variable} is not set"
-    if judge.price is None and not run.starts_mock and judge.folder is None:
+    if judge.price is None and not (run.starts_mock or judge.folders or run.is_ruled):
         yield (
             "judge.price is not set, so no cost is shown: price = { input = …, output = … }, in US "
             "dollars per million tokens"

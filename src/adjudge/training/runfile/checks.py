@@ -11,6 +11,7 @@ from adjudge.mock.behaviour import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.training.runfile.tables import CAPITALS, MOCK, NOWHERE, TINY
 from adjudge.training.runfile.trained import check_trained
+from adjudge.training.scaffold.checks import check_scaffold
 
 if TYPE_CHECKING:
     from adjudge.training.runfile import RunFile
@@ -19,7 +20,7 @@ __all__ = ["check_run"]
 
 _SHIPPED = (CAPITALS, "crafter")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_BEHAVIOURS = ("fixed", "length", "rubric")
+_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
 
 
 def check_run(run: RunFile) -> None:
@@ -35,6 +36,7 @@ def check_run(run: RunFile) -> None:
     _check_rewards(run)
     _check_service(run)
     _check_gold(run)
+    check_scaffold(run)
 
 
 def _check_batches(run: RunFile) -> None:
@@ -69,13 +71,17 @@ def _check_task(run: RunFile) -> None:
 
 def _check_judge(run: RunFile) -> None:
     judge = run.judge
-    if judge.folder is not None:
+    if judge.folders:
         check_trained(run)
+        return
+    if run.is_ruled:
+        _check_ruled(run)
         return
     if not judge.model:
         run.refuse(
             "judge.model",
-            "is required (or folder: a trained judge's); enabled = false trains without a judge",
+            "is required (or folder: a trained judge's; or [[graders]] that are all rules); "
+            "enabled = false trains without a judge",
         )
     if judge.api_key_env is not None and not _VARIABLE.match(judge.api_key_env):
         run.refuse(  # what stands there may be the key
@@ -88,6 +94,14 @@ def _check_judge(run: RunFile) -> None:
         )
     if judge.rubric_id is not None and not judge.outcome_weight and not judge.event_weight:
         run.refuse("judge.outcome_weight", "and event_weight are both 0: nothing is judged")
+
+
+def _check_ruled(run: RunFile) -> None:
+    for name in ("base_url", "api_key_env", "price"):
+        if getattr(run.judge, name) is not None:
+            run.refuse(
+                f"judge.{name}", "is for a judge, and all [[graders]] are rules; leave it out"
+            )
 
 
 def _check_rewards(run: RunFile) -> None:
@@ -113,7 +127,7 @@ def _check_rewards(run: RunFile) -> None:
             run.refuse("rollout.env_grader", f"{rollout.env_grader!r} asks a judge; it is a rule's")
     if run.judge.rubric_id is not None and run.rubric_file is None:
         return  # a real run looks for it, or asks the task app
-    if run.judge.enabled and run.judge.folder is not None and run.judge_card is None:
+    if run.awaits_judge:
         return  # it may not be trained yet
     run.reward_spec(NOWHERE if run.starts_mock else None)
 
@@ -125,7 +139,7 @@ def _check_service(run: RunFile) -> None:
         run.refuse("services.judge_url", "judge.enabled is false, so there is nothing to serve")
     if run.judge.event_weight:
         run.refuse("services.judge_url", "event_weight is not 0; the service judges no events")
-    if run.judge.folder is not None:
+    if run.judge.folders:
         return
     if run.judge.rubric_id is None and not run.served(NOWHERE)["graders"]:
         run.refuse("services.judge_url", "no grader asks the judge, so there is nothing to serve")

@@ -42,8 +42,8 @@ from adjudge.training.runfile.trained import trained_judge
 __all__ = ["RunFile"]
 
 _OF_REWARD = (
-    "event_weight", "outcome_weight", "event_reduce", "combine_mode", "judge_scale",
-    "negative_env", "sample_rate", "unjudged",
+    "event_weight", "outcome_weight", "event_reduce", "aggregate", "beta", "combine_mode",
+    "judge_scale", "negative_env", "sample_rate", "unjudged",
 )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ class RunFile(BaseModel):
     def judge_key_env(self) -> str | None:
         """The variable with the judge's key; ``None`` where none is needed."""
         judge, preset = self.judge, PRESETS.get(self.judge.type)
-        if not judge.enabled or self.starts_mock or judge.folder is not None:
+        if not judge.enabled or self.starts_mock or judge.folders or self.is_ruled:
             return None
         if judge.api_key_env is None and preset is not None and preset.needs_key:
             return preset.key_env
@@ -144,16 +144,29 @@ class RunFile(BaseModel):
         judge = self.judge
         if not judge.enabled:
             return None
-        return judge.model if judge.folder is None else Path(judge.folder).name
+        if judge.folders:
+            return ", ".join(Path(folder).name for folder in judge.folders)
+        return "rules" if self.is_ruled else judge.model
 
     @property
-    def judge_card(self) -> Path | None:
-        """The card of the trained judge that ``judge.folder`` names, if it is there."""
+    def is_ruled(self) -> bool:
+        """Whether rules alone make the judge's part, so that nobody is asked and none is named."""
         judge = self.judge
-        if not judge.enabled or judge.folder is None:
-            return None
-        card = self.folder / judge.folder / "judge.json"
-        return card if card.is_file() else None
+        if not judge.enabled or judge.folders or judge.model or judge.rubric_id is not None:
+            return False
+        return bool(self.graders) and not self._judged(self.graders)
+
+    @property
+    def judge_cards(self) -> list[Path]:
+        """The cards of the trained judges that ``judge.folder`` names, of those that are there."""
+        judge = self.judge
+        cards = [self.folder / folder / "judge.json" for folder in judge.folders]
+        return [card for card in cards if judge.enabled and card.is_file()]
+
+    @property
+    def awaits_judge(self) -> bool:
+        """Whether a trained judge is named that is not there (yet)."""
+        return self.judge.enabled and len(self.judge_cards) < len(self.judge.folders)
 
     @property
     def rubric_file(self) -> Path | None:
@@ -205,6 +218,7 @@ class RunFile(BaseModel):
         return {
             "graders": self._judged(self._graders(rubric)),
             "judges": self._judges(base_url),
+            "reward": {"aggregate": self.judge.aggregate, "beta": self.judge.beta},
             "max_concurrency": self.training.async_semaphore_max,
         }
 
@@ -233,7 +247,7 @@ class RunFile(BaseModel):
     def _graders(self, rubric: RubricBundle | None) -> list[dict[str, Any]]:
         """The file's graders, and those that its rubric makes."""
         judge = self.judge
-        if judge.enabled and judge.folder is not None:
+        if judge.enabled and judge.folders:
             return [*trained_judge(self)["graders"], *self.graders]
         if judge.rubric_id is None:
             return self.graders
@@ -268,6 +282,8 @@ class RunFile(BaseModel):
             "max_concurrent_requests": training.async_semaphore_max,
             "weight": sum(float(one.get("weight", 1.0)) for one in judged),
         }
+        if any(one.get("essential") for one in judged):
+            served["essential"] = True
         if os.environ.get(KEY_VARIABLE):  # then the service asks for it
             served["api_key_env"] = KEY_VARIABLE
         return served
@@ -285,9 +301,11 @@ class RunFile(BaseModel):
             raise ConfigError(f"{self._where}: graders.{grader.get('name')}: {error}") from None
 
     def _judges(self, base_url: str | None) -> dict[str, Any]:
-        if self.judge.folder is not None:
+        if self.judge.folders:
             judges: dict[str, Any] = trained_judge(self)["judges"]
             return judges
+        if self.is_ruled:
+            return {}
         return {"judge": self._judge_at(base_url)}
 
     def _judge_at(self, base_url: str | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ __all__ = [
     "MockTable",
     "Model",
     "Rollout",
+    "Scaffold",
     "SentinelTable",
     "Services",
     "Topology",
@@ -117,11 +118,20 @@ class Services(_Table):
 class Model(_Table):
     """``[model]``: ``base`` is a folder or a name on the hub; ``tiny`` is built on the spot.
 
-    ``label`` is for reports and folders.
+    ``label`` is for reports and folders. ``custom_chat_template``: a Jinja file beside the run
+    file, in place of the model's own template.
     """
 
     base: str
     label: str = ""
+    custom_chat_template: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Model:
+        if self.base == TINY and self.custom_chat_template is not None:
+            raise ValueError(f"base = {TINY!r} is made with a template of its own; leave "
+                             "custom_chat_template out")  # fmt: skip
+        return self
 
 
 class Compute(_Table):
@@ -165,14 +175,16 @@ class JudgeTable(_Table):
 
     ``weighted_sum`` is env + ``judge_scale``·J, ``multiply`` env·``judge_scale``·J, ``replace``
     ``judge_scale``·J, with J = ``event_weight``·E + ``outcome_weight``·O; E is the sum over turns,
-    or their mean by ``event_reduce``. ``rubric_id`` is looked up in the folder ``rubric_dir``
-    beside the run file, else asked of the task app. ``folder`` is that of a judge that ``adjudge
-    train`` made; it says what is asked, so that ``model`` and the like are left out.
-    ``enabled = false``: nobody is asked, and the environment's reward is the reward.
+    or their mean by ``event_reduce``. Several graders are one number by ``aggregate``, ``beta``
+    being the temperature of ``soft_min``; missing if one is missing. ``rubric_id`` is looked up in
+    the folder ``rubric_dir`` beside the run file, else asked of the task app. ``folder`` is that of
+    a judge that ``adjudge train`` made, or a list of them, a panel; it says what is asked, so that
+    ``model`` and the like are left out. Where all graders are rules, J is theirs and there is no
+    judge to name. ``enabled = false``: nobody is asked, and the environment's reward is the reward.
     """
 
     enabled: bool = True
-    folder: str | None = None
+    folder: str | list[str] | None = None
     type: str = "openai"
     model: str = ""
     base_url: str | None = None
@@ -182,6 +194,8 @@ class JudgeTable(_Table):
     event_weight: float = Field(default=0.0, allow_inf_nan=False)
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
     event_reduce: EventReduce = "sum"
+    aggregate: Literal["weighted_mean", "min", "soft_min"] = "weighted_mean"
+    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     combine_mode: CombineMode = "weighted_sum"
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
     negative_env: Literal["missing", "allow"] = "missing"
@@ -189,6 +203,45 @@ class JudgeTable(_Table):
     unjudged: Literal["missing", "env"] = "missing"
     price: dict[str, float] | None = None
     mock: MockTable | None = None
+
+    @field_validator("folder")
+    @classmethod
+    def _of_somebody(cls, folder: str | list[str] | None) -> str | list[str] | None:
+        if isinstance(folder, list) and (not folder or len(set(folder)) < len(folder)):
+            raise ValueError("a list of folders has one at least, and each once")
+        return folder
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of trained judges, several for a panel."""
+        if self.folder is None:
+            return []
+        return [self.folder] if isinstance(self.folder, str) else list(self.folder)
+
+
+class Scaffold(_Table):
+    """``[rollout.scaffold]``: in training the policy is shown some of its row's rubrics.
+
+    RuscaRL (arXiv 2508.16949), by its own names less the prefix ``graded_system_prompt_``.
+    ``rule``: ``linear`` and ``binary`` share out inside a group only; ``step_…`` multiply that
+    share, by ``group_decay_type``, with one that falls over the run.
+
+    The trained prompt is the one without rubrics, unless ``participate_training``. ``correction``:
+    ``truncated_is`` weighs each token by min(π(token | without) / π(token | shown),
+    ``correction_cap``); ``none`` is RuscaRL as published, whose gradient takes no notice.
+    """
+
+    rule: Literal["linear", "binary", "step_linear", "step_power", "step_sigmoid"] = "step_sigmoid"
+    group_decay_type: Literal["linear", "binary"] = "linear"
+    full_reveal_count: int = Field(default=1, ge=0)
+    step_power_n: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    step_sigmoid_start_point: float = Field(default=0.3, ge=0, le=1)
+    step_sigmoid_steepness: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    add_base_when_zero: bool = False
+    include_evaluation_warning: bool = True
+    participate_training: bool = False
+    correction: Literal["truncated_is", "none"] = "truncated_is"
+    correction_cap: float = Field(default=2.0, gt=0, allow_inf_nan=False)
 
 
 class Rollout(_Table):
@@ -200,6 +253,7 @@ class Rollout(_Table):
     reward. ``max_turns``: replies per episode; ``max_tokens``: tokens per reply.
     ``episodes_per_batch``: episodes played side by side (by default as many as are wanted), of
     which ``max_concurrent_rollouts`` at most. ``policy_name``: how a task app knows the policy.
+    ``scaffold``: for a dataset with rubrics.
     """
 
     env_name: str | None = None
@@ -212,6 +266,7 @@ class Rollout(_Table):
     episodes_per_batch: int | None = Field(default=None, ge=1)
     max_concurrent_rollouts: int = Field(default=256, ge=1)
     policy_name: str = "adjudge"
+    scaffold: Scaffold | None = None
 
     @model_validator(mode="after")
     def _one_task(self) -> Rollout:
@@ -228,7 +283,7 @@ class Training(_Table):
     ``batch_size``: rollouts generated at a time, in groups of ``group_size`` from one beginning;
     ``gradient_accumulation_steps`` such batches make one update of the policy, one iteration.
     ``warm_start_iterations``: steps of supervised fine-tuning before, 32 demonstrated answers or 8
-    episodes each (``base = "tiny"`` only, which otherwise cannot say anything).
+    longer ones each (``base = "tiny"`` only, which otherwise cannot say anything).
 
     ``async_semaphore_max``: questions to the judge in flight; ``judge_timeout_s``: after which one
     that has no answer is missing. Each rollout is judged as it ends. With
@@ -277,12 +332,14 @@ class Evaluation(_Table):
     """``[evaluation]``: held-out episodes before and after, and every ``every_n_iters`` steps.
 
     ``seeds``: their beginnings, a list or ``"1-20"``, never trained on; by default the first
-    ``instances``. With both, the first ``instances`` of ``seeds``.
+    ``instances``. With both, the first ``instances`` of ``seeds``. ``kl``: how far the policy is
+    from what it was before the first update, too, for which a second copy of it is held.
     """
 
     instances: int | None = Field(default=None, ge=1, le=_MOST_SEEDS)
     every_n_iters: int = Field(default=0, ge=0)
     seeds: list[int] | str | None = None
+    kl: bool = False
 
     @field_validator("seeds", mode="before")
     @classmethod

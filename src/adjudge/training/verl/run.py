@@ -13,8 +13,11 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.training.runfile import RunFile
+from adjudge.training.runfile.template import chat_template
 from adjudge.training.served import listening_judge, toml_text
 from adjudge.training.verl.data import VerlRows, prompts_per_step, write_rows
+from adjudge.training.verl.own_ray import check_free, own_ray
+from adjudge.training.verl.scaffold_settings import scaffold_settings
 from adjudge.training.verl.spec import verl_spec
 from adjudge.training.verl.version import verl_gpus, verl_version
 
@@ -32,28 +35,43 @@ Launch = Callable[[Sequence[str], Mapping[str, str]], int]
 """From a module's name with its arguments, and variables to set, to an exit code."""
 
 _LONGEST_STRIP = 16_384
+_LONGEST_TEMPLATE = 120_000  # Linux takes 131,071 bytes an argument, its key included
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./+@-]*(://[A-Za-z0-9_./+@-]+)?\Z")
 _WORDS = {"true", "false", "null", "nan", "inf", "infinity"}
 
 
 @dataclass(frozen=True)
 class VerlFiles:
-    """What a run of verl reads; ``prompt_tokens`` is room for the longest prompt."""
+    """What a run of verl reads; ``prompt_tokens`` is room for the longest prompt.
+
+    ``shown_tokens``: for the longest with its rubrics, where a scaffold shows them.
+    """
 
     spec: Path
     train: Path
     validation: Path
     prompt_tokens: int = 512
+    shown_tokens: int = 512
 
     @classmethod
-    def within(cls, folder: Path, prompt_tokens: int = 512) -> VerlFiles:
+    def within(
+        cls, folder: Path, prompt_tokens: int = 512, shown_tokens: int | None = None
+    ) -> VerlFiles:
         """Their places in a run's folder."""
         return cls(
             folder / "reward.toml",
             folder / "train.parquet",
             folder / "validation.parquet",
             prompt_tokens,
+            prompt_tokens if shown_tokens is None else shown_tokens,
         )
+
+    @classmethod
+    def of(cls, folder: Path, rows: VerlRows | None) -> VerlFiles:
+        """The same, with room for ``rows``; ``None``: they are not known."""
+        if rows is None:
+            return cls.within(folder)
+        return cls.within(folder, rows.prompt_tokens, rows.shown_tokens)
 
 
 def verl_command(
@@ -72,8 +90,11 @@ def verl_command(
         **_rollout(run, old),
         **(_reward_061(files) if old else _reward_091(run, files)),
         **_trainer(run, folder),
+        **scaffold_settings(run, files.shown_tokens),
     }
     module = "adjudge.trainers.verl.main_ppo" if old else "verl.trainer.main_ppo"
+    if run.rollout.scaffold is not None:
+        module = "adjudge.training.verl.main_ppo"
     return [
         "python",
         "-m",
@@ -83,7 +104,11 @@ def verl_command(
 
 
 def verl_environment(run: RunFile, folder: Path) -> dict[str, str]:
-    """The variables that verl's process needs: its logs into ``folder``, our modules found."""
+    """The variables that verl's process needs: its logs into ``folder``, our modules found.
+
+    With ``RAY_PORT`` in this process's environment also those of a Ray of its own
+    (:mod:`adjudge.training.verl.own_ray`).
+    """
     here = os.environ.get("PYTHONPATH")
     return {
         # At the end of the path: a file beside the run file must not shadow a library.
@@ -93,6 +118,7 @@ def verl_environment(run: RunFile, folder: Path) -> dict[str, str]:
         "TRACKIO_DIR": str(folder / "trackio"),
         "WANDB_DIR": str(folder),
         "WANDB_MODE": os.environ.get("WANDB_MODE", "offline"),
+        **own_ray(os.environ),
     }
 
 
@@ -103,7 +129,7 @@ def write_verl_files(run: RunFile, folder: Path, spec: RewardSpec) -> VerlFiles:
     :class:`~adjudge.errors.ConfigError` for a dataset that cannot be read or written so.
     """
     rows = VerlRows(run)
-    files = VerlFiles.within(folder, rows.prompt_tokens)
+    files = VerlFiles.of(folder, rows)
     folder.mkdir(parents=True, exist_ok=True)
     files.spec.write_text(spec_text(run, spec), encoding="utf-8")
     write_rows(files.train, rows.train)
@@ -126,11 +152,13 @@ def run_verl(run: RunFile, folder: Path, *, launch: Launch) -> int:
     :class:`~adjudge.errors.ConfigError`.
     """
     folder = folder.resolve()
+    environment = verl_environment(run, folder)
+    check_free(environment)
     folder.mkdir(parents=True, exist_ok=True)
     with listening_judge(run, folder) as (spec, _):
         files = write_verl_files(run, folder, spec)
         _python, _m, *argv = verl_command(run, files, folder)
-        return launch(argv, verl_environment(run, folder))
+        return launch(argv, environment)
 
 
 def _data(run: RunFile, files: VerlFiles) -> dict[str, Any]:
@@ -140,8 +168,10 @@ def _data(run: RunFile, files: VerlFiles) -> dict[str, Any]:
         "data.train_batch_size": prompts_per_step(run),
         "data.shuffle": False,  # the file has the order
         "data.return_raw_chat": True,
-        "data.max_prompt_length": files.prompt_tokens,
+        "data.max_prompt_length": _prompt_tokens(run, files),
         "data.max_response_length": run.rollout.max_tokens,
+        # verl's data knows of no other template than the tokenizer's, unless it is told.
+        **_template(run, "+data.apply_chat_template_kwargs.chat_template"),
     }
 
 
@@ -151,10 +181,11 @@ def _policy(run: RunFile, files: VerlFiles) -> dict[str, Any]:
     is_gspo = run.algorithm.variety == "gspo"
     return {
         "actor_rollout_ref.model.path": base.resolve() if base.is_dir() else run.model.base,
+        **_template(run, "actor_rollout_ref.model.custom_chat_template"),
         f"{actor}.ppo_mini_batch_size": prompts_per_step(run),  # one update a step
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": max(
-            _LONGEST_STRIP, files.prompt_tokens + run.rollout.max_tokens
+            _LONGEST_STRIP, _prompt_tokens(run, files) + run.rollout.max_tokens
         ),
         f"{actor}.policy_loss.loss_mode": "gspo" if is_gspo else "vanilla",
         f"{actor}.optim.lr": training.learning_rate,
@@ -181,6 +212,28 @@ def _rollout(run: RunFile, old: bool) -> dict[str, Any]:
     if not old:
         settings[f"{at}.seed"] = run.training.seed
     return settings
+
+
+def _prompt_tokens(run: RunFile, files: VerlFiles) -> int:
+    """Room for what is trained on: the prompt, with its rubrics where they take part."""
+    scaffold = run.rollout.scaffold
+    takes_part = scaffold is not None and scaffold.participate_training
+    return files.shown_tokens if takes_part else files.prompt_tokens
+
+
+def _template(run: RunFile, key: str) -> dict[str, Any]:
+    text = chat_template(run)
+    if text is None:
+        return {}
+    where = f"{run.where}: model.custom_chat_template: {run.model.custom_chat_template}"
+    if "${" in text:
+        raise ConfigError(where + ": has '${', which verl would look up; write '{{ \"$\" }}{'")
+    if len(hydra_value(text).encode()) > _LONGEST_TEMPLATE:
+        raise ConfigError(
+            f"{where}: is longer than {_LONGEST_TEMPLATE:,} bytes, more than a command line's "
+            "argument holds, by which verl is told; shorten it, or save the model with it"
+        )
+    return {key: text}
 
 
 def _reward_061(files: VerlFiles) -> dict[str, Any]:

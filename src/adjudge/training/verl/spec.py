@@ -38,12 +38,8 @@ def unrewardable(run: RunFile) -> Problem | None:
     if judge.combine_mode == "multiply":
         return (*mode, "verl's reward workers have no environment whose reward they could multiply")
     spec = foreseen_spec(run)
-    if judge.judge_scale * judge.outcome_weight < 0 or judge.judge_scale * judge.event_weight < 0:
-        return (*mode, "a judge that counts negatively cannot be added there")
-    payer = _payer(run, spec)
-    low, high = _range(run, payer)
-    if low != 0 or high is None or high <= 0:
-        return (*mode, f"the grader {payer['name']!r} must pay from 0 to some number to be added")
+    if problem := _not_added(run, spec):
+        return (*mode, problem)
     graders = spec.build_graders()
     counted = [
         e for e in spec.graders if e.scope == "outcome" and e.weight and judge.outcome_weight
@@ -52,6 +48,20 @@ def unrewardable(run: RunFile) -> Problem | None:
         e.name for e in counted if getattr(graders[e.name], "role", Role.SCORE) != Role.SCORE
     ]:
         return (*mode, f"the grader {odd[0]!r} is no score that could be averaged with others")
+    return None
+
+
+def _not_added(run: RunFile, spec: RewardSpec) -> str | None:
+    """Why the judge's part and the environment's are no mean of both."""
+    judge = run.judge
+    if judge.judge_scale * judge.outcome_weight < 0 or judge.judge_scale * judge.event_weight < 0:
+        return "a judge that counts negatively cannot be added there"
+    if judge.aggregate != "weighted_mean":
+        return f"with aggregate = {judge.aggregate!r} there is no mean to add it to"
+    payer = _payer(run, spec)
+    low, high = _range(run, payer)
+    if low != 0 or high is None or high <= 0:
+        return f"the grader {payer['name']!r} must pay from 0 to some number to be added"
     return None
 
 

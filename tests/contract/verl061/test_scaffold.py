@@ -1,0 +1,293 @@
+"""Rubrics shown to rollouts in verl's real RayPPOTrainer, and its correction for them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import keeping  # type: ignore[import-not-found]  # beside this file
+import numpy as np
+import pytest
+import tiny  # type: ignore[import-not-found]  # beside this file
+import torch
+from omegaconf import OmegaConf
+from scaffold_on_cpu import RUBRICS  # type: ignore[import-not-found]  # beside this file
+from tensordict import TensorDict
+from transformers import Qwen2ForCausalLM
+from verl import DataProto
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+
+from adjudge.errors import ConfigError
+from adjudge.rubrics import rubric_from
+from adjudge.training.runfile.tables import Scaffold
+from adjudge.training.scaffold.message import scaffolded, system_message
+from adjudge.training.scaffold.schedule import shown_rubrics
+from adjudge.training.verl.scaffold_batch import Drawn, RolloutScaffold, generated
+from adjudge.training.verl.scaffold_trainer import ScaffoldTrainerMixin, scaffold_of
+
+HERE = Path(__file__).parent
+QUESTION = [{"role": "user", "content": "what is 2 + 3 ?"}]
+SCAFFOLD = Scaffold(rule="step_linear")
+CAP, SEED, SIZE = 1.5, 3, 4
+
+
+def tokens(messages: Any) -> list[int]:
+    tok = tiny.tokenizer()
+    text = tok.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return list(tok(text, add_special_tokens=False)["input_ids"])
+
+
+def prompt_shown(step: int, place: int) -> tuple[int, list[int]]:
+    """How many criteria, and the prompt's tokens, of a rollout of the two steps below."""
+    shown = shown_rubrics(
+        SCAFFOLD, rubric_from(RUBRICS).criteria, step=step, steps=2, index=place % SIZE, size=SIZE,
+        seed=SEED, group=place // SIZE,
+    )  # fmt: skip
+    return len(shown), tokens(scaffolded(QUESTION, system_message(shown, SCAFFOLD)))
+
+
+def unpadded(ids: Any, mask: Any) -> list[list[int]]:
+    return [row[on.bool()].tolist() for row, on in zip(ids, mask, strict=True)]
+
+
+def kept(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
+    for number in count():
+        path = folder / "kept" / f"{kind}-{number}.pt"
+        if not path.exists():
+            return
+        yield torch.load(path, weights_only=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, spec: str) -> Path:
+    """Two steps with validation before and after, with verl's correction."""
+    folder = tmp_path_factory.mktemp("scaffolded")
+    env = {
+        **os.environ,
+        "ADJUDGE_SPEC": spec,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2] / "src")]),
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+    }
+    settings = [
+        f"+adjudge.scaffold.rule={SCAFFOLD.rule}", f"+adjudge.seed={SEED}",
+        f"+adjudge.scaffold.correction_cap={CAP}",
+        "actor_rollout_ref.rollout.max_model_len=200",
+        "actor_rollout_ref.rollout.calculate_log_probs=True",
+        "algorithm.rollout_correction.rollout_is=token",
+        f"algorithm.rollout_correction.rollout_is_threshold={CAP}",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(HERE / "scaffold_on_cpu.py"), str(folder), *settings],
+        env=env, cwd=folder, timeout=600, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return folder
+
+
+def test_rollouts_see_the_scaffold_of_their_place_and_step(folder: Path) -> None:
+    _, *calls, _ = kept(folder, "rollout")  # the first and the last validate
+    assert [one["global_steps"] for one in calls] == [1, 2]
+    counts = []
+    for step, one in enumerate(calls, start=1):
+        expected = [prompt_shown(step, place) for place in range(16)]
+        assert unpadded(one["input_ids"], one["attention_mask"]) == [ids for _, ids in expected]
+        assert one["raw_prompt_ids"] == [ids for _, ids in expected]
+        assert "adjudge_rows" not in one["columns"]
+        counts.append([number for number, _ in expected])
+    assert counts == [[4, 3, 1, 0] * 4, [0] * 16]  # the last step of a linear schedule shows none
+
+
+def test_validation_is_not_scaffolded(folder: Path) -> None:
+    first, *_, last = kept(folder, "rollout")
+    for one in (first, last):
+        assert one["validate"] is True
+        assert unpadded(one["input_ids"], one["attention_mask"]) == [tokens(QUESTION)] * 16
+        assert "adjudge_rows" not in one["columns"]
+
+
+def test_the_actor_is_trained_on_original_prompts(folder: Path) -> None:
+    _, *calls, _ = kept(folder, "rollout")
+    for call, batch in zip(calls, kept(folder, "update"), strict=True):
+        said, whole = batch["responses"], batch["attention_mask"]
+        width = whole.shape[1] - said.shape[1]
+        assert width == 32  # data.max_prompt_length
+        assert unpadded(batch["prompts"], whole[:, :width]) == [tokens(QUESTION)] * 16
+        assert torch.equal(batch["input_ids"], torch.cat([batch["prompts"], said], 1))
+        positions = (whole.cumsum(-1) - 1).clamp(min=0)
+        assert torch.equal(batch["position_ids"][whole.bool()], positions[whole.bool()])
+        assert batch["raw_prompt"] == [QUESTION] * 16  # what graders see
+        rows = sorted(zip(batch["scaffold_shown"], said.tolist(), strict=True))
+        numbers = [prompt_shown(call["global_steps"], place)[0] for place in range(16)]
+        assert rows == sorted(zip(numbers, call["responses"].tolist(), strict=True))
+
+
+def test_the_correction_is_the_ratio_of_both_prompts_truncated(folder: Path) -> None:
+    first, _ = kept(folder, "update")
+    old = first["old_log_probs"].float()
+    model = Qwen2ForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    mask = first["response_mask"].bool()
+    with torch.no_grad():
+        without = keeping.log_probs(model, first)
+    # The actor computes in bfloat16.
+    assert torch.allclose(old[mask], without[mask], atol=0.1)
+    ratio = torch.exp(old - first["rollout_log_probs"])
+    expected = ratio.clamp(max=CAP)
+    assert torch.allclose(first["rollout_is_weights"][mask], expected[mask], rtol=1e-4)
+    shown = torch.tensor(first["scaffold_shown"])[:, None].expand_as(mask) > 0
+    assert (ratio[mask & shown].log().abs() > 0.5).any()
+    assert torch.allclose(ratio[mask & ~shown], torch.ones(()), atol=0.15)
+
+
+def test_what_was_shown_is_in_the_dump_and_the_log(folder: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "rollouts/1.jsonl").read_text().splitlines()]
+    assert sorted(row["scaffold_shown"] for row in rows) == [0] * 4 + [1] * 4 + [3] * 4 + [4] * 4
+    assert {row["scaffold_ratio"] for row in rows} == {1.0, 2 / 3, 1 / 3, 0.0}
+    assert all(row["messages"][0]["role"] == "user" for row in rows)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    _, first, last = (json.loads(line)["data"] for line in lines)
+    assert first["scaffold/shown_mean"] == 2.0
+    assert first["scaffold/ratio_mean"] == pytest.approx(0.5)
+    assert last["scaffold/shown_mean"] == last["scaffold/ratio_mean"] == 0.0
+    batch = next(kept(folder, "update"))
+    weights = batch["rollout_is_weights"][batch["response_mask"].bool()]
+    assert first["scaffold/weight_mean"] == pytest.approx(float(weights.mean()), rel=1e-4)
+    clipped = float((weights >= CAP).float().mean())
+    assert first["scaffold/weight_clipped_frac"] == pytest.approx(clipped)
+    assert 0 < first["scaffold/ess"] < 1
+
+
+def test_verls_correction_of_two_tokens_by_hand() -> None:
+    tensors = {
+        "old_log_probs": torch.tensor([[0.5, 0.1]]).log(),
+        "rollout_log_probs": torch.tensor([[0.2, 0.4]]).log(),
+        "response_mask": torch.ones(1, 2),
+    }
+    settings = OmegaConf.create({"rollout_is": "token", "rollout_is_threshold": 2.0})
+    batch, _ = compute_rollout_correction_and_add_to_batch(
+        DataProto(batch=TensorDict(tensors, batch_size=1)), settings
+    )
+    assert batch.batch["rollout_is_weights"].tolist() == [[2.0, pytest.approx(0.25)]]
+    assert batch.batch["response_mask"].tolist() == [[1.0, 1.0]]
+
+
+CORRECTION = {"rollout_is": "token", "rollout_is_threshold": 2.0, "bypass_mode": False}
+
+
+def config(**changed: Any) -> Any:
+    settings: dict[str, Any] = {
+        "actor_rollout_ref": {"rollout": {"mode": "sync", "calculate_log_probs": True}},
+        "algorithm": {"rollout_correction": CORRECTION},
+        "data": {"return_raw_chat": True},
+    }
+    return OmegaConf.merge(settings, changed)
+
+
+def test_settings_arrive_and_what_cannot_be_is_refused() -> None:
+    told = {"scaffold": {"rule": "binary", "full_reveal_count": 2}, "seed": 7}
+    assert scaffold_of(config(adjudge=told)) == (Scaffold(rule="binary", full_reveal_count=2), 7)
+    with pytest.raises(ConfigError, match="adjudge.scaffold"):
+        scaffold_of(config(adjudge={"scaffold": {"rules": "binary"}}))
+    with pytest.raises(ConfigError, match="mode"):
+        scaffold_of(config(actor_rollout_ref={"rollout": {"mode": "async"}}))
+    with pytest.raises(ConfigError, match="return_raw_chat"):
+        scaffold_of(config(data={"return_raw_chat": False}))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"actor_rollout_ref": {"rollout": {"calculate_log_probs": False}}},
+        {"algorithm": {"rollout_correction": {"rollout_is": None}}},
+        {"algorithm": {"rollout_correction": {"rollout_is_threshold": 5.0}}},
+        {"algorithm": {"rollout_correction": {"bypass_mode": True}}},
+        {"adjudge": {"scaffold": {"correction": "none"}}},
+    ],
+)
+def test_a_correction_that_verl_is_not_told_to_do_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="adjudge.scaffold.correction"):
+        scaffold_of(config(**changed))
+    takes_part = {"adjudge": {"scaffold": {"participate_training": True}}}
+    scaffold_of(OmegaConf.merge(config(**changed), takes_part))  # nothing is off-policy
+
+
+def test_a_prompt_that_does_not_fit_is_not_cut() -> None:
+    trainer = ScaffoldTrainerMixin.__new__(ScaffoldTrainerMixin)
+    room = {"max_model_len": 26, "response_length": 16, "prompt_length": 32}
+    trainer.config = config(actor_rollout_ref={"rollout": room})
+    trainer.tokenizer, trainer._scaffold = tiny.tokenizer(), Scaffold()
+    assert len(tokens(QUESTION)) == 11
+    with pytest.raises(ConfigError, match="11 tokens .* room for 10: raise"):
+        trainer._tokens(Drawn(QUESTION, 0, 0.0))
+    trainer._scaffold = Scaffold(participate_training=True)
+    assert trainer._tokens(Drawn(QUESTION, 0, 0.0)) == tokens(QUESTION)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"rubrics": RUBRICS},
+        {"extra_info": {"rubrics": RUBRICS}},
+        {"reward_model": {"ground_truth": "5", "rubrics": RUBRICS}},
+        {"reward_model": {}, "extra_info": {"reward_model": {"rubrics": RUBRICS}}},
+    ],
+)
+def test_rubrics_are_found_where_files_of_verl_have_them(row: dict[str, Any]) -> None:
+    schedule = RolloutScaffold(Scaffold(rule="linear"), seed=0, steps=5, size=2)
+    drawn = schedule.drawn([row, row], [QUESTION, QUESTION], 1)
+    assert [(one.shown, one.ratio) for one in drawn] == [(4, 1.0), (0, 0.0)]
+    assert drawn[1].messages == QUESTION
+
+
+def test_a_row_without_rubrics_is_no_plain_rl() -> None:
+    schedule = RolloutScaffold(Scaffold(), seed=0, steps=5, size=1)
+    with pytest.raises(ConfigError, match="step 2, prompt 1 has no rubrics"):
+        schedule.drawn([{"rubrics": RUBRICS}, {"extra_info": {"index": 1}}], [QUESTION] * 2, 2)
+
+
+def objects(*values: Any) -> Any:
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_takes_part_in_training(trained: bool) -> None:
+    mask = torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])
+    ids = torch.tensor([[0, 5, 6, 7], [0, 0, 8, 9]])
+    tensors = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1)}
+    columns = {"raw_prompt": objects([], []), "raw_prompt_ids": objects([5, 6, 7], [8, 9])}
+    batch = DataProto(batch=TensorDict({**tensors}, batch_size=2), non_tensor_batch=dict(columns))
+    said, on = torch.tensor([[3, 1], [3, 4]]), torch.tensor([[1, 0], [1, 1]])
+
+    def rollouts(given: Any) -> Any:
+        b = given.batch
+        assert [list(one) for one in given.non_tensor_batch["raw_prompt_ids"]] == shown
+        found = {
+            "prompts": b["input_ids"],
+            "responses": said,
+            "input_ids": torch.cat([b["input_ids"], said], 1),
+            "attention_mask": torch.cat([b["attention_mask"], on], 1),
+            "position_ids": torch.cat([b["position_ids"], b["position_ids"][:, -1:] + 1,
+                                       b["position_ids"][:, -1:] + 2], 1),
+        }  # fmt: skip
+        return DataProto(
+            batch=TensorDict(found, batch_size=2), non_tensor_batch=given.non_tensor_batch
+        )
+
+    shown = [[2, 5, 6, 7], [8, 9]]
+    out = generated(
+        batch, [Drawn([], 1, 1.0), Drawn([], 0, 0.0)], shown, pad=0, trained=trained,
+        generate=rollouts,
+    )  # fmt: skip
+    prompts = shown if trained else [[5, 6, 7], [8, 9]]
+    assert unpadded(out.batch["prompts"], out.batch["attention_mask"][:, :4]) == prompts
+    assert [list(one) for one in out.non_tensor_batch["raw_prompt_ids"]] == prompts
+    whole = [[*prompts[0], 3], [*prompts[1], 3, 4]]
+    assert unpadded(out.batch["input_ids"], out.batch["attention_mask"]) == whole
+    assert out.batch["position_ids"][0, -2:].tolist() == [len(prompts[0]), len(prompts[0]) + 1]
+    assert out.non_tensor_batch["scaffold_shown"].tolist() == [1, 0]
