@@ -16,6 +16,8 @@ from typer.core import TyperCommand
 
 from adjudge.cli.consoles import clean, errors, output
 from adjudge.cli.grade import new_folder, parse_map
+from adjudge.cli.study_matrix import GROUP_HELP, RunsByDefault, diff, run
+from adjudge.cli.study_replay import replay
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.studies.swap.run import SwapStudy, run_swap
 from adjudge.studies.swap.words import SHARES, calls_line, interval, missing_line, value
@@ -30,7 +32,8 @@ _TAKES_SEVERAL = ("--judges", "-j")
 
 study_app = typer.Typer(
     name="study",
-    help="What a judge's choice does: studies.",
+    cls=RunsByDefault,
+    help=GROUP_HELP,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -40,6 +43,11 @@ study_app = typer.Typer(
 @study_app.callback()
 def _group() -> None:
     """What a judge's choice does: studies."""
+
+
+study_app.command("run")(run)
+study_app.command("diff")(diff)
+study_app.command("replay")(replay)
 
 
 class _SeveralJudges(TyperCommand):

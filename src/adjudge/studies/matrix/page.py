@@ -1,0 +1,216 @@
+"""A study as one HTML file: no script, no network.
+
+A content security policy admits this file's own style by hash and nothing else. Everything that is
+not ours (labels, names of judges and plans, reasons of failures) is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from adjudge.runs.report.charts import esc, integer, number
+from adjudge.studies.matrix import sections
+from adjudge.studies.matrix.answers import answer, question_text
+from adjudge.studies.matrix.cells import CellView, cells_of, title_of
+from adjudge.studies.matrix.curves import best_of_drawings, drift_drawings, kl_drawings
+from adjudge.studies.matrix.drawing import Drawing, in_page
+from adjudge.studies.matrix.figures import plan_drawings
+from adjudge.studies.matrix.limits import limits, pilot_note
+from adjudge.studies.matrix.results import StudyResult
+
+__all__ = ["study_page", "write_study_report"]
+
+Found = Mapping[str, Any]
+Cells = Mapping[tuple[str, str], CellView]
+
+_MOST_DRAWN = 48
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
+base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header class="page">
+<h1>{title}</h1>
+<nav aria-label="Sections"><a href="#answers">Answers</a><a href="#plans">Plans</a>\
+<a href="#curves">Curves</a><a href="#transfer">Transfer</a><a href="#drift">Drift</a>\
+<a href="#accounting">Failures and cost</a><a href="#arms">Arms</a>\
+<a href="#limits">Limits</a></nav>
+<dl class="facts">{facts}</dl>
+</header>
+{stamp}
+<main>
+<dl class="tiles">{tiles}</dl>
+<section id="answers"><h2>What was asked, and what came out</h2>{answers}</section>
+<section id="limits"><h2>What does not follow</h2>\
+<div class="limits"><ul>{limits}</ul></div></section>
+<section id="plans"><h2>Plans</h2>{plans}</section>
+<section id="curves"><h2>Proxy and gold against √KL</h2>{curves}</section>
+<section id="best"><h2>Best of n</h2>{best}</section>
+<section id="fits"><h2>Fits of the curves</h2>{fits}</section>
+<section id="transfer"><h2>Transfer: trained on one judge, scored by all</h2>{transfer}</section>
+<section id="drift"><h2>Drift</h2>{drift}</section>
+<section id="accounting"><h2>Failures and cost</h2>{accounting}</section>
+<section id="arms"><h2>Arms</h2>{arms}</section>
+<section id="manifest"><h2>Manifest</h2>{manifest}</section>
+</main>
+</body>
+</html>
+"""
+
+_OF_CURVES = (
+    "Gold solid, proxy dashed: what the policy was trained on. Both are gains from the first "
+    "policy, in SDs of its answers; the mean over seeds at each checkpoint, and a ring a seed. "
+    "Thin: the form of Gao et al. (2022) that fits better. A dotted line: its peak, where that was "
+    "seen."
+)
+_OF_BEST = (
+    "The best of n answers of the first policy by each judge, with the exact expectation over all "
+    "subsets; no training."
+)
+_OF_TRANSFER = (
+    "Gains in SDs of the first policy's answers, with 95 % intervals. Bold: by the judge that was "
+    "trained on. Own less others, and less gold: the gain that only the own judge sees."
+)
+_OF_DRIFT = (
+    "Change of a feature of the answers from the first policy to the end, regressed on the judges' "
+    "dials, judges without mitigation; a coefficient is the change a unit of the dial."
+)
+_OF_FITS = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
+_OF_ACCOUNTS = (
+    "A reward that is missing is no number and is left out of the update; nothing is renormalised."
+)
+
+
+def write_study_report(path: Path, summary: Found, result: StudyResult) -> None:
+    """Write ``report.html`` to ``path``, UTF-8.
+
+    ``summary``: what :func:`~adjudge.studies.matrix.analysis.analyse` found, each of its ``plans``
+    with its ``title`` and ``note``; and ``label``, ``pilot``, ``seeds``, ``tiny`` (whether the
+    policy is a toy), ``manifest``, ``warnings`` and ``seconds``, as far as they are known.
+    """
+    path.write_bytes(study_page(summary, result).encode("utf-8", "replace"))
+
+
+def study_page(summary: Found, result: StudyResult) -> str:
+    """The whole page."""
+    style = "".join(map(_asset, ("adjudge.runs.report/page.css", "/page.css", "/charts.css")))
+    cells = cells_of(summary)
+    stamp = pilot_note(summary)
+    return _PAGE.format(
+        style=style,
+        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        title=esc(summary.get("label") or "Study"),
+        facts=_facts(summary),
+        stamp=f'<p class="pilot" role="note">{esc(stamp)}</p>' if stamp else "",
+        tiles=_tiles(summary),
+        answers=_answers(summary),
+        limits="".join(f"<li>{esc(text)}</li>" for text in limits(summary)),
+        plans="".join(_plan(plan, cells, summary) for plan in summary["plans"]),
+        curves=_drawn(_OF_CURVES, kl_drawings(result, cells, summary["units"])),
+        best=_drawn(_OF_BEST, best_of_drawings(summary["best_of"])),
+        fits=_note(_OF_FITS) + sections.fit_table(summary),
+        transfer=_note(_OF_TRANSFER) + sections.transfer_table(summary["transfer"]),
+        drift=_note(_OF_DRIFT)
+        + sections.regression_tables(summary)
+        + _drawn("", drift_drawings(summary["features"])),
+        accounting=_note(_OF_ACCOUNTS) + sections.accounting_table(summary["accounting"]),
+        arms=sections.arms_table(summary) + sections.failed_table(summary["failed"]),
+        manifest=sections.manifest_block(summary.get("manifest")),
+    )
+
+
+def _asset(name: str) -> str:
+    package, _, file = name.rpartition("/")
+    found = resources.files(package or __package__ or "").joinpath(file)
+    # The browser hashes after its own newline normalisation.
+    return found.read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _facts(summary: Found) -> str:
+    settings = summary["settings"]
+    held_out = [name for name, one in summary["judges"].items() if one.get("role") == "held_out"]
+    entries = [
+        ("Gold", summary["gold"]),
+        ("Held-out judges", ", ".join(held_out) or "–"),
+        ("Seeds", ", ".join(map(str, settings["seeds"])) or "–"),
+        ("Intervals", f"95 %, seeds and prompts resampled {settings['draws']:,} times"),
+        ("When", " · ".join(_when(summary)) or "–"),
+    ]
+    return "".join(
+        f"<div><dt>{name}</dt><dd><span>{esc(text)}</span></dd></div>" for name, text in entries
+    )
+
+
+def _when(summary: Found) -> Iterable[str]:
+    if summary.get("created"):
+        yield str(summary["created"])
+    if summary.get("adjudge"):
+        yield f"adjudge {summary['adjudge']}"
+
+
+def _tiles(summary: Found) -> str:
+    total, failed = summary["accounting"]["total"], len(summary["failed"])
+    missing = total["rewards"]["missing"]
+    judges = [name for name in summary["judges"] if name != summary["gold"]]
+    seconds = summary.get("seconds")
+    whole = seconds.get("total") if isinstance(seconds, Mapping) else seconds
+    cost = "–" if total["cost_usd"] is None else f"{total['cost_usd']:.4f}"
+    tiles = (
+        ("Arms", integer(len(summary["arms"])), f"of {len(summary['cells'])} cells", False),
+        ("Failed", integer(failed), "arms, left out" if failed else "none", failed > 0),
+        ("Judges", integer(len(judges)), "score every checkpoint", False),
+        ("No reward", integer(missing), f"of {total['rewards']['asked']:,}", missing > 0),
+        ("USD", cost, "" if total["calls"] else "no call was made", False),
+        ("Minutes", "–" if whole is None else number(whole / 60, 1), "", False),
+    )
+    return "".join(
+        f"<div{' class=alarm' if alarm else ''}><dt>{name}</dt><dd>{value}</dd>"
+        f"<dd>{esc(said)}</dd></div>"
+        for name, value, said, alarm in tiles
+    )
+
+
+def _answers(summary: Found) -> str:
+    lines = "".join(
+        f"<dt>{esc(title_of(plan))}</dt><dd>{esc(question_text(plan))} "
+        f"<b>{esc(answer(plan, summary))}</b></dd>"
+        for plan in summary["plans"]
+    )
+    warnings = "".join(f"<li>{esc(text)}</li>" for text in summary.get("warnings") or [])
+    listed = f'<ul class="warnings">{warnings}</ul>' if warnings else ""
+    return f'<dl class="answers">{lines}</dl>{listed}'
+
+
+def _plan(plan: Found, cells: Cells, summary: Found) -> str:
+    return (
+        f"<h3>{esc(title_of(plan))}</h3>{_note(plan.get('note') or '')}"
+        f"{_drawn('', plan_drawings(plan, summary))}"
+        f"{sections.plan_table(plan, cells, summary)}{sections.comparison_table(plan)}"
+    )
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{esc(text)}</p>' if text else ""
+
+
+def _drawn(note: str, drawings: list[Drawing]) -> str:
+    if not drawings:
+        return _note(note) + "<p>– Nothing to draw: no checkpoint has the scores for it.</p>"
+    left = len(drawings) - _MOST_DRAWN
+    more = f"<p>{integer(left)} more are not drawn.</p>" if left > 0 else ""
+    figures = "".join(map(in_page, drawings[:_MOST_DRAWN]))
+    return f'{_note(note)}<div class="drawings">{figures}</div>{more}'

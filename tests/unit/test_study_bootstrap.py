@@ -1,0 +1,120 @@
+"""Intervals of a study: known quantiles, what has none, coverage by simulation."""
+
+import random
+
+import pytest
+
+from adjudge.studies.matrix.analysis.bootstrap import (
+    NOTHING_VARIED,
+    Estimate,
+    Resampling,
+    mean_over_seeds,
+    over_seeds,
+)
+from adjudge.studies.matrix.analysis.student import t_quantile
+
+
+@pytest.mark.parametrize(
+    ("p", "freedom", "exact"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.3027),
+        (0.975, 3, 3.1824),
+        (0.995, 4, 4.6041),
+        (0.95, 30, 1.6973),
+        (0.975, 5_000, 1.9604),
+    ],
+)
+def test_student_quantiles(p: float, freedom: int, exact: float) -> None:
+    assert t_quantile(p, freedom) == pytest.approx(exact, abs=1e-4)
+
+
+def test_interval_over_three_seeds_by_hand() -> None:
+    found = over_seeds([1.0, 2.0, 3.0])
+    assert found.value == 2.0
+    assert found.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)
+    assert found.high == pytest.approx(2 + 4.3027 / 3**0.5, abs=1e-4)
+    assert over_seeds([1.0, 1.0, 1.0]) == Estimate(1.0, why=NOTHING_VARIED)
+    assert over_seeds([1.0]).low is None
+    assert over_seeds([]).value is None
+
+
+def test_missing_prompts_are_not_numbers() -> None:
+    there = {f"p{at}": 1.0 + at % 2 for at in range(9)}
+    columns: dict[int, list[dict[str, float]]] = {
+        0: [{**there, "q": 1.0}],
+        1: [{at: value + 3 for at, value in there.items()}],
+        2: [{}],
+    }
+    (found,) = Resampling(200).estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))
+    assert found.value == pytest.approx((1.4 + 13 / 9 + 3) / 2)
+    # 0 would be in the interval if what is missing were one.
+    assert found.low is not None
+    assert found.low >= 1.0
+
+
+def test_what_has_no_interval() -> None:
+    few = Resampling(50)
+    assert few.means({0: [{"a": 1.0}]}, 1) == [Estimate(1.0, why="one seed and one prompt")]
+    assert few.means({}, 2) == [Estimate(why="no value")] * 2
+    assert few.means({0: [{"a": 1.0, "b": 1.0}], 1: [{"a": 1.0, "b": 1.0}]}, 1) == [
+        Estimate(1.0, why=NOTHING_VARIED)
+    ]
+    one_seed = few.means({0: [{"a": 1.0, "b": 2.0}]}, 1)[0]
+    assert (one_seed.value, one_seed.low, one_seed.high) == (1.5, 1.0, 2.0)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    columns = {s: [{f"p{k}": (s * 7 + k * 3) % 11 / 10 for k in range(12)}] for s in range(3)}
+    first = Resampling(100, seed=1).means(columns, 1)
+    assert first == Resampling(100, seed=1).means(columns, 1)
+    assert first != Resampling(100, seed=2).means(columns, 1)
+
+
+def test_the_interval_of_a_mean_holds_both() -> None:
+    columns = {s: [{f"p{k}": s + (k * 3) % 11 / 9 for k in range(12)}] for s in range(3)}
+    (drawn,) = Resampling(200).estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))
+    (found,) = Resampling(200).means(columns, 1)
+    means = [sum(of.values()) / len(of) for (of,) in columns.values()]
+    t = over_seeds(means)
+    assert t.low is not None
+    assert drawn.low is not None
+    assert t.low < drawn.low
+    assert found.low == pytest.approx(t.low)
+    near = {s: [{f"p{k}": 0.01 * s + (k * 3) % 11 for k in range(12)}] for s in range(3)}
+    assert Resampling(200).means(near, 1)[0].low == pytest.approx(
+        Resampling(200).estimates(near, lambda seeds: mean_over_seeds(seeds, 1))[0].low
+    )
+
+
+def covered(
+    seeds: int, of_seed: float, of_prompt: float, *, both: bool = True, runs: int = 200
+) -> float:
+    """How often the interval of a mean over seeds and 24 prompts holds the truth."""
+    hits = 0
+    rng = random.Random(seeds)
+    for _ in range(runs):
+        prompts = [rng.gauss(0, of_prompt) for _ in range(24)]
+        columns = {}
+        for seed in range(seeds):
+            own = rng.gauss(0, of_seed)
+            columns[seed] = [{f"{at}": own + p + rng.gauss(0, 1) for at, p in enumerate(prompts)}]
+        resampling = Resampling(120, seed=rng.randrange(1000))
+        (found,) = (
+            resampling.means(columns, 1)
+            if both
+            else resampling.estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))
+        )
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 0 <= found.high
+    return hits / runs
+
+
+@pytest.mark.slow
+def test_coverage() -> None:
+    # Prompts that all seeds share are not several observations; seeds may differ by much.
+    for seeds, of_seed, of_prompt in [(3, 0.0, 1.0), (3, 0.5, 0.0), (3, 2.0, 0.5), (10, 1.0, 1.0)]:
+        assert covered(seeds, of_seed, of_prompt) >= 0.92
+    # Resamples alone know too little of three seeds, which is what t is for.
+    assert 0.6 <= covered(3, 2.0, 0.0, both=False) <= 0.9

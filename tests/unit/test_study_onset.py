@@ -1,0 +1,104 @@
+"""Hack onset: the checkpoint at which gold falls for good while the judge sees no loss."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from adjudge.studies.matrix.analysis.onset import cell_onset, onset
+from adjudge.studies.matrix.results import ArmResult, Point, Scored
+
+
+def arm(
+    gold: Sequence[float | None], proxy: Sequence[float | None] | None = None, prompts: int = 4
+) -> ArmResult:
+    proxies = list(range(len(gold))) if proxy is None else proxy
+    points = [
+        Point(
+            step=10 * at,
+            kl=0.1 * at,
+            scores={"gold": Scored([right] * prompts), "judge": Scored([judged] * prompts)},
+            prompts=[f"p{k}" for k in range(prompts)],
+            features={},
+        )
+        for at, (right, judged) in enumerate(zip(gold, proxies, strict=True))
+    ]
+    return ArmResult(
+        name="arm",
+        judge="judge",
+        mitigation="none",
+        seed=0,
+        levels={},
+        bias={},
+        points=points[::-1],
+        curves={},
+        missing={},
+        rewards=0,
+        calls=[],
+        seconds=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "step"),
+    [
+        ([0.1, 0.5, 0.9, 0.3, 0.2], 30),
+        ([0.9, 0.5, 0.5], 10),
+        ([0.1, 0.2, 0.2, 0.9], None),
+        ([0.1, 0.9, 0.2, 0.9, 0.95], None),  # it came back
+        ([0.1, 0.9, 0.2, 0.88, 0.3], 40),  # below for good only from the last on
+        ([0.5, 0.49, 0.48, 0.47], None),  # less than 5 % of the range
+        ([0.5, 0.49, 0.48, 0.44], 30),
+    ],
+)
+def test_the_step_of_the_fall(gold: list[float], step: int | None) -> None:
+    assert onset(arm(gold), "gold", seen=1.0).step == step
+
+
+def test_a_policy_that_got_worse_by_both_is_not_hacking() -> None:
+    found = onset(arm([0.9, 0.9, 0.2], [1.0, 2.0, 0.5]), "gold", seen=1.0)
+    assert (found.step, found.why) == (None, "")
+    assert found.loss == pytest.approx(0.7)
+
+
+def test_a_drop_within_chance_is_none() -> None:
+    before, after = [0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]
+    noisy = arm([0.0, 0.0])
+    points = [
+        Point(
+            step=point.step,
+            kl=0.0,
+            scores={"gold": Scored(list(values)), "judge": Scored([float(point.step)] * 4)},
+            prompts=point.prompts,
+            features={},
+        )
+        for point, values in zip(noisy.points, [after, before], strict=True)
+    ]
+    found = onset(
+        ArmResult(
+            **{name: getattr(noisy, name) for name in noisy.__struct_fields__ if name != "points"},
+            points=points,
+        ),
+        "gold",
+        seen=1.0,
+    )
+    assert found.loss == 0.25
+    assert found.step is None
+
+
+def test_unknown_is_not_never() -> None:
+    found = onset(arm([0.9, None, None]), "gold", seen=1.0)
+    assert (found.step, found.skipped, found.checkpoints) == (None, 2, 1)
+    assert found.why
+    gap = onset(arm([0.1, 0.9, None, 0.2], [0.0, 1.0, 2.0, 3.0]), "gold", seen=1.0)
+    assert (gap.step, gap.skipped, gap.peak_step) == (30, 1, 10)
+    assert onset(arm([0.9, 0.1], [None, None]), "gold", seen=1.0).why
+
+
+def test_a_cell_counts_seeds_that_are_known() -> None:
+    arms = [arm([0.9, 0.1, 0.1]), arm([0.1, 0.5, 0.9]), arm([0.1, 0.9, 0.1]), arm([None, None])]
+    found = cell_onset(arms, [onset(one, "gold", seen=1.0) for one in arms])
+    assert (found.hacked, found.known) == (2, 3)
+    assert found.share == pytest.approx(2 / 3)
+    assert found.median_step == 15.0
+    nothing = cell_onset(arms[3:], [onset(arms[3], "gold", seen=1.0)])
+    assert (nothing.share, nothing.median_step) == (None, None)

@@ -1,0 +1,131 @@
+"""Scores of stored answers: each text once, resumed, never a number for what is missing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import RunFolderError
+from adjudge.studies.matrix.scoring import Source, read_scores, score_sources
+from adjudge.training.served import toml_text
+
+JUDGE = """
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import RuleGrader
+
+asked = []
+
+
+class Loud(RuleGrader):
+    score_range = (0.0, 10.0)
+
+    def __init__(self, *, name=""):
+        super().__init__(name)
+
+    def evaluate(self, response: str):
+        asked.append(response)
+        if response == "bad":
+            raise GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
+        return self._score(float(len(response)))
+"""
+
+
+RANKS = """
+from adjudge import GraderMode, GraderRank
+from adjudge.graders.base import BaseGrader
+
+
+class Shortest(BaseGrader):
+    def __init__(self, *, name=""):
+        super().__init__(name, GraderMode.LISTWISE)
+
+    async def aevaluate(self, response: list[str]) -> GraderRank:
+        order = sorted(range(len(response)), key=lambda i: len(response[i]))
+        return GraderRank(self.name, [float(order.index(i) + 1) for i in range(len(order))])
+"""
+
+
+def row(text: str, step: int = 0, seed: int = 0, **more: Any) -> dict[str, Any]:
+    asked = {"role": "user", "content": f"question {seed}"}
+    said = {"role": "assistant", "content": text}
+    columns = {"rollout": f"evaluation {step}/{seed}", "reference": "x"}
+    return {"step": step, "seed": seed, "messages": [asked, said], "columns": columns, **more}
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Path:
+    (tmp_path / "loud_judge.py").write_text(JUDGE)
+    return run_file(tmp_path, {"name": "loud", "type": "loud_judge:Loud"})
+
+
+def run_file(folder: Path, grader: dict[str, Any]) -> Path:
+    data = {
+        "version": 1,
+        "kind": "rl",
+        "model": {"base": "tiny"},
+        "graders": [grader],
+        "judge": {"combine_mode": "replace"},
+    }
+    path = folder / "scorer.toml"
+    path.write_text(toml_text(data))
+    return path
+
+
+def scored(folder: Path, file: Path, *sources: Source) -> int:
+    return score_sources("loud", str(file), str(folder), sources, str(folder / "scores.jsonl"))
+
+
+def asked_texts(folder: Path) -> list[str]:
+    journal = (folder / "scores.journal.jsonl").read_text().splitlines()[1:]
+    return [json.loads(line)["s"] for line in journal]
+
+
+def test_equal_texts_are_asked_once_and_failures_stay_missing(tmp_path: Path, judge: Path) -> None:
+    first = written(tmp_path / "a.jsonl", [row("two"), row("bad"), row("two", step=5), row("x")])
+    second = written(tmp_path / "b.jsonl", [row("two"), row("", error="timeout")])
+    sources = Source("arms/a", first), Source("arms/b", second)
+    assert scored(tmp_path, judge, *sources) == 3
+    found = read_scores(tmp_path / "scores.jsonl")
+    assert found["arms/a", 0].values == [0.3, None, 0.1]
+    assert found["arms/a", 0].missing == {"unparsable": 1}
+    assert found["arms/a", 5].values == [0.3]
+    assert found["arms/b", 0].values == [0.3, None]
+    assert found["arms/b", 0].missing == {"timeout": 1}
+    assert found["arms/b", 0].mean == 0.3
+    assert len(asked_texts(tmp_path)) == 2  # "two" of both arms and steps, and "x"
+
+
+def test_what_is_scored_is_not_scored_again(tmp_path: Path, judge: Path) -> None:
+    file = written(tmp_path / "a.jsonl", [row("two"), row("three", step=1)])
+    assert scored(tmp_path, judge, Source("a", file)) == 2
+    assert scored(tmp_path, judge, Source("a", file)) == 0
+    written(file, [row("two"), row("three", step=1), row("fo", step=2)])
+    path = tmp_path / "scores.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"source": "a", "st')  # torn by a kill
+    assert scored(tmp_path, judge, Source("a", file)) == 1
+    assert {step for _, step in read_scores(path)} == {0, 1, 2}
+
+
+def test_scores_of_another_reward_are_not_mixed_in(tmp_path: Path, judge: Path) -> None:
+    file = written(tmp_path / "a.jsonl", [row("two")])
+    scored(tmp_path, judge, Source("a", file))
+    other = run_file(tmp_path, {"name": "loud", "type": "length_penalty", "max_length": 5})
+    with pytest.raises(RunFolderError, match="scores of another reward"):
+        scored(tmp_path, other, Source("a", file))
+
+
+def test_a_judge_that_compares_sees_the_answers_to_a_prompt_together(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    file = run_file(tmp_path, {"name": "ranks", "type": "ranks:Shortest"})
+    answers = [row("a"), row("bbb", seed=1), row("ccc"), row("bb", seed=1), row("a", step=1)]
+    rows = written(tmp_path / "a.jsonl", answers)
+    assert scored(tmp_path, file, Source("a", rows)) == 2
+    found = read_scores(tmp_path / "scores.jsonl")
+    assert found["a", 0].values == [1.0, 0.0, 0.0, 1.0]  # by rank, 1 the best of its prompt
+    assert found["a", 1].values == [None]  # nothing to compare it with

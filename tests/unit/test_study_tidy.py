@@ -1,0 +1,45 @@
+"""The tidy table: a row per checkpoint, scorer and measure, with what is missing left null."""
+
+from pathlib import Path
+
+import msgspec
+
+from adjudge.studies.matrix.results import ArmResult, Point, Scored, StudyResult
+from adjudge.studies.matrix.tidy import tidy_rows, write_tidy
+
+
+def result() -> StudyResult:
+    scores = {
+        "mine": Scored([0.5, None], {"timeout": 1}),
+        "other": Scored([None, None], {"unparsable": 2}),
+        "gold": Scored([1.0, 0.0]),
+    }
+    point = Point(step=4, kl=0.25, scores=scores, prompts=["p", "p"], features={"words": 3.0})
+    arm = ArmResult(
+        name="mine.none.seed-0", judge="mine", mitigation="none", seed=0,
+        levels={"size": 8, "mitigation": "none"}, bias={}, points=[point], curves={},
+        missing={}, rewards=2, calls=[], seconds=1.0,
+    )  # fmt: skip
+    return StudyResult(gold="gold", judges={}, arms=[arm], best_of=[])
+
+
+def test_rows_say_who_scored_what_as_whom() -> None:
+    rows = list(tidy_rows(result()))
+    assert [(row["measure"], row["scorer"], row["role"]) for row in rows] == [
+        ("score", "mine", "proxy"),
+        ("score", "other", "held_out"),
+        ("score", "gold", "gold"),
+        ("words", None, None),
+    ]
+    assert [row["value"] for row in rows] == [0.5, None, 0.5, 3.0]
+    assert [row["missing"] for row in rows] == [1, 2, 0, 0]
+    assert {(row["step"], row["kl"], row["answers"]) for row in rows} == {(4, 0.25, 2)}
+    assert msgspec.json.decode(rows[0]["levels"]) == {"mitigation": "none", "size": 8}
+
+
+def test_the_table_reads_back(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    path = write_tidy(tmp_path, result())
+    assert path.name == "tidy.parquet"
+    assert pyarrow.parquet.read_table(path).to_pylist() == list(tidy_rows(result()))
