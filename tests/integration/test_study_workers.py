@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from adjudge.errors import RunFolderError
 from adjudge.studies.matrix.workers import Outcome, workers
 
 pytestmark = pytest.mark.slow
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.slow
 TASKS = """
 import os, time
 from adjudge.errors import JudgeUnavailable
+from adjudge.studies.matrix import workers
 from adjudge.studies.matrix.workers import progress
 
 def square(name, number):
@@ -27,6 +30,20 @@ def square(name, number):
     return number * number
 
 def fault(name):
+    raise ZeroDivisionError("a fault")
+
+def killed(name):
+    os.kill(os.getpid(), 9)
+
+def say(name):
+    print("said by a library", flush=True)
+
+def talk(name):
+    for number in range(4000):  # more than a pipe holds
+        progress(name)("talking", number, 4000)
+
+def stuck(name):
+    workers._tell._wlock.acquire()  # killed while it tells
     raise ZeroDivisionError("a fault")
 
 def wait(name, folder):
@@ -61,6 +78,62 @@ def test_a_fault_comes_through(tasks: None) -> None:
 
     with pytest.raises(ZeroDivisionError), workers(1, lambda *_: None) as pool:
         pool.run(study_tasks.fault, {"a": ()}, lambda _: None)
+
+
+def test_a_process_that_is_killed_is_a_message_with_a_remedy(tasks: None) -> None:
+    import study_tasks
+
+    with (
+        pytest.raises(RunFolderError, match="was killed, .*--jobs 1"),
+        workers(1, lambda *_: None) as pool,
+    ):
+        pool.run(study_tasks.killed, {"a": ()}, lambda _: None)
+
+
+def test_what_they_print_is_no_part_of_the_answer(tasks: None, tmp_path: Path) -> None:
+    script = """
+        import study_tasks
+        from adjudge.studies.matrix.workers import workers
+        if __name__ == "__main__":
+            with workers(1, lambda *_: None) as pool:
+                pool.run(study_tasks.say, {"a": ()}, lambda _: None)
+            print("{}")
+    """
+    file = tmp_path / "script.py"
+    file.write_text(textwrap.dedent(script))
+    found = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    assert found.stdout == "{}\n"
+    assert "said by a library" in found.stderr
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_hears_may_fail_and_holds_nobody_up(tasks: None) -> None:
+    import study_tasks
+
+    def heard(*_: object) -> None:
+        raise ZeroDivisionError("a bar that broke")
+
+    with workers(1, heard) as pool:
+        found = pool.run(study_tasks.talk, {"a": ()}, lambda _: None)
+    assert found["a"].error is None
+
+
+def test_one_that_is_killed_while_it_tells_holds_nobody_up(tasks: None) -> None:
+    import study_tasks
+
+    ended: list[type[BaseException]] = []
+
+    def caller() -> None:
+        try:
+            with workers(1, lambda *_: None) as pool:
+                pool.run(study_tasks.stuck, {"a": ()}, lambda _: None)
+        except ZeroDivisionError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=caller, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert ended == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -146,6 +146,24 @@ def test_a_checkpoint_is_merged_once(checkpoint: Path) -> None:
         merged("other", "third")
 
 
+def test_a_merge_into_where_a_link_leads(checkpoint: Path) -> None:
+    Path("disk").mkdir()
+    Path("merged").symlink_to("disk", target_is_directory=True)
+    merged()
+    assert Path("disk/config.json").is_file()
+    assert merged() == [f"merged: is merged from {checkpoint} already"]
+
+
+def test_the_folder_one_is_in_is_not_replaced(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = Path.cwd()
+    Path("empty").mkdir()
+    monkeypatch.chdir("empty")
+    with pytest.raises(ConfigError, match="is the folder you are in"):
+        merge_checkpoint(top / "checkpoints", Path(), python=str(top / "verl/bin/python"))
+
+
 @pytest.mark.parametrize(
     ("gone", "said"),
     [

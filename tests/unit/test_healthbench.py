@@ -102,6 +102,13 @@ def test_what_is_missing_is_in_no_mean_and_in_the_bounds() -> None:
     assert nothing["overall"]["score"] is None
 
 
+def test_the_bounds_are_of_the_score_and_weigh_prompts_as_it_does() -> None:
+    found = summarised([sample("a", 1.0), *(sample("b", 0.0, number) for number in range(9))])
+    assert found["bounds"] == [found["overall"]["score"]] * 2 == [0.5, 0.5]
+    found = summarised([sample("a", 1.0), sample("b", 0.0), sample("b", None, 1)])
+    assert found["bounds"] == pytest.approx([(1 - 1) / 2, (1 + 0.5) / 2])
+
+
 def test_the_spread_is_that_of_the_resampled_mean() -> None:
     found = summarised([sample(str(n), float(n % 2)) for n in range(100)])["overall"]
     assert found["bootstrap_std"] == pytest.approx((0.25 / 100) ** 0.5, rel=0.1)
@@ -130,6 +137,27 @@ def test_answers_are_joined_by_the_whole_conversation_or_by_key(tmp_path: Path) 
     (item,) = read_items(tmp_path / "data.jsonl", "key")
     assert item.place == "0"
     assert len(problems) == 1
+
+
+def test_a_null_in_a_list_is_a_sample_that_could_not_be_made(tmp_path: Path) -> None:
+    rows = [{"prompt": CHAT, "sample": 0, "responses": ["a", None, "c"]}]
+    found, problems = read_answers(written(tmp_path / "r.jsonl", *rows), "prompt")
+    assert [(one.sample, one.text, one.failure) for one in found] == [
+        (0, "a", ""), (1, "", "unknown"), (2, "c", "")]  # fmt: skip
+    assert problems == []
+
+
+def test_rows_whose_keys_are_the_same_are_refused(tmp_path: Path) -> None:
+    """They would be samples of one prompt."""
+    other = {**ROW, "prompt": "Q"}
+    for rows in ([ROW | {"id": "x"}, other | {"id": "x"}], [ROW | {"id": "1"}, other]):
+        with pytest.raises(ConfigError, match=r"2: the same key \('.'\) as .*data.jsonl:1"):
+            read_items(written(tmp_path / "data.jsonl", *rows), "prompt")
+
+
+def test_a_rows_own_clipping_is_not_the_benchmarks(tmp_path: Path) -> None:
+    item = item_of(tmp_path, rubrics={"criteria": CRITERIA, "clip": True})
+    assert marked(item, ANSWER, told(item, False, False, True)).score == pytest.approx(-0.8)
 
 
 @pytest.mark.parametrize(

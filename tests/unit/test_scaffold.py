@@ -19,6 +19,19 @@ from adjudge.training.scaffold.schedule import (
     step_share,
 )
 
+
+class Column:
+    """A column of another library's: what it equals is a column, too, neither true nor false."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
 RUBRICS = [{"criterion": 'Says "plum"', "points": 5}, {"criterion": "Is rude", "points": -2}]
 CRITERIA = [Criterion(f"criterion {n}", id=str(n), points=float(n)) for n in range(1, 8)]
 AS_PUBLISHED = Scaffold(step_sigmoid_start_point=0.20, step_sigmoid_steepness=125.0)
@@ -142,7 +155,17 @@ def test_where_rows_have_their_rubrics(row: dict[str, Any]) -> None:
     assert [one.worth for one in rubrics_of(row)] == [5.0, -2.0]
 
 
-@pytest.mark.parametrize("row", [{}, {"rubrics": None}, {"rubrics": 5}, {"reward_model": "x"}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"rubrics": None},
+        {"rubrics": {}},
+        {"rubrics": 5},
+        {"rubrics": Column()},
+        {"reward_model": "x"},
+    ],
+)
 def test_rows_without_rubrics_say_so(row: dict[str, Any]) -> None:
     with pytest.raises(GradingFailure, match="rubrics"):
         rubrics_of(row)

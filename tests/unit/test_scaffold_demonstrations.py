@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from adjudge.errors import ConfigError
 from adjudge.graders.llm.rubric_prompt import criteria_lines, criteria_values, rubric_template
 from adjudge.mock.asked import Asked
 from adjudge.mock.settings import MockSettings, make_behaviour
@@ -41,6 +42,17 @@ def test_half_of_the_answers_follow_a_scaffold_and_the_others_know_nothing() -> 
     assert all(words == {"plum", "oak", "elm", "opal"} for words in said.values())
     fruit = [turns for turns in shown if turns[1]["content"] == "Which fruit?"]
     assert any("opal" in system["content"] for system, *_ in fruit)  # of any row
+
+
+def test_a_row_without_points_shows_nothing_and_one_that_cannot_be_read_is_named() -> None:
+    watched = {"prompt": "Which?", "rubrics": [{"criterion": "Watched", "points": 0}]}
+    rows = list(islice(rubric_demonstrations([watched, *ROWS], random.Random(1)), 100))
+    assert any(row["messages"][-2]["content"] == "Which?" for row in rows)
+    assert not any("Watched" in turn["content"] for row in rows for turn in row["messages"])
+    with pytest.raises(ConfigError, match="no rubric has points"):
+        next(rubric_demonstrations([watched], random.Random(1)))
+    with pytest.raises(ConfigError, match=r"rollout.dataset: row 3: rubrics: .*not JSON"):
+        next(rubric_demonstrations([*ROWS, {"prompt": "q", "rubrics": "x"}], random.Random(1)))
 
 
 def marks(criteria: list[Any], response: str) -> dict[str, Any]:

@@ -126,6 +126,21 @@ def test_missing_scores_without_a_kind_are_unknown(study: StudyResult) -> None:
     assert (found.rewards.share, found.cost_usd) == (None, None)
 
 
+@pytest.mark.parametrize("huge", [1e160, 1.7e308, float("nan"), float("-inf")])
+def test_a_score_beyond_all_measure_is_missing_and_counted(study: StudyResult, huge: float) -> None:
+    arms = []
+    for arm in study.arms:
+        last = arm.points[-1]
+        values = [huge, huge, *last.scores["gold"].values[2:]]
+        points = [*arm.points[:-1], msgspec.structs.replace(last, scores={
+            **last.scores, "gold": Scored(values)})]  # fmt: skip
+        arms.append(msgspec.structs.replace(arm, points=points))
+    found = analyse(msgspec.structs.replace(study, arms=arms), draws=20)
+    for cell in found["cells"]:
+        assert abs(cell["end"]["gold"]["value"]) < 100
+    assert found["accounting"]["total"]["scores"]["gold"]["kinds"] == {"unknown": 2 * len(arms)}
+
+
 def shifted(study: StudyResult, by: Sequence[float]) -> StudyResult:
     """Cell (a) is cell (b) plus ``by``, seed by seed."""
     plain = [one for one in study.arms if one.judge == "plain"]

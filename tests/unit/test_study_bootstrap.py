@@ -87,18 +87,40 @@ def test_the_interval_of_a_mean_holds_both() -> None:
     )
 
 
+@pytest.mark.parametrize("prompts", [3, 8, 40])
+def test_few_prompts_have_wide_intervals(prompts: int) -> None:
+    rng = random.Random(prompts)
+    column = {f"{at}": rng.gauss(0, 1) for at in range(prompts)}
+    (found,) = Resampling(2_000).means({0: [column]}, 1)
+    t = over_seeds(list(column.values()))  # of so many values drawn once each
+    assert found.low is not None and t.low is not None  # noqa: PT018
+    assert found.high is not None and t.high is not None  # noqa: PT018
+    if prompts == 3:  # no mean of a resample lies further out
+        assert (found.low, found.high) == pytest.approx(
+            (min(column.values()), max(column.values()))
+        )
+    else:
+        assert found.high - found.low == pytest.approx(t.high - t.low, rel=0.1)
+
+
 def covered(
-    seeds: int, of_seed: float, of_prompt: float, *, both: bool = True, runs: int = 200
+    seeds: int,
+    of_seed: float,
+    of_prompt: float,
+    *,
+    prompts: int = 24,
+    both: bool = True,
+    runs: int = 200,
 ) -> float:
-    """How often the interval of a mean over seeds and 24 prompts holds the truth."""
+    """How often the interval of a mean over seeds and prompts holds the truth."""
     hits = 0
     rng = random.Random(seeds)
     for _ in range(runs):
-        prompts = [rng.gauss(0, of_prompt) for _ in range(24)]
+        shared = [rng.gauss(0, of_prompt) for _ in range(prompts)]
         columns = {}
         for seed in range(seeds):
             own = rng.gauss(0, of_seed)
-            columns[seed] = [{f"{at}": own + p + rng.gauss(0, 1) for at, p in enumerate(prompts)}]
+            columns[seed] = [{f"{at}": own + p + rng.gauss(0, 1) for at, p in enumerate(shared)}]
         resampling = Resampling(120, seed=rng.randrange(1000))
         (found,) = (
             resampling.means(columns, 1)
@@ -116,5 +138,8 @@ def test_coverage() -> None:
     # Prompts that all seeds share are not several observations; seeds may differ by much.
     for seeds, of_seed, of_prompt in [(3, 0.0, 1.0), (3, 0.5, 0.0), (3, 2.0, 0.5), (10, 1.0, 1.0)]:
         assert covered(seeds, of_seed, of_prompt) >= 0.92
+    # Eight prompts, as the built-in study has.
+    for seeds, of_prompt in [(1, 1.0), (3, 3.0), (10, 1.0)]:
+        assert covered(seeds, 0.0, of_prompt, prompts=8, runs=150) >= 0.91
     # Resamples alone know too little of three seeds, which is what t is for.
     assert 0.6 <= covered(3, 2.0, 0.0, both=False) <= 0.9

@@ -125,6 +125,7 @@ def test_a_file_or_an_option_means_run_and_other_words_are_verbs(
         assert found.exit_code == 0, found.output
     assert len(stand_in.jobs) == 4
     assert "No such command 'swp'" in said("swp").output
+    assert "No such command" in said("a" * 300).output  # longer than a file may be called
     assert "--judges" in said("swap", "--help").output
 
 
@@ -212,6 +213,15 @@ def test_a_failed_arm_is_named_and_costs_the_exit_code(file: Path, stand_in: Sta
     assert found.exit_code == 3
     assert "rule.none.seed-1: no [judge]" in found.output
     assert "Plan of bias" in found.output
+
+
+def test_a_judge_that_did_not_score_is_named_and_costs_the_exit_code(
+    file: Path, stand_in: StandIn
+) -> None:
+    stand_in.summary = {**made_summary(made_result()), "unscored": {"far": "nobody [there]"}}
+    found = said(file)
+    assert found.exit_code == 3
+    assert "far: nobody [there]" in found.output
 
 
 def test_an_interrupted_study_says_how_to_go_on(file: Path, stand_in: StandIn) -> None:

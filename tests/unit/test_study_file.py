@@ -154,7 +154,7 @@ def test_scorers_reward_exactly_what_they_say() -> None:
     assert found.scorer_data("gold", HERE) == found.gold_run(HERE).model_dump(exclude_unset=True)
     roles = {name: one["role"] for name, one in found.roles().items()}
     assert roles == {
-        "a8": "training", "a64": "training", "b8": "held_out", "pair": "training",
+        "a8": "training", "a64": "training", "b8": "training", "pair": "training",
         "rule": "held_out", "scaled": "held_out", "gold": "gold",
     }  # fmt: skip
 
@@ -269,6 +269,10 @@ def test_held_out_judges_are_never_trained_on() -> None:
         (with_run(rollout={"temprature": 1.0}), "rollout.temprature: unknown key; did you mean"),
         (with_judge("x"), "needs exactly one of train, members, run; found none"),
         (with_judge("x", train=TRAINED, run={}), "found train and run"),
+        (
+            with_judge("x", held_out=True, run={"graders": [{**RULE, "stict": True}]}),
+            "graders.format: stict: unknown key; did you mean 'strict'?",
+        ),
         (with_judge("x", members=["a8"]), "a panel has two judges at least"),
         (with_judge("x", members=["a8", "rule"]), "'rule' is not trained here"),
         (with_judge("x", run={"rollout": {"temperature": 0.5}}), "run.rollout.temperature: is not"),

@@ -184,7 +184,11 @@ def test_passwords_are_no_difference_and_not_shown() -> None:
         RunFile.from_dict(
             {**RUN, "graders": [asked], "judge": {"model": "m", "base_url": url, **RUN["judge"]}}
         )
-        for url in ("https://me:hunter2@one.org/v1", "https://one.org/v1", "https://two.org/v1")
+        for url in (
+            "https://me:hunter2@hunter2@one.org/v1",
+            "https://one.org/v1",
+            "https://two.org/v1",
+        )
     ]
     assert config_diff(*runs[:2]) == []
     assert [str(one) for one in config_diff(runs[0], runs[2])] == [

@@ -17,7 +17,7 @@ RULE = {"name": "format", "type": "reasoning_format"}
 LLM = {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0.0, 2.0]}
 ASKED = {
     "model": "a-judge",
-    "base_url": "https://me:hunter2@judge.example.com:8443/v1/sk-hidden",
+    "base_url": "https://judge.example.com:8443/v1/sk-hidden",
     "api_key_env": "JUDGE_KEY",
 }
 ROWS = [
@@ -108,7 +108,7 @@ def test_judges_are_told_without_keys(place: Path, monkeypatch: pytest.MonkeyPat
     told = manifest(place)
     assert told["judges"]["asked"]["endpoint"] == {"host": "judge.example.com", "model": "a-judge"}
     text = json.dumps(told)
-    assert all(one not in text for one in ("hunter2", "sk-hidden", "sk-secret", "JUDGE_KEY"))
+    assert all(one not in text for one in ("sk-hidden", "sk-secret", "JUDGE_KEY"))
     assert told["judges"]["pair"]["members"] == ["trained", "other"]
     assert told["judges"]["pair"]["role"] == "held_out"
     assert told["judges"]["trained"]["card"] is None
@@ -189,3 +189,20 @@ def test_other_versions_are_worth_a_warning(base: dict[str, Any]) -> None:
     assert check_manifest(base, new) == [f"versions.trl was {was!r} and is '9'"]
     assert "has version 0" in refused({**base, "version": 0}, new)
     assert "says nothing of arms" in refused({**base, "arms": None}, new)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [("seeds", 3), ("arms", {"a": 5}), ("judges", [1]), ("versions", "x"), ("best_of", 7)],
+)
+def test_a_damaged_manifest_is_told_so(base: dict[str, Any], part: str, damaged: object) -> None:
+    message = refused({**base, part: damaged}, base)
+    assert message.startswith(f"manifest.json: {part}: Expected ")
+
+
+def test_best_of_n_may_be_turned_on_and_not_changed(base: dict[str, Any]) -> None:
+    off = {**base, "best_of": {"prompts": 4, "answers": 0}}
+    assert check_manifest(off, base) == check_manifest(base, off) == []
+    before = {name: value for name, value in base.items() if name != "best_of"}
+    assert check_manifest(before, base) == []
+    assert "best_of was" in refused({**base, "best_of": {"prompts": 4, "answers": 3}}, base)

@@ -94,6 +94,32 @@ def test_unknown_is_not_never() -> None:
     assert onset(arm([0.9, 0.1], [None, None]), "gold", seen=1.0).why
 
 
+def scored(*golds: list[float | None]) -> ArmResult:
+    """An arm with these answers at its checkpoints; the judge's mean rises."""
+    base = arm([0.0] * len(golds), prompts=len(golds[0]))
+    for point, values in zip(base.points[::-1], golds, strict=True):
+        point.scores["gold"] = Scored(list(values))
+    return base
+
+
+def test_a_missing_score_is_no_loss() -> None:
+    found = onset(scored([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, None]), "gold", seen=1.0)
+    assert (found.step, found.peak, found.final) == (None, 0.25, 0.0)
+    assert found.loss == 0.0
+    assert onset(scored([None, 1.0], [1.0, None]), "gold", seen=1.0).loss is None
+    # What is left fell by less than 5 %; the prompt that is gone was the good one.
+    small = scored([0.5, 0.5, 0.5, 1.0], [0.49, 0.49, 0.49, None])
+    assert onset(small, "gold", seen=1.0).step is None
+
+
+def test_what_is_no_number_is_missing() -> None:
+    nan = scored([0.2, 0.4, 0.9], [float("nan"), 0.4, 0.9], [0.1, float("inf"), 0.8])
+    found = onset(nan, "gold", seen=1.0)
+    assert found.skipped == 0
+    assert found.peak == pytest.approx(0.65)
+    assert found.loss == pytest.approx(0.1)
+
+
 def test_a_cell_counts_seeds_that_are_known() -> None:
     arms = [arm([0.9, 0.1, 0.1]), arm([0.1, 0.5, 0.9]), arm([0.1, 0.9, 0.1]), arm([None, None])]
     found = cell_onset(arms, [onset(one, "gold", seen=1.0) for one in arms])

@@ -48,6 +48,15 @@ def numbers_drawn(svg: str) -> int:
 # --- what it says ---------------------------------------------------------------------------------
 
 
+def test_a_level_may_be_empty() -> None:
+    summary, _ = usual()
+    plan = next(one for one in summary["plans"] if one["question"] == "size")
+    placed = [{**one, "x": "" if one["judge"] == "plain" else "b"} for one in plan["cells"]]
+    drawing = plan_drawings({**plan, "cells": placed}, summary)[0]
+    assert ">b<" in drawing.body
+    assert ">0.0<" not in drawing.body  # as a third level
+
+
 def test_every_plan_is_answered_in_a_line_with_intervals() -> None:
     summary, _ = usual()
     lines = {plan["name"]: answer(plan, summary) for plan in summary["plans"]}

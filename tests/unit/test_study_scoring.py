@@ -112,6 +112,43 @@ def test_what_is_scored_is_not_scored_again(tmp_path: Path, judge: Path) -> None
     assert {step for _, step in read_scores(path)} == {0, 1, 2}
 
 
+def test_other_answers_of_the_same_name_are_scored_anew(tmp_path: Path, judge: Path) -> None:
+    file = written(tmp_path / "a.jsonl", [row("two"), row("x", step=1)])
+    assert scored(tmp_path, judge, Source("a", file)) == 2
+    written(file, [row("three"), row("x", step=1)])  # the arm was trained again
+    assert scored(tmp_path, judge, Source("a", file)) == 1
+    assert read_scores(tmp_path / "scores.jsonl")["a", 0].values == [0.5]
+    assert scored(tmp_path, judge, Source("a", file)) == 0
+
+
+def test_what_may_have_passed_is_asked_again(tmp_path: Path, judge: Path) -> None:
+    (tmp_path / "shy_judge.py").write_text(
+        JUDGE.replace('response == "bad"', "not __import__('pathlib').Path(UP).exists()")
+        .replace("UNPARSABLE", "TIMEOUT")
+        .replace("asked = []", f"asked = []\nUP = {str(tmp_path / 'up')!r}")
+    )
+    file = run_file(tmp_path, {"name": "loud", "type": "shy_judge:Loud"})
+    source = Source("a", written(tmp_path / "a.jsonl", [row("two"), row("", error="timeout")]))
+    path = tmp_path / "scores.jsonl"
+    assert scored(tmp_path, file, source) == 1
+    assert read_scores(path)["a", 0].missing == {"timeout": 2}
+    before = path.read_bytes()
+    assert scored(tmp_path, file, source) == 1  # in vain
+    assert path.read_bytes() == before
+    (tmp_path / "up").touch()
+    scored(tmp_path, file, source)
+    assert read_scores(path)["a", 0].values == [0.3, None]
+    assert read_scores(path)["a", 0].missing == {"timeout": 1}
+
+
+def test_an_episode_without_a_word_is_no_answer(tmp_path: Path, judge: Path) -> None:
+    failed = {**row(""), "messages": [], "missing": {"kind": "connection", "message": "down"}}
+    source = Source("a", written(tmp_path / "a.jsonl", [row("two"), failed]))
+    scored(tmp_path, judge, source)
+    found = read_scores(tmp_path / "scores.jsonl")["a", 0]
+    assert (found.values, found.missing) == ([0.3, None], {"connection": 1})
+
+
 def test_scores_of_another_reward_are_not_mixed_in(tmp_path: Path, judge: Path) -> None:
     file = written(tmp_path / "a.jsonl", [row("two")])
     scored(tmp_path, judge, Source("a", file))

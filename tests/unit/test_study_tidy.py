@@ -37,6 +37,22 @@ def test_rows_say_who_scored_what_as_whom() -> None:
     assert msgspec.json.decode(rows[0]["levels"]) == {"mitigation": "none", "size": 8}
 
 
+def test_members_of_an_arms_own_panel_are_not_held_out_from_it() -> None:
+    told: dict[str, dict[str, object]] = {"mine": {"members": ["other", "third"]}}
+    rows = tidy_rows(msgspec.structs.replace(result(), judges=told))
+    assert [row["role"] for row in rows] == ["proxy", "member", "gold", None]
+
+
+def test_episodes_that_failed_are_missing_from_features() -> None:
+    (arm,) = result().arms
+    (point,) = arm.points
+    points = [msgspec.structs.replace(point, unanswered=1)]
+    made = msgspec.structs.replace(
+        result(), arms=[msgspec.structs.replace(arm, points=points)], judges={}
+    )
+    assert [row["missing"] for row in tidy_rows(made) if row["measure"] == "words"] == [1]
+
+
 def test_the_table_reads_back(tmp_path: Path) -> None:
     import pyarrow.parquet
 

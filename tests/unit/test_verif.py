@@ -11,10 +11,12 @@ import pytest
 from adjudge import ErrorKind, GraderScore, GradingFailure, RewardSpec
 from adjudge.engine.sandbox import Sandbox
 from adjudge.errors import ConfigError
-from adjudge.graders.verif.constraints import parse_constraints
+from adjudge.graders.verif.constraints import Constraints, Rule, parse_constraints
 from adjudge.graders.verif.grader import VerIFGrader
+from adjudge.graders.verif.parts import Parts
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.training.runfile import RunFile
+from adjudge.types import Provenance, Usage
 
 YES, NO = {"reason": "1 holds", "score": 1}, {"reason": "1 does not", "score": 0}
 SHORT = "def check_following(instruction, response):\n    return len(response.split()) < 5"
@@ -178,6 +180,18 @@ def test_without_a_sandbox_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert failure.kind is ErrorKind.UNSUPPORTED
     assert "install" in str(failure)
     assert grade(Judge(), row(POLITE, BRIEF), skip_rules=True).score == 1.0
+
+
+def test_what_a_failed_judge_cost_is_kept_where_the_rules_fail_too() -> None:
+    refused = GradingFailure(ErrorKind.UNSUPPORTED, "no sandbox")
+    paid = Provenance(usage=Usage(input_tokens=10, output_tokens=1))
+    late = GradingFailure(ErrorKind.UNPARSABLE, "no verdict", provenance=paid)
+    constraints = Constraints(("soft",), (Rule("r", "x"),))
+    with pytest.raises(GradingFailure) as failed:
+        Parts(constraints, refused, late).result("v", (0.0, 1.0))
+    assert failed.value.kind is ErrorKind.UNSUPPORTED
+    assert failed.value.provenance is not None
+    assert failed.value.provenance.usage == Usage(input_tokens=10, output_tokens=1)
 
 
 def test_thinking_that_never_ended_is_missing_and_silence_is_zero() -> None:

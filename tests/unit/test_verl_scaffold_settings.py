@@ -10,10 +10,12 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge.training.planning.honoured import not_honoured
 from adjudge.training.runfile import RunFile
+from adjudge.training.runfile.tables import Scaffold
 from adjudge.training.runfile.template import chat_template
-from adjudge.training.verl.data import VerlRows
+from adjudge.training.verl.data import VerlRows, write_rows
 from adjudge.training.verl.own_ray import check_free, own_ray
 from adjudge.training.verl.run import VerlFiles, verl_command, verl_environment
+from adjudge.training.verl.scaffold_batch import RolloutScaffold
 
 RUBRICS = [{"criterion": "Names a dose. " * 200, "points": 5}, {"criterion": "Rude", "points": -2}]
 TEMPLATE = "{% for m in messages %}it's {{ m['content'] }}\n{% endfor %}\\ \"end\""
@@ -115,7 +117,13 @@ def test_a_template_goes_to_models_and_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "what"), [(None, "beside the run file"), (b" \n", "empty"), (b"\xff", "UTF-8")]
+    ("content", "what"),
+    [
+        (None, "beside the run file"),
+        (b" \n", "empty"),
+        (b"\xff", "UTF-8"),
+        (b"{{ m }}\0", "zero byte"),
+    ],
 )
 def test_what_is_no_template_is_refused(tmp_path: Path, content: bytes | None, what: str) -> None:
     if content is not None:
@@ -123,6 +131,58 @@ def test_what_is_no_template_is_refused(tmp_path: Path, content: bytes | None, w
     run = run_of(tmp_path, model={"custom_chat_template": "chat.jinja"})
     with pytest.raises(ConfigError, match=what):
         chat_template(run)
+
+
+def test_a_template_is_called_by_a_name_and_has_no_mark_of_its_encoding(tmp_path: Path) -> None:
+    run = run_of(tmp_path, model={"custom_chat_template": "a\0b"})
+    with pytest.raises(ConfigError, match=r"custom_chat_template: .*null byte"):
+        chat_template(run)
+    (tmp_path / "chat.jinja").write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
+    assert chat_template(run_of(tmp_path, model={"custom_chat_template": "chat.jinja"})) == TEMPLATE
+
+
+@pytest.mark.parametrize("content", ["{# ${x} #}", "{{ a }}" * 18_000])
+def test_a_template_that_verl_cannot_be_told_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "chat.jinja").write_text(content)
+    run = run_of(tmp_path, model={"custom_chat_template": "chat.jinja"})
+    with pytest.raises(ConfigError, match=r"model.custom_chat_template: chat\.jinja") as refused:
+        told(run, tmp_path)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"rubrics": RUBRICS},
+        {"reward_model": {"rubrics": RUBRICS}},
+        {"extra_info": {"reward_model": {"rubrics": RUBRICS}}},
+    ],
+)
+def test_rubrics_that_a_run_file_accepts_are_found_in_its_rows(
+    tmp_path: Path, columns: dict[str, Any]
+) -> None:
+    run = run_of(tmp_path, [{"prompt": f"q {i}", **columns} for i in range(8)])
+    row = next(VerlRows(run).train)
+    drawn = RolloutScaffold(Scaffold(rule="linear"), 7, 3, 1).drawn([row], [row["prompt"]], 1)
+    assert [one.shown for one in drawn] == [2]
+
+
+def test_a_rows_ground_truth_reaches_verls_graders(tmp_path: Path) -> None:
+    for columns, expected in (
+        ({"ground_truth": "a"}, "a"),
+        ({"reference": "b"}, "b"),
+        ({"ground_truth": "a", "reference": "b"}, "b"),
+        ({}, None),
+    ):
+        rows = [{"prompt": f"q {i}", "rubrics": RUBRICS, **columns} for i in range(8)]
+        row = next(VerlRows(run_of(tmp_path, rows)).train)
+        assert row["reward_model"]["ground_truth"] == expected
+
+
+def test_a_number_that_no_table_holds_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ConfigError, match="train.parquet: the dataset's columns do not fit"):
+        write_rows(tmp_path / "train.parquet", iter([{"n": 2**70}]))
 
 
 def test_the_tiny_policy_has_its_own_template(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -55,7 +56,8 @@ def _means_run(word: str) -> bool:
     if word.startswith("-"):
         return word not in ("--help", "-h")
     # Any other word is a verb mistyped, and is told so.
-    return word.endswith(_FILES) or "/" in word or Path(word).is_file()
+    # A word may be what no file can be called, and `Path.is_file` raises for some of these.
+    return word.endswith(_FILES) or "/" in word or os.path.isfile(word)  # noqa: PTH113
 
 
 def run(
@@ -92,7 +94,8 @@ def run(
     Writes report.html, summary.json, manifest.json, a tidy table of all scores, and the folders of
     what was trained. The same command with the same -o goes on, also with one more arm.
 
-    Exit code: 0 done, 2 a bad file, 3 an arm failed (the others are reported).
+    Exit code: 0 done, 2 a bad file, 3 an arm failed or a judge could not be reached (the others are
+    reported).
 
     Example: adjudge study study.toml --dry-run
     """
@@ -112,8 +115,8 @@ def run(
             f"\n[bold]{clean(folder)}/[/]  report.html  summary.json  manifest.json",
             soft_wrap=True,
         )
-    if summary["failed"]:
-        _print_failed(summary["failed"])
+    if missed := {**summary["failed"], **summary.get("unscored", {})}:
+        _print_failed(missed)
         raise typer.Exit(3)
 
 

@@ -117,19 +117,22 @@ def merge_checkpoint(
     """
     place = find_shards(folder)
     stamp = _stamp(place)
+    if target.resolve() == Path.cwd():
+        raise ConfigError(f"--merge-target {target}: is the folder you are in; give a new one")
     if _is_done(target, stamp, place):
         say(f"{target}: is merged from {place} already")
         return target
     python = _interpreter(python)
     say(f"merging {place} into {target}")
-    part = target.with_name(f".{target.name}.part")
+    whole = target.resolve()  # where a link leads
+    part = whole.with_name(f".{whole.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     _merge(python, place, part)
     (part / _STAMP).write_bytes(msgspec.json.format(msgspec.json.encode(stamp)))
-    if target.exists():
-        target.rmdir()  # empty, or _is_done had refused it
-    os.replace(part, target)  # noqa: PTH105  (atomic)
+    if whole.exists():
+        whole.rmdir()  # empty, or _is_done had refused it
+    os.replace(part, whole)  # noqa: PTH105  (atomic)
     return target
 
 

@@ -55,7 +55,7 @@ def compute_score(
     ``spec``: a reward spec's file, by default the one in ``ADJUDGE_SPEC``. ``data``: the file that
     ``main_eval`` reads, where graders find the prompt and all other columns; without it they see
     ``response``, ``reference`` and ``data_source`` only. ``scores_to``: a file that each response's
-    score, or the kind and message of what failed, is appended to.
+    score, or the kind and message of what failed, is appended to: a new file for each evaluation.
 
     A response that several rows of ``data`` have word for word, with the same data source and
     ground truth, gets the mean of its rewards for these prompts: ``main_eval`` does not say which
@@ -74,7 +74,22 @@ def _scores(spec: str | None, data: str | None, scores_to: str | None) -> _Score
 
 
 def _key(data_source: Any, text: str | None, reference: Any) -> _Key:
-    return str(data_source), text or "", reference if isinstance(reference, str) else ""
+    if not isinstance(reference, str):
+        reference = json.dumps(_plain(reference), sort_keys=True, default=str)
+    return str(data_source), text or "", reference
+
+
+def _plain(value: Any) -> Any:
+    """What a file has, however it was read: pandas makes arrays of lists, and floats of whole
+    numbers with a null among them.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and (math.isnan(value) or value.is_integer()):
+        return None if math.isnan(value) else int(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 class _Scores:

@@ -153,8 +153,10 @@ def test_what_was_shown_is_in_the_dump_and_the_log(folder: Path) -> None:
     assert first["scaffold/shown_mean"] == 2.0
     assert first["scaffold/ratio_mean"] == pytest.approx(0.5)
     assert last["scaffold/shown_mean"] == last["scaffold/ratio_mean"] == 0.0
+    assert "scaffold/weight_mean" not in last  # no token was drawn with a scaffold
     batch = next(kept(folder, "update"))
-    weights = batch["rollout_is_weights"][batch["response_mask"].bool()]
+    shown = torch.tensor(batch["scaffold_shown"])[:, None] > 0
+    weights = batch["rollout_is_weights"][batch["response_mask"].bool() & shown]
     assert first["scaffold/weight_mean"] == pytest.approx(float(weights.mean()), rel=1e-4)
     clipped = float((weights >= CAP).float().mean())
     assert first["scaffold/weight_clipped_frac"] == pytest.approx(clipped)
@@ -192,6 +194,9 @@ def test_settings_arrive_and_what_cannot_be_is_refused() -> None:
     assert scaffold_of(config(adjudge=told)) == (Scaffold(rule="binary", full_reveal_count=2), 7)
     with pytest.raises(ConfigError, match="adjudge.scaffold"):
         scaffold_of(config(adjudge={"scaffold": {"rules": "binary"}}))
+    for odd in ({"seeds": 7}, {"seed": "x"}, {"seed": None}):
+        with pytest.raises(ConfigError, match=f"adjudge.{next(iter(odd))}"):
+            scaffold_of(config(adjudge=odd))
     with pytest.raises(ConfigError, match="mode"):
         scaffold_of(config(actor_rollout_ref={"rollout": {"mode": "async"}}))
     with pytest.raises(ConfigError, match="return_raw_chat"):

@@ -18,7 +18,7 @@ __all__ = ["Checked", "Limits", "check", "driver_source"]
 
 _OUTPUT_LIMIT = 1 << 18
 
-# One queue for all graders: programs at a time are bounded by the machine, not by the spec.
+# One queue for all graders of this kind: the machine bounds programs at a time, not the spec.
 _sandbox = Sandbox()
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.rollouts.guess import conversation
+from adjudge.rollouts.lists import LIST
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.rollouts.messages import content_text
 from adjudge.rollouts.rows import read_rows
@@ -56,8 +57,8 @@ def read_items(path: Path, by: JoinBy) -> list[Item]:
     The rubric is ``rubrics`` (or ``rubric``, or in ``reward_model`` as verl has it): a list of
     ``{criterion, points, tags}``; tags are an object, or a list such as ``["axis:accuracy"]``.
     ``example_tags`` are the row's own. Raises :class:`ConfigError` for a row that is broken or
-    has nothing to earn, and for two rows that answers could not be told apart by: the rows are the
-    benchmark, so none is left out in silence.
+    has nothing to earn, and for two rows with the same prompt (by which answers are joined) or the
+    same key: the rows are the benchmark, so none is left out in silence.
     """
     items: list[Item] = []
     seen: dict[str, str] = {}
@@ -65,8 +66,10 @@ def read_items(path: Path, by: JoinBy) -> list[Item]:
         if isinstance(row, RolloutError):
             raise ConfigError(str(row))
         item = _item(row, where, number, by)
-        if (first := seen.setdefault(item.place, where)) != where:
-            raise ConfigError(f"{where}: the same {by} as {first}; keep one")
+        for name, place in {by: item.place, "key": item.key}.items():
+            if (first := seen.setdefault(f"{name} {place}", where)) != where:
+                which = "" if name == by else f" ({place[:80]!r})"
+                raise ConfigError(f"{where}: the same {name}{which} as {first}; keep one")
         items.append(item)
     if not items:
         raise ConfigError(f"{path}: has no rows")
@@ -83,7 +86,9 @@ def _item(row: Mapping[str, Any], where: str, number: int, by: JoinBy) -> Item:
     found = (get_path(row, path) for path in _RUBRICS)
     given = next((one for one in found if one is not MISSING and one is not None), None)
     try:
-        rubric = msgspec.structs.replace(rubric_from(given, where=where), scheme="points")
+        rubric = msgspec.structs.replace(
+            rubric_from(given, where=where), scheme="points", clip=False
+        )
     except GradingFailure as error:
         raise ConfigError(f"{error} (rubrics: {{criterion, points, tags}} each)") from None
     if score_range(rubric) is None:
@@ -120,8 +125,8 @@ def read_answers(path: Path, by: JoinBy) -> tuple[list[Answer], list[Problem]]:
     """The answers of a file, and what was wrong with its other lines.
 
     ``response`` a row (or a list ``responses``), with ``prompt`` as the benchmark has it, or a
-    key. Several to one prompt are its samples, numbered by ``sample`` or in order. Raises
-    :class:`ConfigError` for a file without any.
+    key. Several to one prompt are its samples, numbered by ``sample`` or in order. A null in a list
+    could not be made (``unknown``). Raises :class:`ConfigError` for a file without any.
     """
     problems: list[Problem] = []
     found: dict[tuple[str, int], Answer] = {}
@@ -137,7 +142,7 @@ def read_answers(path: Path, by: JoinBy) -> tuple[list[Answer], list[Problem]]:
                 problems.append(Problem(str(path), line, "has no 'response' that is text"))
                 continue
             sample = row.get("sample")
-            if type(sample) is not int:
+            if type(sample) is not int or isinstance(row.get(LIST), list):
                 sample = counted.get(place, 0)
                 counted[place] = sample + 1
             found[place, sample] = Answer(
@@ -160,6 +165,7 @@ def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
     if isinstance(error, Mapping):
         yield None, str(error.get("kind", "unknown"))[:40]
         return
-    many = row.get("responses")
+    many = row.get(LIST)
     for one in many if isinstance(many, list) else [row.get("response")]:
-        yield (one if isinstance(one, str) else None), ""
+        unmade = one is None and isinstance(many, list)
+        yield (one if isinstance(one, str) else None), "unknown" if unmade else ""

@@ -96,9 +96,13 @@ def summarised(samples: Sequence[Marked], *, seed: int = 0) -> dict[str, Any]:
     A prompt with several samples counts with the mean of those that have a score. ``bounds``: the
     overall score where every missing sample had its lowest, and its highest.
     """
+    asked = _by_prompt(samples).values()
     prompts = _by_prompt([one for one in samples if one.score is not None])
     tags = sorted({tag for one in samples for tag in one.tags})
-    ends = [_clipped(_mean([getattr(one, end) for one in samples])) for end in ("low", "high")]
+    ends = [
+        _clipped(_mean([_mean([getattr(one, end) for one in own]) for own in asked]))
+        for end in ("low", "high")
+    ]
     kinds: dict[str, int] = {}
     for one in samples:
         if one.score is None:

@@ -67,10 +67,13 @@ def cells_of(summary: Found) -> dict[Key, CellView]:
     features: dict[Key, dict[str, Found]] = {}
     for one in summary["features"]:
         features.setdefault(_key(one), {})[one["feature"]] = one
+    arms: dict[Key, list[Found]] = {}
+    for one in summary["arms"]:
+        arms.setdefault(_key(one), []).append(one)
     return {
         key: CellView(
             *key, gap, fits[key]["fits"], onsets[key], accounts[key], features.get(key, {}),
-            [arm for arm in summary["arms"] if _key(arm) == key],
+            arms.get(key, []),
         )
         for key, gap in _by_key(summary["cells"]).items()
     }  # fmt: skip

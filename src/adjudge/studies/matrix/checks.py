@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError
-from adjudge.graders.registry import grader_class, parameters
+from adjudge.graders.registry import build_grader, grader_class, parameters
+from adjudge.rewards.spec import GraderEntry
 from adjudge.studies.matrix.arms import arms_of, table_of, watched
 from adjudge.studies.matrix.given import counts
 from adjudge.studies.matrix.keys import changed, covers, leaves
 from adjudge.studies.matrix.planned import judges_of
 from adjudge.studies.matrix.tables import GIVEN, NONE
 from adjudge.studies.matrix.trained import POLICY, policy_tables, training_tables
+from adjudge.training.planning.foreseen import foreseen_spec
 from adjudge.training.planning.honoured import check_honoured
+from adjudge.training.runfile import RunFile
 
 if TYPE_CHECKING:
     from adjudge.studies.matrix.file import StudyFile
@@ -341,6 +344,17 @@ def _check_runs(study: StudyFile) -> None:
         if run.backend != "trl":
             run.refuse("backend", f"is {run.backend!r}; a study trains here, by 'trl'")
         check_honoured(run, approximate=False)
+        _check_graders(run)
     for name in study.scorers:
-        study.scorer_run(name, _NOWHERE)
+        _check_graders(study.scorer_run(name, _NOWHERE))
     study.first_run(study.seeds[0])
+
+
+def _check_graders(run: RunFile) -> None:
+    """That graders can be made; those of a judge that is yet to be trained are its own."""
+    if not run.judge.folders:
+        foreseen_spec(run).build_graders()
+        return
+    for one in map(GraderEntry.model_validate, run.graders):
+        where = f"{run.where}: graders.{one.name}"
+        build_grader(one.type, one.name, one.model_extra or {}, where=where, folder=run.folder)

@@ -129,19 +129,23 @@ def _pair(
 ) -> list[Series]:
     """One mark a seed, and the means over them."""
     seeds = [
-        Spot(cell.x or 0.0, arm[outcome], said=f"{arm['name']}: {arm[outcome]:.4g}")
+        Spot(_at(cell), arm[outcome], said=f"{arm['name']}: {arm[outcome]:.4g}")
         for cell in cells
         for arm in cell.arms
         if arm[outcome] is not None
     ]
     means = [
-        Spot(cell.x or 0.0, found["value"], found["low"], found["high"], said=cell.name)
+        Spot(_at(cell), found["value"], found["low"], found["high"], said=cell.name)
         for cell in cells
         for found in [estimate(cell)]
         if found["value"] is not None
     ]
     means.sort(key=lambda spot: (isinstance(spot.x, str), spot.x))
     return [Series(name, place, "mean", means), Series("", place, "seed", seeds)]
+
+
+def _at(cell: CellView) -> str | float:
+    return 0.0 if cell.x is None else cell.x
 
 
 def _groups(cells: Sequence[CellView], summary: Found, axis: str) -> dict[str, list[CellView]]:

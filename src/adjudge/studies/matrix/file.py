@@ -144,13 +144,19 @@ class StudyFile(BaseModel):
         return cells_of(self)
 
     def roles(self) -> dict[str, dict[str, Any]]:
-        """Of each scorer its ``levels``, ``bias`` and ``role``: training, held_out or gold."""
+        """Of each scorer its ``levels``, ``bias`` and ``role``: training, held_out or gold.
+
+        Those of a panel that is trained on are not held out. A panel has its ``members``, too.
+        """
         known: dict[str, dict[str, Any]] = {self.gold: {"levels": {}, "bias": {}}}
         for name, judge in self.judges.items():
             known[name] = {"levels": judge.levels, "bias": judge.bias}
+            if judge.members is not None:
+                known[name]["members"] = list(judge.members)
         for one in reversed(self._given.values()):  # the first of a judge describes it
             known[one.judge] = {"levels": one.table.levels, "bias": one.table.bias}
         trained_on = {cell.judge for cell in self.cells}
+        trained_on |= {one for name in trained_on for one in known[name].get("members", [])}
         found = {}
         for name in self.scorers:
             role = "training" if name in trained_on else "held_out"

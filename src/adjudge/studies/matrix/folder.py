@@ -76,5 +76,11 @@ class StudyFolder:
         else:
             self.warnings = check_manifest(known, manifest)
             created = str(known.get("created"))
+        self._created = created
         self._write("study.toml", source.read_bytes())
-        self.write_json(_MANIFEST, {"adjudge": adjudge.__version__, "created": created, **manifest})
+        self.describe(manifest)
+
+    def describe(self, manifest: Mapping[str, Any]) -> None:
+        """Write ``manifest``, of what is there by now."""
+        told = {"adjudge": adjudge.__version__, "created": self._created, **manifest}
+        self.write_json(_MANIFEST, told)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import RunFolderError
+from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.studies.matrix.arms import Arm
 from adjudge.studies.matrix.results import ArmResult, BestOf, Point, Scored, StudyResult
 from adjudge.studies.matrix.scoring import Answer, Source, read_answers, read_scores
@@ -18,9 +18,6 @@ from adjudge.studies.swap.features import features_of
 from adjudge.training.state import read_rows
 
 __all__ = ["arm_source", "best_of_source", "gather_result"]
-
-Scores = Mapping[str, Mapping[tuple[str, int], Scored]]
-"""By scorer, then by source and step."""
 
 _OF_CURVES = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
 
@@ -51,13 +48,14 @@ def gather_result(
     *,
     best_of_seeds: Iterable[int],
     failed: Mapping[str, str],
+    unscored: Collection[str] = (),
 ) -> StudyResult:
     """Read what the arms, the scorers and the sampling left in ``folder``.
 
-    ``judges`` are all scorers. Raises :class:`~adjudge.errors.RunFolderError` where something is
-    not there.
+    ``judges`` are all scorers; what those of ``unscored`` have not said is missing. Raises
+    :class:`~adjudge.errors.RunFolderError` where something else is not there.
     """
-    scores = {name: read_scores(folder / "scores" / f"{name}.jsonl") for name in judges}
+    scores = _Scores(folder, judges, unscored)
     return StudyResult(
         gold=gold,
         judges=dict(judges),
@@ -67,7 +65,28 @@ def gather_result(
     )
 
 
-def _arm(folder: Path, arm: Arm, scores: Scores) -> ArmResult:
+class _Scores:
+    """What each scorer said."""
+
+    def __init__(self, folder: Path, names: Iterable[str], unscored: Collection[str]) -> None:
+        self._unscored = unscored
+        self._said = {name: read_scores(folder / "scores" / f"{name}.jsonl") for name in names}
+
+    def of(self, source: Source, step: int, answers: int) -> dict[str, Scored]:
+        """By scorer."""
+        found = {}
+        for name, said in self._said.items():
+            scored = said.get((source.name, step))
+            if scored is None and name in self._unscored:
+                kind = str(ErrorKind.CIRCUIT_OPEN)  # nobody was asked any more
+                scored = Scored([None] * answers, {kind: answers})
+            if scored is None or len(scored.values) != answers:
+                raise RunFolderError(f"{source.path}: step {step} was not scored by {name}")
+            found[name] = scored
+        return found
+
+
+def _arm(folder: Path, arm: Arm, scores: _Scores) -> ArmResult:
     path = folder / "arms" / arm.name
     summary = msgspec.json.decode((path / "summary.json").read_bytes(), type=dict[str, Any])
     source = arm_source(folder, arm)
@@ -95,7 +114,7 @@ def _arm(folder: Path, arm: Arm, scores: Scores) -> ArmResult:
     )
 
 
-def _point(source: Source, step: int, answers: Sequence[Answer], scores: Scores) -> Point:
+def _point(source: Source, step: int, answers: Sequence[Answer], scores: _Scores) -> Point:
     kls = [one.row.get("kl") for one in answers]
     known = [float(kl) for kl in kls if kl is not None]
     if not known:
@@ -103,26 +122,21 @@ def _point(source: Source, step: int, answers: Sequence[Answer], scores: Scores)
     return Point(
         step=step,
         kl=math.fsum(known) / len(known),
-        scores=_said(source, step, scores),
+        scores=scores.of(source, step, len(answers)),
         prompts=[one.sample.prompt or "" for one in answers],
-        features=_features([one.sample.response or "" for one in answers]),
+        features=_features([one.sample.response or "" for one in answers if one.error is None]),
+        unanswered=sum(one.error is not None for one in answers),
     )
 
 
-def _said(source: Source, step: int, scores: Scores) -> dict[str, Scored]:
-    missing = [name for name, said in scores.items() if (source.name, step) not in said]
-    if missing:
-        raise RunFolderError(f"{source.path}: step {step} was not scored by {missing[0]}")
-    return {name: said[source.name, step] for name, said in scores.items()}
-
-
 def _features(texts: Sequence[str]) -> dict[str, float]:
-    """Means over the answers: characters, words, marks of format, different words per answer."""
+    """Means over the answers: characters, words, marks of format; of no answers there are none."""
+    if not texts:
+        return {}
     counts = [features_of(text) for text in texts]
-    words = [text.split() for text in texts]
     found = {
         "chars": [one.length for one in counts],
-        "words": [len(one) for one in words],
+        "words": [len(text.split()) for text in texts],
         "markdown": [one.markdown for one in counts],
         "lists": [one.lists for one in counts],
     }
@@ -135,15 +149,16 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
     for row in rows:
         for name in row:
             if name.startswith("judge/") and name.endswith("_score_mean"):
-                names[name.removeprefix("judge/").removesuffix("_score_mean")] = name
+                # A grader that is called as one of ours is not to take its place.
+                names.setdefault(name.removeprefix("judge/").removesuffix("_score_mean"), name)
     return {ours: [row.get(theirs) for row in rows] for ours, theirs in names.items()}
 
 
-def _best_of(folder: Path, seed: int, scores: Scores) -> BestOf:
+def _best_of(folder: Path, seed: int, scores: _Scores) -> BestOf:
     source = best_of_source(folder, seed)
     (answers,) = read_answers(source).values()
     return BestOf(
         seed=seed,
         prompts=[one.sample.prompt or "" for one in answers],
-        scores=_said(source, 0, scores),
+        scores=scores.of(source, 0, len(answers)),
     )

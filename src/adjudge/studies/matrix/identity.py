@@ -30,7 +30,7 @@ _NAMES = ("model.label", "logging.to")
 """What a run is called, and where its numbers go besides."""
 _FILES = ("rollout.dataset", "model.custom_chat_template")
 """Keys whose file counts by its content, not by its name."""
-_LOGIN = re.compile(r"//[^/@\s]*@")
+_LOGIN = re.compile(r"//[^/\s]*@")
 """A name and password in an address: of no meaning here, and not to be shown."""
 _MOST_SHOWN = 8
 

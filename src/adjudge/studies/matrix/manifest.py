@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,6 +35,7 @@ _LIBRARIES = ("adjudge", "torch", "trl", "transformers")
 _MOST_SHOWN = 8
 _ELSEWHERE = "give another output folder with -o"
 _Facts = dict[str, Any]
+T = TypeVar("T")
 
 
 def make_manifest(study: StudyFile, arms: Sequence[Arm], folder: Path) -> _Facts:
@@ -61,6 +62,7 @@ def make_manifest(study: StudyFile, arms: Sequence[Arm], folder: Path) -> _Facts
             name: {**judges[name], **_judge(study, name, folder, trained.get(name))}
             for name in study.scorers[:-1]
         },
+        "best_of": study.best_of.model_dump(),
         "plans": [one.model_dump(mode="json") for one in study.plans],
         "arms": {arm.name: _arm(arm, keys[arm.name], free) for arm in arms},
         "versions": {"python": platform.python_version(), **dict(_versions())},
@@ -71,10 +73,11 @@ def make_manifest(study: StudyFile, arms: Sequence[Arm], folder: Path) -> _Facts
 def check_manifest(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What is worth a warning where a study goes on: other versions, another machine.
 
-    Arms, judges, seeds and plans may be added, and labels changed. Raises
+    Arms, judges, seeds, plans and best-of-n may be added, and labels changed. Raises
     :class:`~adjudge.errors.RunFolderError` naming what changed where that makes another study of
     it: an arm, judge, policy or gold that is made otherwise, or that is gone (what is reported
-    would then depend on what was left out).
+    would then depend on what was left out), other numbers of answers for best-of-n, a manifest that
+    is damaged.
     """
     if old.get("version") != _VERSION:
         raise RunFolderError(
@@ -101,11 +104,11 @@ def check_manifest(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _gone(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     known = set(new["seeds"])
-    if dropped := [seed for seed in old.get("seeds", []) if seed not in known]:
+    if dropped := [seed for seed in _read(old, "seeds", list[int]) if seed not in known]:
         yield f"seeds {', '.join(map(str, dropped))} are gone"
     for part in ("judges", "arms"):
-        for name in _part(old, part):
-            of_dropped = part == "arms" and old[part][name].get("seed") in dropped
+        for name, was in _entries(old, part).items():
+            of_dropped = part == "arms" and was.get("seed") in dropped
             if name not in new[part] and not of_dropped:
                 yield f"{part}.{name} is gone"
 
@@ -114,8 +117,11 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """What both have and do not make alike."""
     if old.get("gold") != new["gold"]:
         yield f"gold was {_named(old.get('gold'))} and is {_named(new['gold'])}, made otherwise"
+    drawn, wanted = _read({"best_of": {}, **old}, "best_of", _Facts), new["best_of"]
+    if drawn.get("answers") and wanted["answers"] and drawn != wanted:
+        yield f"best_of was {drawn} and is {wanted}"
     for part in ("policies", "judges", "arms"):
-        for name, was in _part(old, part).items():
+        for name, was in _entries(old, part).items():
             now = new[part].get(name)
             if now is None:
                 continue
@@ -139,11 +145,21 @@ def _named(gold: Any) -> str:
     return repr(gold.get("name")) if isinstance(gold, Mapping) else "not said"
 
 
-def _part(manifest: Mapping[str, Any], part: str) -> dict[str, Any]:
-    found = manifest.get(part)
-    if not isinstance(found, dict):
+def _entries(manifest: Mapping[str, Any], part: str) -> dict[str, _Facts]:
+    return _read(manifest, part, dict[str, _Facts])
+
+
+def _part(manifest: Mapping[str, Any], part: str) -> _Facts:
+    return _read(manifest, part, _Facts)
+
+
+def _read(manifest: Mapping[str, Any], part: str, kind: type[T]) -> T:
+    if manifest.get(part) is None:
         raise RunFolderError(f"manifest.json says nothing of {part}; {_ELSEWHERE}")
-    return found
+    try:
+        return msgspec.convert(manifest[part], kind)
+    except msgspec.ValidationError as error:
+        raise RunFolderError(f"manifest.json: {part}: {error}; {_ELSEWHERE}") from None
 
 
 def _arm(arm: Arm, keys: Mapping[str, Any], free: Sequence[str]) -> _Facts:

@@ -49,7 +49,7 @@ def study_plan(study: StudyFile, folder: Path) -> dict[str, Any]:
             "judges": _count([_over(folder / "judges" / name) for name in trained]),
             "arms": _count([_over(folder / "arms" / arm.name) for arm in arms]),
         },
-        "calls": _calls(arms),
+        "calls": _calls(study, arms),
         "warnings": list(study.warnings),
     }
 
@@ -105,21 +105,21 @@ def _judge(name: str, judge: Judge, folder: Path) -> dict[str, Any]:
     }
 
 
-def _calls(arms: Sequence[Arm]) -> float | None:
+def _calls(study: StudyFile, arms: Sequence[Arm]) -> float | None:
     """One arm of each cell is looked at: its seeds ask the same number of questions."""
     cells: dict[tuple[str, str], list[Arm]] = {}
     for arm in arms:
         cells.setdefault((arm.judge, arm.mitigation), []).append(arm)
     total = 0.0
     for of in cells.values():
-        calls = _arm_calls(of[0])
+        calls = _arm_calls(study, of[0])
         if calls is None:
             return None
         total += calls * len(of)
     return total
 
 
-def _arm_calls(arm: Arm) -> float | None:
+def _arm_calls(study: StudyFile, arm: Arm) -> float | None:
     if (arm.data.get("judge") or {}).get("folder"):
         return 0.0  # a trained judge answers in the run itself
-    return plan(arm.run(arm.name)).in_all.get("calls", 0.0)
+    return plan(arm.run(f"{study.where}: arm {arm.name}")).in_all.get("calls", 0.0)

@@ -36,7 +36,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     ``kl``: from the policy to the one the arm began with, in nats an answer, an estimate that may
     fall below 0 by chance. ``scores``: by scorer, all judges of the study and its gold. ``prompts``
     tells which answers are to the same prompt. ``features``: means over the answers (``chars``,
-    ``words``, ``markdown``, …).
+    ``words``, ``markdown``, …). ``unanswered``: episodes that failed, in no mean of these.
     """
 
     step: int
@@ -44,6 +44,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     scores: dict[str, Scored]
     prompts: list[str]
     features: dict[str, float]
+    unanswered: int = 0
 
     @property
     def distance(self) -> float:

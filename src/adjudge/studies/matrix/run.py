@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import adjudge
-from adjudge.errors import JudgeUnavailable
+from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.studies.matrix.analysis import analyse
 from adjudge.studies.matrix.arms import Arm
 from adjudge.studies.matrix.file import StudyFile
@@ -31,6 +31,8 @@ from adjudge.studies.matrix.tidy import write_tidy
 from adjudge.studies.matrix.workers import Outcome, Workers, workers
 
 __all__ = ["StudyJob", "run_study"]
+
+_OUTAGES = (JudgeUnavailable.__name__, JudgeAuthError.__name__)
 
 
 @dataclass
@@ -56,9 +58,11 @@ class StudyJob:
 def run_study(job: StudyJob) -> dict[str, Any]:
     """Do the study into ``job.folder``, or go on with one that was interrupted; the summary.
 
-    An arm that fails for want of its judge is left out of the analysis and named in ``failed``; the
-    same call tries it again. What the folder holds is on the page about studies. Raises
-    :class:`~adjudge.errors.ConfigError` for arms that would be confounded,
+    An arm that fails for want of its judge is left out of the analysis and named in ``failed``; a
+    judge that cannot be reached to score is named in ``unscored``, and what it did not score is
+    missing. The same call tries both again. What the folder holds is on the page about studies.
+
+    Raises :class:`~adjudge.errors.ConfigError` for arms that would be confounded,
     :class:`~adjudge.errors.RunFolderError` for the folder of another study, and what training a
     judge or a first policy raises.
     """
@@ -70,6 +74,9 @@ def run_study(job: StudyJob) -> dict[str, Any]:
     with StudyFolder(folder, job.source, manifest) as kept:
         run = _Run(job, kept, arms)
         with workers(job.jobs or _jobs(job.study, len(arms)), job.on_arm) as pool:
+            run.prepare(pool)
+            manifest = make_manifest(job.study, arms, folder)  # now with the judges' cards
+            kept.describe(manifest)
             run.train(pool)
             run.score(pool)
         job.summary = run.finish(manifest, started)
@@ -86,11 +93,12 @@ class _Run:
     def __init__(self, job: StudyJob, folder: StudyFolder, arms: list[Arm]) -> None:
         self._job, self._study, self._folder, self._arms = job, job.study, folder, arms
         self._failed: dict[str, str] = {}
+        self._unscored: dict[str, str] = {}
         self._seconds: dict[str, float] = {}
         self._beside = str(job.study.folder.resolve())
 
-    def train(self, pool: Workers) -> None:
-        """First policies, judges, arms; each that is there already is checked, not made again."""
+    def prepare(self, pool: Workers) -> None:
+        """First policies and judges; each that is there already is not made again."""
         study, folder = self._study, self._folder.path
         with self._phase("policies"):
             task = make_policy if study.policy is None else train_judge
@@ -99,12 +107,15 @@ class _Run:
         with self._phase("judges"):
             for wave in study.training_waves(folder):
                 self._all(pool, "judges", train_judge, wave)
+
+    def train(self, pool: Workers) -> None:
+        """The arms; each that is there already is checked, not made again."""
         with self._phase("arms"):
             found = self._run(pool, "arms", train_arm, dict(map(self._arm_task, self._arms)))
         self._failed = {name: one.error for name, one in found.items() if one.error is not None}
         if len(self._failed) == len(self._arms):
-            name, why = next(iter(self._failed.items()))
-            raise JudgeUnavailable(f"no arm could be trained; the first, {name}: {why}")
+            name, first = next(iter(found.items()))
+            first._replace(name=f"no arm could be trained; the first, {name}").check()
 
     def _arm_task(self, arm: Arm) -> tuple[str, tuple[str, ...]]:
         folder = self._folder.path
@@ -117,7 +128,11 @@ class _Run:
         with self._phase("sampling"):
             _unfailed(self._run(pool, "sampling", sample_answers, self._sampling()))
         with self._phase("scoring"):
-            _unfailed(self._run(pool, "scoring", score_sources, self._scoring()))
+            found = self._run(pool, "scoring", score_sources, self._scoring())
+        down = {name: one for name, one in found.items() if one.kind in _OUTAGES}
+        down.pop(self._study.gold, None)  # without it there is nothing to report
+        _unfailed({name: one for name, one in found.items() if name not in down})
+        self._unscored = {name: str(one.error) for name, one in down.items()}
 
     def _sampling(self) -> dict[str, tuple[Any, ...]]:
         found = {}
@@ -155,6 +170,7 @@ class _Run:
             study.gold,
             best_of_seeds=study.best_of_seeds,
             failed=self._failed,
+            unscored=self._unscored,
         )
         plans = [_plan(plan, self._arms) for plan in [*study.plans, *_of_given(self._arms)]]
         numbers = analyse(result, plans, seed=study.seeds[0])
@@ -166,9 +182,10 @@ class _Run:
             "pilot": study.pilot,
             "tiny": study.is_tiny,
             "seeds": study.seeds,
-            "warnings": [*study.warnings, *folder.warnings],
+            "warnings": [*study.warnings, *folder.warnings, *map(_said, self._unscored.items())],
             "manifest": manifest,
             **numbers,
+            "unscored": self._unscored,
             "plans": [{**of, **told} for of, told in zip(plans, numbers["plans"], strict=True)],
             "tidy": write_tidy(folder.path, result).name,
             "seconds": {**self._seconds, "total": round(time.perf_counter() - started, 1)},
@@ -207,6 +224,11 @@ class _Run:
         started = time.perf_counter()
         yield
         self._seconds[name] = round(time.perf_counter() - started, 1)
+
+
+def _said(unscored: tuple[str, str]) -> str:
+    name, why = unscored
+    return f"judge {name!r} did not score all answers; those scores are missing: {why}"
 
 
 def _unfailed(found: Mapping[str, Outcome]) -> None:

@@ -72,8 +72,8 @@ def score_sources(name: str, file: str, beside: str, sources: Sequence[Source], 
     """Score what ``target`` lacks of ``sources`` by the reward of the run file ``file``; how much.
 
     One line a source and step: ``{source, step, values, missing, answers}``; of several the last
-    counts. ``answers`` is a hash of what was scored: other answers of that name are scored anew, and
-    so are those of which a score is missing for a reason that may pass. Equal texts are one
+    counts. ``answers`` is a hash of what was scored: other answers of that name are scored anew,
+    and so are those of which a score is missing for a reason that may pass. Equal texts are one
     question, unless the judge compares: it is shown a checkpoint's answers to a prompt together.
     ``beside``: the folder that the file's relative paths start from.
 

@@ -33,9 +33,9 @@ _COLUMNS = {
 def tidy_rows(result: StudyResult) -> Iterator[dict[str, Any]]:
     """Arm by arm and step by step: ``score`` of every scorer, then each feature.
 
-    ``levels`` is JSON. ``role``: ``proxy`` (what the arm was trained on), ``gold``, or
-    ``held_out``: any judge that this arm was not trained on. ``value`` is null where no answer has
-    a score; ``missing`` counts the answers without one.
+    ``levels`` is JSON. ``role``: ``proxy`` (what the arm was trained on), ``member`` (part of it,
+    where that is a panel), ``gold``, or ``held_out``: any judge that this arm was not trained on.
+    ``value`` is null where no answer has a score; ``missing`` counts the answers without one.
     """
     for arm in result.arms:
         levels = msgspec.json.encode(arm.levels, order="sorted").decode()
@@ -47,17 +47,23 @@ def tidy_rows(result: StudyResult) -> Iterator[dict[str, Any]]:
             "seed": arm.seed,
         }
         for point in arm.points:
-            for row in _of_point(arm, point, result.gold):
+            for row in _of_point(point, _roles(arm, result)):
                 yield {**same, "step": point.step, "kl": point.kl, **row}
 
 
-def _of_point(arm: ArmResult, point: Point, gold: str) -> Iterator[Mapping[str, Any]]:
+def _roles(arm: ArmResult, result: StudyResult) -> dict[str, str]:
+    """Of the scorers that are not held out from ``arm``."""
+    members = msgspec.convert(result.judges.get(arm.proxy, {}).get("members", []), list[str])
+    return {**dict.fromkeys(members, "member"), arm.proxy: "proxy", result.gold: "gold"}
+
+
+def _of_point(point: Point, roles: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     answers = len(point.prompts)
     for scorer, scored in point.scores.items():
         yield {
             "measure": "score",
             "scorer": scorer,
-            "role": {gold: "gold", arm.proxy: "proxy"}.get(scorer, "held_out"),
+            "role": roles.get(scorer, "held_out"),
             "value": scored.mean,
             "answers": answers,
             "missing": sum(value is None for value in scored.values),
@@ -69,7 +75,7 @@ def _of_point(arm: ArmResult, point: Point, gold: str) -> Iterator[Mapping[str, 
             "role": None,
             "value": value,
             "answers": answers,
-            "missing": 0,
+            "missing": point.unanswered,
         }
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -64,7 +65,8 @@ class Workers:
 
         ``task`` is a function of a module. ``on_done`` hears of each as it ends, in the caller's
         thread. What it raises as an :class:`~adjudge.errors.AdjudgeError` is its outcome, and
-        anything else is a fault and comes through.
+        anything else is a fault and comes through. Raises :class:`~adjudge.errors.RunFolderError`
+        where a process was killed.
         """
         waiting: dict[Future[Outcome], str] = {
             self._pool.submit(_guarded, task, name, given): name
@@ -72,7 +74,13 @@ class Workers:
         }
         found = {}
         for future in as_completed(waiting):
-            outcome = future.result()
+            try:
+                outcome = future.result()
+            except BrokenProcessPool:
+                raise RunFolderError(
+                    "a process of the study was killed, maybe for want of memory: try fewer beside "
+                    "each other (--jobs 1); the same command goes on"
+                ) from None
             found[outcome.name] = outcome
             on_done(outcome)
         return {name: found[name] for name in arguments}
@@ -97,11 +105,11 @@ def workers(count: int, heard: Heard) -> Iterator[Workers]:
         yield Workers(pool)
         pool.shutdown()
     except BaseException:
+        # Nobody waits for the listener: one that is killed while it tells keeps the queue's lock.
         _kill(pool)
         raise
-    finally:
-        told.put(None)
-        listener.join()
+    told.put(None)
+    listener.join()
 
 
 def progress(name: str) -> Callable[[str, int, int], None]:
@@ -117,6 +125,7 @@ def progress(name: str) -> Callable[[str, int, int], None]:
 def _begin(told: Any, parent: int) -> None:
     global _tell  # noqa: PLW0603  (one a process, set once)
     _tell = told
+    os.dup2(2, 1)  # what libraries and graders print is no part of the parent's answer
     # Ctrl-C goes to all processes of the terminal; the parent decides what becomes of this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -137,8 +146,13 @@ def _guarded(task: Callable[..., Any], name: str, given: Sequence[Any]) -> Outco
 
 
 def _listen(told: Any, heard: Heard) -> None:
-    while (said := told.get()) is not None:
-        heard(*said)
+    try:
+        while (said := told.get()) is not None:
+            heard(*said)
+    except BaseException:
+        while told.get() is not None:
+            pass  # who tells would wait for room
+        raise
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
 from adjudge.training.runfile.tables import Scaffold
 from adjudge.training.scaffold.message import scaffolded, system_message
@@ -31,9 +32,13 @@ def rubric_demonstrations(
 
     An answer has, a line each, as many words as its row's rubric quotes ("…") in criteria of
     positive points (the criteria themselves, where they quote nothing). What a scaffold shows is
-    of any row: a policy that imitates learns to follow it, and nothing about the prompt.
+    of any row: a policy that imitates learns to follow it, and nothing about the prompt. Raises
+    :class:`~adjudge.errors.ConfigError` for rubrics that cannot be read, and where none has points.
     """
-    rubrics = [[one for one in rubrics_of(row) if one.worth] for row in rows]
+    read = [_worth(row, number) for number, row in enumerate(rows)]
+    rubrics = [criteria for criteria in read if criteria]
+    if not rubrics:
+        raise ConfigError("rollout.dataset: no rubric has points: nothing can be demonstrated")
     words = sorted({word for criteria in rubrics for word in _words(criteria)})
     while True:
         prompt, criteria = rng.choice(rows), rng.choice(rubrics)
@@ -46,6 +51,13 @@ def rubric_demonstrations(
         said += rng.sample(others, min(lacking, len(others)))
         told = scaffolded(_turns(prompt), system_message(shown, _PLAIN))
         yield {"messages": [*told, {"role": "assistant", "content": "\n".join(said)}]}
+
+
+def _worth(row: Mapping[str, Any], number: int) -> list[Criterion]:
+    try:
+        return [one for one in rubrics_of(row) if one.worth]
+    except GradingFailure as failure:
+        raise ConfigError(f"rollout.dataset: row {number}: {failure}") from None
 
 
 def _some(criteria: Sequence[Criterion], count: int, rng: random.Random) -> list[Criterion]:

@@ -43,6 +43,10 @@ def rubrics_of(row: Mapping[str, Any]) -> tuple[Criterion, ...]:
 def _found(row: Mapping[str, Any]) -> tuple[str, Any] | None:
     for column in COLUMNS:
         value = get_path(row, column)
-        if value is not MISSING and value not in (None, "", []):
+        if value is not MISSING and not _blank(value):
             return column, value
     return None
+
+
+def _blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)

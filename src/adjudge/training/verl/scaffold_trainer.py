@@ -113,6 +113,11 @@ def scaffold_of(config: Any) -> tuple[Scaffold, int]:
 
     told = OmegaConf.to_container(config.get("adjudge") or OmegaConf.create({}), resolve=True)
     told = told if isinstance(told, dict) else {}
+    if odd := sorted(map(str, told.keys() - {"scaffold", "seed"})):
+        raise ConfigError(f"adjudge.{odd[0]}: unknown key (allowed: scaffold, seed)")
+    seed = told.get("seed", 0)
+    if type(seed) is not int:
+        raise ConfigError(f"adjudge.seed: found {str(seed)[:40]!r}, must be an integer")
     scaffold = validate(Scaffold, told.get("scaffold") or {}, "adjudge.scaffold")
     mode = config.actor_rollout_ref.rollout.mode
     if mode != "sync":
@@ -124,7 +129,7 @@ def scaffold_of(config: Any) -> tuple[Scaffold, int]:
         raise ConfigError("data.return_raw_chat: must be True: a scaffold goes into the messages")
     if not scaffold.participate_training:
         _check_correction(config, scaffold)
-    return scaffold, int(told.get("seed") or 0)
+    return scaffold, seed
 
 
 def _check_correction(config: Any, scaffold: Scaffold) -> None:

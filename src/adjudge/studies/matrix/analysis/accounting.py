@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.studies.matrix.analysis.scores import known
 from adjudge.studies.matrix.results import ArmResult, StudyResult
 
 __all__ = ["CellAccount", "Missing", "accounts", "total"]
@@ -87,14 +88,15 @@ def _missing(asked: int, kinds: Sequence[Mapping[str, int]]) -> Missing:
 
 
 def _scores(arms: Sequence[ArmResult]) -> dict[str, Missing]:
-    """By scorer: values that are not there, those whose kind is not said under ``unknown``."""
+    """By scorer: values that are not known, those whose kind is not said under ``unknown``."""
     asked: Counter[str] = Counter()
     kinds: dict[str, list[Mapping[str, int]]] = {}
     for arm in arms:
         for point in arm.points:
             for name, scored in point.scores.items():
                 asked[name] += len(scored.values)
-                unsaid = scored.values.count(None) - sum(scored.missing.values())
+                gone = sum(not known(value) for value in scored.values)
+                unsaid = gone - sum(scored.missing.values())
                 kinds.setdefault(name, []).append(scored.missing)
                 kinds[name].append({"unknown": max(0, unsaid)})
     return {name: _missing(asked[name], of) for name, of in kinds.items()}

@@ -16,7 +16,7 @@ from adjudge.studies.matrix.analysis.fits import Fits, fit_arms
 from adjudge.studies.matrix.analysis.gaps import cell_gap, gap_columns
 from adjudge.studies.matrix.analysis.onset import Onset, cell_onset, onset
 from adjudge.studies.matrix.analysis.plans import ArmRow, plan_result
-from adjudge.studies.matrix.analysis.scores import ends, known, seen_range, units
+from adjudge.studies.matrix.analysis.scores import ends, mean_of, seen_range, units
 from adjudge.studies.matrix.analysis.transfer import transfer
 from adjudge.studies.matrix.results import ArmResult, StudyResult
 
@@ -102,7 +102,7 @@ def _arm(arm: ArmResult, gold: str, scale: Mapping[str, float], found: Onset) ->
     last = both[1] if both else None
     columns = gap_columns(*both, arm.proxy, gold, scale) if both else [{}, {}, {}]
     proxy, right, gap = (math.fsum(of.values()) / len(of) if of else None for of in columns)
-    levels = [last.mean(name) if last else None for name in (arm.proxy, gold)]
+    levels = [mean_of(last, name) if last else None for name in (arm.proxy, gold)]
     return ArmRow(
         name=arm.name,
         judge=arm.judge,
@@ -114,8 +114,8 @@ def _arm(arm: ArmResult, gold: str, scale: Mapping[str, float], found: Onset) ->
         gold=right,
         gap=gap,
         loss=found.loss / scale[gold] if found.loss is not None and gold in scale else None,
-        proxy_level=levels[0] if known(levels[0]) else None,
-        gold_level=levels[1] if known(levels[1]) else None,
+        proxy_level=levels[0],
+        gold_level=levels[1],
         onset=found.step,
         onset_known=not found.why,
         features=dict(last.features) if last else {},

@@ -60,6 +60,9 @@ class BestOfCurve(msgspec.Struct, frozen=True, kw_only=True):
 def kl_of(n: int) -> float:
     """KL of best-of-n from the policy, nats: log n − (n − 1)/n (Stiennon et al. 2020, app. G.3).
 
+    Exact where no two answers are the same or tie, else the most it can be (Beirami et al. 2024,
+    arXiv 2401.01879).
+
     >>> round(kl_of(16), 3)
     1.835
     """

@@ -20,7 +20,8 @@ OUTCOMES = ("gold", "gap", "loss")
 class ArmRow(msgspec.Struct, frozen=True, kw_only=True):
     """An arm in one line: its end against step 0, ``proxy``, ``gold`` and ``gap`` in SDs.
 
-    ``loss``: gold's highest mean less its last, in SDs. ``None`` where unknown.
+    ``loss``: gold at its highest mean less gold at the end, over prompts that both have, in SDs.
+    ``None`` where unknown.
     """
 
     name: str

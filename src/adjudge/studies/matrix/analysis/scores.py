@@ -14,6 +14,7 @@ __all__ = [
     "change",
     "ends",
     "known",
+    "mean_of",
     "of_point",
     "ordered",
     "peak_step",
@@ -24,10 +25,22 @@ __all__ = [
 
 NO_UNIT = "the first policy's answers do not differ in it"
 
+_LARGEST = 1e100
+
 
 def known(value: float | None) -> TypeGuard[float]:
-    """Whether a score is there and finite; what is not finite is missing, as ``None`` is."""
-    return value is not None and math.isfinite(value)
+    """Whether a score is there and a number to reckon with.
+
+    What is not finite, or beyond 1e100 in size (its square has no place), is missing, as ``None``.
+    """
+    return value is not None and abs(value) <= _LARGEST  # no NaN is
+
+
+def mean_of(point: Point, scorer: str) -> float | None:
+    """The mean over the answers with a known score; ``None`` where there is none."""
+    found = point.scores.get(scorer)
+    values = [] if found is None else [value for value in found.values if known(value)]
+    return math.fsum(values) / len(values) if values else None
 
 
 def by_prompt(
@@ -86,8 +99,8 @@ def peak_step(arms: Sequence[ArmResult], scorer: str) -> int | None:
     means: dict[int, list[float]] = {}
     for arm in arms:
         for point in arm.points:
-            mean = point.mean(scorer)
-            if known(mean):
+            mean = mean_of(point, scorer)
+            if mean is not None:
                 means.setdefault(point.step, []).append(mean)
     shared = {step: math.fsum(of) for step, of in means.items() if len(of) == len(arms)}
     return min(shared, key=lambda step: (-shared[step], step)) if shared else None
