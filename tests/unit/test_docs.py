@@ -9,6 +9,7 @@ import pytest
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import MissingSettings, RewardSettings
+from adjudge.studies.matrix.file import StudyFile
 from adjudge.training.runfile import RunFile
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,13 @@ def test_specs_in_the_docs_are_valid(page: str, block: str) -> None:
 @pytest.mark.parametrize(("page", "block"), RUNS, ids=[page for page, _ in RUNS])
 def test_run_files_in_the_docs_are_valid(page: str, block: str) -> None:
     RunFile.from_dict(tomllib.loads(block), where=page)
+
+
+def test_the_study_in_the_docs_is_valid() -> None:
+    page = (ROOT / "docs" / "study.md").read_text()
+    block = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
+    study = StudyFile.from_dict(tomllib.loads(block), where="study.md")
+    assert [cell.judge for cell in study.cells] == ["small", "small", "large", "large"]
 
 
 def test_there_are_specs_to_check() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,9 @@ __all__ = ["DTYPES", "Loaded", "Task", "Wanted", "digest", "load"]
 Task = Literal["chat", "score"]
 DTYPES = ("float32", "bfloat16", "float16")
 
+# The library is not made for threads: its names come into being as they are asked for, and while
+# a model is loaded all modules of the process are made without weights.
+_loading = threading.Lock()
 _BLOCKS, _BLOCK = 64, 4096
 _NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
 
@@ -53,8 +57,14 @@ class Loaded:
 def load(wanted: Wanted) -> Loaded:
     """Load it; raises :class:`ConfigError` with what is missing or wrong.
 
-    Code that comes with a model is not run, and weights are read as safetensors only.
+    Code that comes with a model is not run, and weights are read as safetensors only. Threads that
+    load at once wait for each other.
     """
+    with _loading:
+        return _load(wanted)
+
+
+def _load(wanted: Wanted) -> Loaded:
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415

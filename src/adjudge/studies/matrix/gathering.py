@@ -77,11 +77,11 @@ class _Scores:
         found = {}
         for name, said in self._said.items():
             scored = said.get((source.name, step))
-            if scored is None and name in self._unscored:
+            if scored is None or len(scored.values) != answers:
+                if name not in self._unscored:
+                    raise RunFolderError(f"{source.path}: step {step} was not scored by {name}")
                 kind = str(ErrorKind.CIRCUIT_OPEN)  # nobody was asked any more
                 scored = Scored([None] * answers, {kind: answers})
-            if scored is None or len(scored.values) != answers:
-                raise RunFolderError(f"{source.path}: step {step} was not scored by {name}")
             found[name] = scored
         return found
 

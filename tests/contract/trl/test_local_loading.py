@@ -1,0 +1,40 @@
+"""Several local models loaded at once by several threads, as a panel of judges does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import transformers
+
+from adjudge.training.tiny import build_model, build_tokenizer
+
+# A fresh process: what the library does when a name of it is used for the first time counts, too.
+LOAD = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from adjudge.judges.local.loading import Wanted, load
+
+wanted = [Wanted(folder, "score") for folder in sys.argv[1:]]
+with ThreadPoolExecutor(len(wanted)) as pool:
+    loaded = list(pool.map(load, wanted))
+import torch
+
+assert not any(weight.is_meta for one in loaded for weight in one.model.parameters())
+# What one thread switched on must not be left on for those who make models later.
+assert not torch.nn.Linear(2, 2).weight.is_meta
+assert load(wanted[0]).model(torch.tensor([[3]])).logits.isfinite().all()
+"""
+
+
+def test_a_panel_is_loaded_by_threads(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(["which answer is better"])
+    folders = [str(tmp_path / str(number)) for number in range(3)]
+    for number, folder in enumerate(folders):
+        config = build_model(tokenizer, seed=number, hidden=64, layers=2).config
+        config.num_labels = 1
+        transformers.Qwen3ForSequenceClassification(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
