@@ -12,7 +12,7 @@ ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importli
 # What `adjudge serve` needs, in environments that have no hashes for it.
 SERVER := fastapi==0.165.0 httptools==0.9.0 prometheus-client==0.26.0 uvicorn==0.54.0
 
-.PHONY: help demo demo-agent demo-judge demo-rl test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -134,6 +134,10 @@ demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: S
 
 demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-Terry, serve, evaluate, GRPO, some four minutes
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/judge_tiny.toml
+
+STUDY  ?= examples/study_tiny.toml
+demo-study: $(ENVS)/torch/.done  ## judges with known biases, and what policies learn from them: 72 runs, under 20 minutes
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge study $(STUDY)
 
 demo-agent: $(ENVS)/torch/.done  ## a small agent in Crafter learns from judges of turns and episodes, minutes
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/rl_crafter_tiny.toml

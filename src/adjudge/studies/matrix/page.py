@@ -18,12 +18,12 @@ from adjudge.studies.matrix import sections
 from adjudge.studies.matrix.answers import answer, question_text
 from adjudge.studies.matrix.cells import CellView, cells_of, title_of
 from adjudge.studies.matrix.curves import best_of_drawings, drift_drawings, kl_drawings
-from adjudge.studies.matrix.drawing import Drawing, in_page
-from adjudge.studies.matrix.figures import plan_drawings
+from adjudge.studies.matrix.drawing import Drawing, in_page, svg_file
+from adjudge.studies.matrix.figures import plan_drawings, study_svg
 from adjudge.studies.matrix.limits import limits, pilot_note
 from adjudge.studies.matrix.results import StudyResult
 
-__all__ = ["study_page", "write_study_report"]
+__all__ = ["study_page", "write_figures", "write_study_report"]
 
 Found = Mapping[str, Any]
 Cells = Mapping[tuple[str, str], CellView]
@@ -93,6 +93,20 @@ _OF_FITS = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
 _OF_ACCOUNTS = (
     "A reward that is missing is no number and is left out of the update; nothing is renormalised."
 )
+
+
+def write_figures(folder: Path, summary: Found, result: StudyResult) -> None:
+    """Write the page's figures as SVG files: one a plan, ``over-kl.svg`` and ``best-of-n.svg``."""
+    over = kl_drawings(result, cells_of(summary), summary["units"])[:_MOST_DRAWN]
+    best = best_of_drawings(summary["best_of"])[:_MOST_DRAWN]
+    files = study_svg(summary)
+    if over:
+        files["over-kl"] = svg_file("Proxy and gold over √KL", over)
+    if best:
+        files["best-of-n"] = svg_file("Best of n", best)
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
 
 
 def write_study_report(path: Path, summary: Found, result: StudyResult) -> None:

@@ -22,7 +22,7 @@ from adjudge.studies.matrix.folder import StudyFolder
 from adjudge.studies.matrix.gathering import arm_source, best_of_source, gather_result
 from adjudge.studies.matrix.identity import check_arms
 from adjudge.studies.matrix.manifest import make_manifest
-from adjudge.studies.matrix.page import write_study_report
+from adjudge.studies.matrix.page import write_figures, write_study_report
 from adjudge.studies.matrix.scorers import scorer_tables
 from adjudge.studies.matrix.scoring import score_sources
 from adjudge.studies.matrix.tables import GIVEN, Plan
@@ -192,6 +192,7 @@ class _Run:
         }
         folder.write_json("result.json", msgspec.to_builtins(result, str_keys=True))
         write_study_report(folder.path / "report.html", summary, result)
+        write_figures(folder.path / "figures", summary, result)
         folder.write_json("summary.json", summary)
         self._job.on_phase("analysis", 1, 1)
         return summary
