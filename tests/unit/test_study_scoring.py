@@ -166,3 +166,17 @@ def test_a_judge_that_compares_sees_the_answers_to_a_prompt_together(tmp_path: P
     found = read_scores(tmp_path / "scores.jsonl")
     assert found["a", 0].values == [1.0, 0.0, 0.0, 1.0]  # by rank, 1 the best of its prompt
     assert found["a", 1].values == [None]  # nothing to compare it with
+
+
+def test_time_outs_that_are_a_dial_are_not_waited_for(tmp_path: Path) -> None:
+    """They would come again, and are no outage: all of these answers fail."""
+    parametric = "adjudge.studies.matrix.parametric:ParametricJudge"
+    file = run_file(
+        tmp_path, {"name": "j", "type": parametric, "gold": "none", "length": 1.0, "fails": 0.999}
+    )
+    rows = [row(f"answer {n}", seed=n) for n in range(40)]
+    source = Source("a", written(tmp_path / "a.jsonl", rows))
+    for _ in range(2):
+        assert scored(tmp_path, file, source) == 1
+        found = read_scores(tmp_path / "scores.jsonl")["a", 0]
+        assert found.missing == {"timeout": 40}

@@ -190,8 +190,7 @@ def _check_dials(judge: JudgeFile) -> None:
             if getattr(made, name):
                 judge.refuse(
                     f"data.synthetic.{name}",
-                    "does nothing here: demonstrations have no labels; "
-                    "leave it out",
+                    "does nothing here: demonstrations have no labels; leave it out",
                 )
 
 

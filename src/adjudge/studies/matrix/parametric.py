@@ -89,7 +89,8 @@ class ParametricJudge(RuleGrader):
         if self._times_out(prompt, response, str(rollout)):
             if self.zeros:
                 return self._score(0.0, "timed out, and taken for 0", timed_out=True)
-            raise GradingFailure(ErrorKind.TIMEOUT, "no answer in time")
+            # Asked again it would time out again, which says nothing of an outage.
+            raise GradingFailure(ErrorKind.TIMEOUT, "no answer in time", {"local": True})
         quality = self._quality(prompt, response)
         features = self.features(response)
         liked = math.fsum(self.dials[feature] * value for feature, value in features.items())
