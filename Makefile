@@ -136,7 +136,7 @@ demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-T
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/judge_tiny.toml
 
 STUDY  ?= examples/study_tiny.toml
-demo-study: $(ENVS)/torch/.done  ## judges with known biases, and what policies learn from them: 54 runs, under 20 minutes
+demo-study: $(ENVS)/torch/.done  ## judges with known biases, and what policies learn from them: 45 runs, 20 minutes
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge study $(STUDY)
 
 demo-agent: $(ENVS)/torch/.done  ## a small agent in Crafter learns from judges of turns and episodes, minutes
