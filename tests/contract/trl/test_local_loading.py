@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import transformers
+import pytest
 
-from adjudge.training.tiny import build_model, build_tokenizer
+pytest.importorskip("torch", reason="torch is not installed here; run `make test-trl`")
+transformers = pytest.importorskip("transformers", reason="run `make test-trl`")
+
+from adjudge.training.tiny import build_model, build_tokenizer  # noqa: E402
 
 # A fresh process: what the library does when a name of it is used for the first time counts, too.
 LOAD = """

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
+
 from adjudge.training.state import read_rows
 
 STUDY = """
@@ -72,7 +74,8 @@ DOWN = """
 [judges.down.run.judge]
 type = "openai"
 model = "m"
-base_url = "http://127.0.0.1:9/v1"
+base_url = "mock"
+mock = {behaviour = "fixed", fail = ["401:1"]}
 [[judges.down.run.graders]]
 name = "j"
 type = "llm"
