@@ -100,6 +100,7 @@ def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
     assert not (work / "out" / "rewards.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_the_same_command_resumes_and_another_spec_is_refused(work: Path) -> None:
     adjudge(*GRADE, "-o", "out", folder=work)
     first = (work / "out" / "rewards.jsonl").read_bytes()
@@ -163,6 +164,7 @@ def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
 @pytest.mark.skipif(
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="a background job ignores SIGINT"
 )
+@pytest.mark.slow
 def test_ctrl_c_then_the_same_command(work: Path) -> None:
     (work / "slow_graders.py").write_text(
         "import asyncio\nfrom adjudge import BaseGrader\n"
@@ -214,6 +216,7 @@ def test_odd_folder_names(work: Path, name: str) -> None:
     assert (work / name / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_burns_no_folder(work: Path) -> None:
     (work / "reward.toml").write_text(SPEC + "typo = 1\n")
     assert adjudge(*GRADE, "-o", "out", folder=work).returncode == 2
@@ -223,6 +226,7 @@ def test_a_mistake_burns_no_folder(work: Path) -> None:
     assert len(rewards(work / "out")) == 16
 
 
+@pytest.mark.slow
 def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
     module = work / "fickle.py"
     text = (

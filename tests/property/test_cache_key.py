@@ -221,6 +221,7 @@ def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> No
     assert exact(judge) == exact((provider, call.model, call.sampling))
 
 
+@pytest.mark.slow
 @unhurried
 @given(calls, calls)
 def test_differences_are_named_exactly_when_there_are_some(one: ChatCall, two: ChatCall) -> None:

@@ -39,6 +39,7 @@ def test_pieces_of_reward_code(pieces: list[str]) -> None:
     total(" ".join(pieces))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_reward_code_with_parts_exchanged(data: st.DataObject) -> None:
