@@ -93,6 +93,7 @@ def test_json_goes_to_standard_output_alone(work: Path) -> None:
     assert json.loads(done.stdout) == json.loads((work / "out" / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
     done = adjudge(*GRADE, "-o", "out", "--strict", folder=work)
     assert done.returncode == 2
@@ -281,6 +282,7 @@ def test_a_grader_that_finds_the_configuration_wrong_stops_the_run(work: Path) -
     assert not (work / "o" / "rewards.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_text_of_rows_cannot_speak_to_the_terminal(work: Path) -> None:
     row = json.dumps({"\x1b[31m[bold]:100:\n": 1})
     (work / "rollouts.jsonl").write_text("\n" * 99 + row)
@@ -322,6 +324,7 @@ def test_demo(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["resumed_results"] == 64 * 3 - 6
 
 
+@pytest.mark.slow
 def test_graders_lists_every_type(tmp_path: Path) -> None:
     listed = json.loads(adjudge("graders", "--json", folder=tmp_path).stdout)
     assert listed["action_loop"]["range"] == [0.0, 1.0]
@@ -333,6 +336,7 @@ def test_graders_lists_every_type(tmp_path: Path) -> None:
     assert "similarity_threshold" in adjudge("graders", "action_loop", folder=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_init_writes_a_spec_that_grades(work: Path) -> None:
     made = adjudge("init", "fresh.toml", "--from", "rollouts.jsonl", folder=work)
     assert made.returncode == 0, made.stderr

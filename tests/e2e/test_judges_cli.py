@@ -97,6 +97,7 @@ def test_calls_of_an_earlier_run_are_not_counted(tmp_path: Path, provider: str) 
     assert endpoint["calls"] == 40
 
 
+@pytest.mark.slow
 def test_doctor_says_what_a_server_honours(tmp_path: Path) -> None:
     with start_mock(fail=("drop-logprobs:1", "drop-schema:1")) as url:
         here = folder(tmp_path, url)

@@ -119,6 +119,7 @@ def test_the_order_of_keys_and_the_kind_of_sequence_do_not_count(
 
 @unhurried
 @given(calls, st.sampled_from(CALL_PARTS), st.data())
+@pytest.mark.slow
 def test_every_other_change_counts(call: ChatCall, part: str, data: st.DataObject) -> None:
     if part == "provider":
         one, two = data.draw(texts), data.draw(texts)

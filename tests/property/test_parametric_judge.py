@@ -52,6 +52,7 @@ def test_a_score_is_quality_and_the_sum_of_what_is_liked(text: str, sizes: Any) 
 
 @settings(max_examples=20)
 @given(texts, st.sampled_from(DIALS), numbers, numbers)
+@pytest.mark.slow
 def test_each_dial_is_linear(text: str, name: str, one: float, other: float) -> None:
     def adds(size: float) -> float:
         dials: dict[str, Any] = {"own": 1e-9, name: size}

@@ -77,6 +77,7 @@ def known(rubric: Rubric, marks: Mapping[str, Mark]) -> float | None:
 
 @settings(deadline=None, max_examples=400)
 @given(marked())
+@pytest.mark.slow
 def test_the_interval_is_what_all_completions_span(case: tuple[Rubric, dict[str, Mark]]) -> None:
     rubric, marks = case
     outcome = score(rubric, marks)
@@ -171,6 +172,7 @@ json_values = st.recursive(
 
 @settings(deadline=None, max_examples=300)
 @given(json_values)
+@pytest.mark.slow
 def test_no_data_makes_reading_fail_in_any_other_way(value: Any) -> None:
     try:
         lint(parse_rubric(value))

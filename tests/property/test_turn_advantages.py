@@ -90,6 +90,7 @@ def test_the_advantages_are_those_computed_by_hand(case: str) -> None:
 
 
 @given(st.lists(st.tuples(st.none() | reals, st.none() | st.integers(0, 5)), max_size=8))
+@pytest.mark.slow
 def test_where_turns_add_nothing_it_is_grpo_to_the_last_bit(
     rollouts: list[tuple[float | None, int | None]],
 ) -> None:
