@@ -247,6 +247,7 @@ def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
     assert "another spec" in adjudge(*own, folder=work).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

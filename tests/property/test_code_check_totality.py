@@ -13,6 +13,8 @@ from tests.unit.code_check_corpus_clean import CLEAN
 from adjudge.errors import ConfigError
 from adjudge.runs.code_check.check import check_code
 
+pytestmark = pytest.mark.slow
+
 SNIPPETS = [code for _, code in (*FOUND.values(), *CLEAN.values())]
 LIBRARY = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
 PIECES = sorted({piece for code in SNIPPETS for piece in code.replace("(", " ( ").split(" ")})
@@ -39,7 +41,6 @@ def test_pieces_of_reward_code(pieces: list[str]) -> None:
     total(" ".join(pieces))
 
 
-@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_reward_code_with_parts_exchanged(data: st.DataObject) -> None:

@@ -336,6 +336,7 @@ def seconds(call: Callable[[], object]) -> float:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grader", LINEAR, ids=label)
 def test_time_grows_with_the_length_not_its_square(grader: RuleGrader) -> None:
     for unit in HOSTILE:
