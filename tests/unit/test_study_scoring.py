@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import RunFolderError
-from adjudge.studies.matrix.scoring import Source, read_scores, score_sources
+from adjudge.studies.matrix.scoring import Source, _line, read_scores, score_sources
 from adjudge.training.served import toml_text
 
 JUDGE = """
@@ -180,3 +180,10 @@ def test_time_outs_that_are_a_dial_are_not_waited_for(tmp_path: Path) -> None:
         assert scored(tmp_path, file, source) == 1
         found = read_scores(tmp_path / "scores.jsonl")["a", 0]
         assert found.missing == {"timeout": 40}
+
+
+def test_a_whole_number_is_a_score_like_any_other() -> None:
+    """It must not fall between the numbers and the failures."""
+    line = _line("a", 0, [], [1, "timeout", 0.5])
+    assert line.values == [1.0, None, 0.5]
+    assert line.missing == {"timeout": 1}

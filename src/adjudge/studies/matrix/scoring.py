@@ -179,7 +179,7 @@ def _outcome(result: RewardResult) -> float | str:
 
 
 def _line(source: str, step: int, of: Sequence[Answer], said: Sequence[float | str]) -> _Line:
-    values = [one if isinstance(one, float) else None for one in said]
+    values = [None if isinstance(one, str) else float(one) for one in said]
     missing = Counter(one for one in said if isinstance(one, str))
     return _Line(source, step, values, dict(missing), _digest(of))
 

@@ -45,6 +45,8 @@ def correct(
     if not weighs:
         return {}
     theirs = rows & (output["completion_mask"] > 0)
+    if not bool(theirs.any()):
+        return {}
     cap = math.log(scaffold.correction_cap)
     log_ratio = torch.where(theirs, unshown - drawn, 0.0)
     weights = torch.where(theirs, log_ratio.clamp(max=cap).exp(), 1.0)
