@@ -51,7 +51,7 @@ def adjudge(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess
     command = [sys.executable, "-m", "adjudge", *map(str, arguments)]
     env = {**os.environ, "COLUMNS": "160"}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=env, timeout=100, check=False
+        command, cwd=folder, capture_output=True, text=True, env=env, timeout=240, check=False
     )
 
 

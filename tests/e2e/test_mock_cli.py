@@ -102,7 +102,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
 ) -> None:
     done = subprocess.run(
         [*COMMAND, "--port", "0", *arguments], capture_output=True, text=True, check=False,
-        timeout=60, env={**os.environ, "COLUMNS": "160"},
+        timeout=180, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
     assert done.returncode == 2
     assert complaint in done.stderr

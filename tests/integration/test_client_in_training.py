@@ -72,7 +72,7 @@ print(rewards.reward("p", "xx")["reward"])
 
 def test_a_forked_child_has_lines_of_its_own(service: StandIn) -> None:
     command = [sys.executable, "-c", FORK, service.url]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     assert result.stdout.splitlines() == ["[0.0, 0.01, 0.02, 0.03, 0.04]", "0.02"]
     assert result.stderr == ""
 

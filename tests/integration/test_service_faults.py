@@ -299,7 +299,7 @@ def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
         target = spec(tmp_path, upstream, max_concurrency=32, start_concurrency=32)
         with start_service(target, max_concurrent=512) as url:
             command = [sys.executable, "-c", RANKS, url]
-            said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            said = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
             ranks = dict(json.loads(line) for line in said.stdout.splitlines())
             assert sorted(ranks) == list(range(8))
             base = base_of(url)

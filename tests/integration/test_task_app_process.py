@@ -65,7 +65,7 @@ def example(folder: Path, **env: str) -> Iterator[tuple[str, subprocess.Popen[st
         line = process.stdout.readline()
         found = re.match(r"task app at (http://\S+) \((.*)\)\n", line)
         if found is None:
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=120)
             pytest.fail(f"{line!r}\n{errors}")
         yield found[1], process
     finally:
@@ -102,7 +102,7 @@ def test_the_example_plays_rollouts_and_stops_when_told(
         assert rubrics is not None
         assert rubrics.id == "crafter/bundle@v1"
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=120)
         assert (process.returncode, output, errors) == (0, "", "")
 
 
@@ -118,7 +118,7 @@ def test_the_example_asks_for_the_key_that_is_set(
         with pytest.raises(JudgeAuthError):
             run_blocking(task(local).play(1, lambda _: "hello"))
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=120)
         assert process.returncode == 0
         assert key[:3] not in output + errors
 

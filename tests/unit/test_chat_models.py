@@ -211,7 +211,7 @@ def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> No
         print(model.chat(messages).text)
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     assert result.stdout.split() == ["m:x", "m:x"]
     assert result.stderr == ""
     assert len(provider.clients) == 2  # the parent's, used twice, and the child's

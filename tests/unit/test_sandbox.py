@@ -104,7 +104,7 @@ def sleeper(marker: str) -> list[str]:
     return [*interpreter(), "-c", "import time; time.sleep(600)", marker]
 
 
-async def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:
     end = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < end, "it never happened"

@@ -268,7 +268,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

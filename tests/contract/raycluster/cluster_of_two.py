@@ -12,8 +12,8 @@ _SMALL = {"include_dashboard": False, "object_store_memory": 100 << 20}
 _QUICK_TO_SEE = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 4,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 5,
 }
 
 
@@ -46,7 +46,7 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "adjudge", *map(str, arguments)]
 
 
-def adjudge(*arguments: str | Path, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+def adjudge(*arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
         command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -54,7 +54,7 @@ def adjudge(*arguments: str | Path, timeout: float = 90) -> subprocess.Completed
 
 
 def finished(
-    process: subprocess.Popen[str], timeout: float = 90
+    process: subprocess.Popen[str], timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
     try:
         out, err = process.communicate(timeout=timeout)

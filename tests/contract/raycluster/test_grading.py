@@ -87,6 +87,12 @@ def asked(url: str) -> int:
         return int(json.load(reply)["requests"])
 
 
+def answers_in(folder: Path) -> int:
+    """How many of the judge's answers a run has in its journal."""
+    path = folder / "journal.jsonl"
+    return path.read_bytes().count(b'"g":"quality"') if path.exists() else 0
+
+
 def script(folder: Path) -> str:
     path = folder / "script.jsonl"
     path.write_text("\n".join(map(json.dumps, SCRIPT)))
@@ -144,7 +150,7 @@ def test_an_interrupted_run_goes_on(two_nodes: TwoNodes, tmp_path: Path) -> None
         assert stopped.returncode == 130, stopped.stderr
         assert "To go on where it stopped" in stopped.stderr
         before = asked(url)
-        known = (tmp_path / "ray" / "journal.jsonl").read_bytes().count(b'"g":"quality"')
+        known = answers_in(tmp_path / "ray")
         assert known >= 30
         resumed = adjudge(*common, "-o", tmp_path / "ray", *there)
         assert resumed.returncode == 0, resumed.stderr
@@ -159,7 +165,8 @@ def test_an_interrupted_run_goes_on(two_nodes: TwoNodes, tmp_path: Path) -> None
 
 
 def test_a_node_dies(two_nodes: TwoNodes, tmp_path: Path) -> None:
-    """In the middle of a JSONL and a Parquet file: nothing is lost, nothing asked twice."""
+    """In the middle of a JSONL and a Parquet file: nothing is lost, and no known answer is asked
+    for again, however late a busy machine's reports are."""
     two_nodes.complete()
     found = [row for row in rows(400) if "nonsense" not in row["response"]]
     files = [as_jsonl(tmp_path, found[:200]), as_parquet(tmp_path, found[200:])]
@@ -168,15 +175,17 @@ def test_a_node_dies(two_nodes: TwoNodes, tmp_path: Path) -> None:
         there = ["--engine", "ray", "--ray-address", two_nodes.address]
         common: list[str | Path] = ["grade", *files, "--spec", settings, "--json"]
         process = start(*common, "-o", tmp_path / "ray", *there)
-        until(lambda: asked(url) > 100, process)
+        until(lambda: answers_in(tmp_path / "ray") > 60, process)
+        known = answers_in(tmp_path / "ray")
         two_nodes.lose()
+        unknown = asked(url) - known
         done = finished(process)
         assert done.returncode == 0, done.stderr
         counted = asked(url)
         local = adjudge(*common, "-o", tmp_path / "local")
         assert local.returncode == 0
     assert counted >= len(found)
-    assert counted - len(found) <= CONCURRENCY  # in flight on the node that died
+    assert counted - len(found) <= unknown
     written = [(tmp_path / which / "rewards.jsonl").read_bytes() for which in ("local", "ray")]
     assert written[0] == written[1]
     assert summary(tmp_path / "local") == summary(tmp_path / "ray")
@@ -202,7 +211,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def until(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240  # of a machine that is busy with other things
     while not there():
         if process.poll() is not None or time.monotonic() > end:
             process.kill()

@@ -32,7 +32,7 @@ def write(tmp_path: Path, clean_environment: dict[str, str]) -> Write:
             env=clean_environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
             check=False,
         )
         assert done.returncode == (-signal.SIGKILL if kill else 0), done.stderr

@@ -178,7 +178,7 @@ def test_a_group_that_straddles_processes(tmp_path: Path) -> None:
     script = Path(__file__).with_name("two_processes.py")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
     launch += ["--master_addr=127.0.0.1", f"--master_port={free_port()}"]
-    subprocess.run([*launch, str(script), str(tmp_path)], check=True, timeout=120, env=OFFLINE)
+    subprocess.run([*launch, str(script), str(tmp_path)], check=True, timeout=300, env=OFFLINE)
     for rank in range(2):
         said = json.loads((tmp_path / f"{rank}.json").read_text())
         assert said["alone"] == [GROUP // 2] * 2
@@ -214,7 +214,7 @@ def test_the_dotted_path_from_a_config_file(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=environment,
         cwd=tmp_path,
     )

@@ -99,7 +99,7 @@ def test_replay_scores_what_was_said_and_leaves_what_failed_unscored(folder: Pat
         env={**os.environ, "PYTHONPATH": str(Path("src").resolve()) + os.pathsep + paths},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -22,7 +22,7 @@ import pytest
 HERE = Path(__file__).parent
 RAY = str(Path(sys.executable).with_name("ray"))
 TOKEN = secrets.token_hex(32)
-HEAD_S, JOB_S = 60.0, 120.0
+HEAD_S, JOB_S = 120.0, 300.0
 
 
 @pytest.fixture(scope="module")

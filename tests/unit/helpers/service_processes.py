@@ -68,7 +68,7 @@ def stats(upstream: str) -> Any:
         return json.load(response)
 
 
-def wait_until(found: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait_until(found: Callable[[], Any], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < end, "it did not happen"
