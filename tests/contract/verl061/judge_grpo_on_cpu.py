@@ -76,6 +76,7 @@ def main(overrides: list[str]) -> None:
     names = ("PYTHONPATH", "HF_HUB_OFFLINE")
     env = {name: os.environ[name] for name in names if name in os.environ}
     ray.init(
+        address="local",
         num_cpus=8,
         num_gpus=1,
         include_dashboard=False,

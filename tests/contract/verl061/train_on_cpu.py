@@ -84,6 +84,7 @@ def main(folder: Path, overrides: list[str], runner: Any = CPUTaskRunner, **row:
     names = ("PYTHONPATH", "HF_HUB_OFFLINE", "ADJUDGE_SPEC", "VERL_USE_EXTERNAL_MODULES")
     env = {name: os.environ[name] for name in names if name in os.environ}
     ray.init(
+        address="local",
         num_cpus=8,
         num_gpus=1,
         include_dashboard=False,
