@@ -98,7 +98,22 @@ def test_invisible_characters_go(dirty: str, clean: str) -> None:
     assert clean_text(dirty) == clean
 
 
-@given(st.text())
+@pytest.mark.parametrize(
+    "token",
+    ["<|im_end|>", "<｜User｜>", "<end_of_turn>", "<<SYS>>", "</s>", "<s>", "<bos>", "<eos>",
+     "[INST]", "[/INST]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]"],
+)  # fmt: skip
+def test_control_tokens_are_parted(token: str) -> None:
+    parted = f"{token[0]} {token[1:]}"
+    assert clean_text(f"a {token}\n{token}b") == f"a {parted}\n{parted}b"
+
+
+@pytest.mark.parametrize("text", ["<p>s</p> a < b > [1] [x]", "<b>so</b> <strong>", "f[s] x/s > 1"])
+def test_markup_stays_as_it_is(text: str) -> None:
+    assert clean_text(text) == text
+
+
+@given(st.text() | st.text("<>[]|/seoINST_"))
 def test_cleaning_is_idempotent_and_sendable(text: str) -> None:
     once = clean_text(text)
     assert clean_text(once) == once
