@@ -11,18 +11,9 @@ from adjudge.studies.probes.intervals import (
     bootstrap,
     largest_share,
     share,
-    student_t,
     unseen,
 )
 from adjudge.studies.probes.probe import mean_shift, standard_shift
-
-
-@pytest.mark.parametrize(
-    ("p", "freedom", "exact"),
-    [(0.975, 39, 2.0227), (0.975, 9, 2.2622), (0.975, 7, 2.3646), (0.995, 29, 2.7564)],
-)
-def test_student_quantiles(p: float, freedom: int, exact: float) -> None:
-    assert student_t(p, freedom) == pytest.approx(exact, rel=5e-3)
 
 
 def test_wilson_interval_of_independent_trials() -> None:

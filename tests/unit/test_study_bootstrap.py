@@ -11,22 +11,6 @@ from adjudge.studies.matrix.analysis.bootstrap import (
     mean_over_seeds,
     over_seeds,
 )
-from adjudge.studies.matrix.analysis.student import t_quantile
-
-
-@pytest.mark.parametrize(
-    ("p", "freedom", "exact"),
-    [
-        (0.975, 1, 12.7062),
-        (0.975, 2, 4.3027),
-        (0.975, 3, 3.1824),
-        (0.995, 4, 4.6041),
-        (0.95, 30, 1.6973),
-        (0.975, 5_000, 1.9604),
-    ],
-)
-def test_student_quantiles(p: float, freedom: int, exact: float) -> None:
-    assert t_quantile(p, freedom) == pytest.approx(exact, abs=1e-4)
 
 
 def test_interval_over_three_seeds_by_hand() -> None:

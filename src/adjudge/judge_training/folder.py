@@ -15,6 +15,7 @@ from adjudge.errors import RunFolderError
 from adjudge.judge_training.distributed import leads, wait
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.runs.lock import locked
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.training.rundir import newest_checkpoint
 from adjudge.training.state import cut_after, read_rows
 
@@ -91,14 +92,11 @@ class JudgeFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """A file of its own, in one piece."""
-        text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-        self.write(name, text + b"\n")
+        write_json(self.path / name, value)
 
     def write(self, name: str, data: bytes) -> None:
         """A file of its own, in one piece."""
-        part = self.path / f".{name}.part"
-        part.write_bytes(data)
-        os.replace(part, self.path / name)  # noqa: PTH105  (atomic)
+        write_whole(self.path / name, data)
 
     def save_judge(self, model: Any, tokenizer: Any) -> None:
         """Model and tokenizer into the folder, each file whole or not at all."""

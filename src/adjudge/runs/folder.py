@@ -13,6 +13,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.runs.lock import locked
+from adjudge.runs.whole import write_json, write_whole
 
 __all__ = ["RunFolder"]
 
@@ -124,12 +125,8 @@ class RunFolder:
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole: readers see the old one or the new one."""
-        target = self.path / name
-        fresh = self.path / f".{name}.tmp"
-        fresh.write_bytes(data)
-        fresh.replace(target)
-        return target
+        return write_whole(self.path / name, data)
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write ``value`` as indented JSON."""
-        return self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        return write_json(self.path / name, value)

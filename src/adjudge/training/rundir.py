@@ -14,6 +14,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.runs.lock import locked
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.training.evaluating.evaluation import Evaluated
 from adjudge.training.runfile import RunFile
 from adjudge.training.state import (
@@ -115,12 +116,11 @@ class RunDir:
 
     def write_json(self, name: str, value: Any) -> None:
         """A file of its own, in one piece."""
-        text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-        self._write(name, text + b"\n")
+        write_json(self.folder / name, value)
 
     def write_lines(self, name: str, values: Iterable[Any]) -> None:
         """A file of a line each, in one piece."""
-        self._write(name, b"".join(msgspec.json.encode(value) + b"\n" for value in values))
+        write_whole(self.folder / name, (msgspec.json.encode(value) + b"\n" for value in values))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What one of the files that grow holds."""
@@ -149,13 +149,6 @@ class RunDir:
             log.close()
         os.close(self._lock)
 
-    def _write(self, name: str, data: bytes) -> None:
-        target = self.folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        part.write_bytes(data)
-        os.replace(part, target)  # noqa: PTH105  (atomic)
-
     def _claim(self, run: RunFile) -> None:
         folder, config = self.folder, self.folder / "config.toml"
         self._resumed = config.exists()
@@ -165,7 +158,7 @@ class RunDir:
                     f"{folder}: holds {taken[0]} of another run; give another output folder with -o"
                 )
             self.write_json("run.json", _facts(run))
-            self._write("config.toml", self._text)  # with this the folder is the run's
+            write_whole(config, self._text)  # with this the folder is the run's
             return
         known = self._check(config, run)
         self.write_json("run.json", {**known, "pid": os.getpid()})

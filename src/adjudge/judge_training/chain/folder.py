@@ -12,6 +12,7 @@ import msgspec
 from adjudge.errors import RunFolderError
 from adjudge.judge_training.chain.file import ChainFile, Stage
 from adjudge.runs.lock import locked
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.training.served import toml_text
 
 __all__ = ["ChainFolder", "summary_of"]
@@ -45,14 +46,11 @@ class ChainFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """A file of its own, in one piece."""
-        self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        write_json(self.path / name, value)
 
     def write(self, name: str, data: bytes) -> None:
         """A file of its own, in one piece."""
-        target = self.path / name
-        part = target.with_name(f".{target.name}.part")
-        part.write_bytes(data)
-        os.replace(part, target)  # noqa: PTH105  (atomic)
+        write_whole(self.path / name, data)
 
     def close(self) -> None:
         """Let others have the folder."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.runs.lock import locking
+from adjudge.runs.whole import write_json, write_whole
 
 __all__ = ["ValidationFolder", "open_folder"]
 
@@ -48,13 +48,11 @@ class ValidationFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole: readers see the old one or the new one."""
-        part = self.path / f".{name}.part"
-        part.write_bytes(data)
-        os.replace(part, self.path / name)  # noqa: PTH105  (atomic)
+        write_whole(self.path / name, data)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write ``value`` as indented JSON."""
-        self.write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+        write_json(self.path / name, value)
 
 
 @contextmanager

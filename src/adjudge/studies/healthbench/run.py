@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import adjudge
 from adjudge.errors import ConfigError
 from adjudge.rubrics import digest
 from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.whole import write_whole
 from adjudge.studies.healthbench.items import Answer, Item, JoinBy, read_answers, read_items
 from adjudge.studies.healthbench.judge import rubric_spec
 from adjudge.studies.healthbench.page import write_page
@@ -78,7 +78,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
         grading = _grading(job, spec, asked)
         details = _details(grading, asked, grader)
         samples = [_sample(item, one, details) for item, one in pairs]
-        _write_lines(folder.path / "scores.jsonl", map(msgspec.to_builtins, samples))
+        write_whole(folder.path / "scores.jsonl", map(_line, map(msgspec.to_builtins, samples)))
         judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
         job.summary = {
             "adjudge": adjudge.__version__,
@@ -117,7 +117,7 @@ def _manifest(job: HealthbenchJob, items: Sequence[Item], spec_hash: str) -> dic
 
 def _grading(job: HealthbenchJob, spec: Any, pairs: Sequence[Pair]) -> GradingJob:
     rollouts = job.folder / "rollouts.jsonl"
-    _write_lines(rollouts, (_row(item, one) for item, one in pairs))
+    write_whole(rollouts, (_line(_row(item, one)) for item, one in pairs))
     return GradingJob(
         paths=[rollouts],
         spec=spec,
@@ -178,15 +178,6 @@ def _coverage(
         "strays": {"count": len(strays), "first": strays[:_MOST_NAMED]},
         "cut_by_length": sum(one.cut for one in answers if one.place in places),
     }
-
-
-def _write_lines(path: Path, rows: Any) -> None:
-    """Whole: readers see the old file or the new one."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        for row in rows:
-            file.write(_line(row))
-    os.replace(part, path)  # noqa: PTH105  (atomic)
 
 
 def _line(row: Any) -> bytes:

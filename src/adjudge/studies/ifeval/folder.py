@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.runs.lock import locking
+from adjudge.runs.whole import write_json
 
 __all__ = ["IfevalFolder", "open_folder"]
 
@@ -56,9 +56,7 @@ class IfevalFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write ``value`` as indented JSON; readers see the old file or the new one."""
-        part = self.path / f".{name}.part"
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-        os.replace(part, self.path / name)  # noqa: PTH105  (atomic)
+        write_json(self.path / name, value)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RunFolderError
 from adjudge.judges.base import Reply
+from adjudge.runs.whole import write_whole
 from adjudge.studies.ifeval.files import Problem, tolerant_rows
 from adjudge.studies.ifeval.generating import Wanted
 
@@ -69,9 +69,7 @@ class ResponsesFile:
     def sort(self, order: Iterable[Wanted]) -> None:
         """Write the file again, whole: ``order`` first, then whatever else it has."""
         places = dict.fromkeys([*order, *self._rows])
-        part = self.path.with_name(f".{self.path.name}.part")
-        part.write_bytes(b"".join(_line(self._rows[one]) for one in places if one in self._rows))
-        os.replace(part, self.path)  # noqa: PTH105  (atomic)
+        write_whole(self.path, (_line(self._rows[one]) for one in places if one in self._rows))
 
     def failures(self, wanted: Iterable[Wanted]) -> list[Mapping[str, Any]]:
         """The errors of those that could not be made."""

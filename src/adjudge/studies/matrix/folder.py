@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 import adjudge
 from adjudge.errors import RunFolderError
 from adjudge.judge_training.chain.folder import summary_of
 from adjudge.runs.lock import locked
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.studies.matrix.manifest import check_manifest
 from adjudge.training.served import toml_text
 
@@ -50,19 +49,11 @@ class StudyFolder:
 
     def write_toml(self, name: str, data: Mapping[str, Any]) -> Path:
         """Plain tables as a file below the folder; its path."""
-        return self._write(name, toml_text(dict(data)).encode())
+        return write_whole(self.path / name, toml_text(dict(data)).encode())
 
     def write_json(self, name: str, value: Any) -> Path:
         """A file of its own, in one piece."""
-        return self._write(name, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-
-    def _write(self, name: str, data: bytes) -> Path:
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        part.write_bytes(data)
-        os.replace(part, target)  # noqa: PTH105  (atomic)
-        return target
+        return write_json(self.path / name, value)
 
     def _claim(self, source: Path, manifest: Mapping[str, Any]) -> None:
         known = summary_of(self.path / _MANIFEST)
@@ -77,7 +68,7 @@ class StudyFolder:
             self.warnings = check_manifest(known, manifest)
             created = str(known.get("created"))
         self._created = created
-        self._write("study.toml", source.read_bytes())
+        write_whole(self.path / "study.toml", source.read_bytes())
         self.describe(manifest)
 
     def describe(self, manifest: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from adjudge.errors import RunFolderError
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.run import JudgeJob, run_judge
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.whole import write_whole
 from adjudge.studies.matrix.workers import progress
 from adjudge.training.evaluating.evaluation import evaluate
 from adjudge.training.generation import LocalPlayer
@@ -114,7 +114,8 @@ def sample_answers(
             for one in found
         ]
         tell("sampling", len(rows), len(wanted))
-    _write_lines(Path(target), rows)
+    lines = (msgspec.json.encode(row, enc_hook=str) + b"\n" for row in rows)
+    write_whole(Path(target), lines)
     return len(rows)
 
 
@@ -134,10 +135,3 @@ def weights_digest(folder: Path) -> str:
 
 def _run_file(file: str, beside: str) -> RunFile:
     return RunFile.from_dict(load_toml(Path(file)), where=file, folder=Path(beside))
-
-
-def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(b"".join(msgspec.json.encode(row, enc_hook=str) + b"\n" for row in rows))
-    part.replace(path)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.runs.distributions import quantile
+from adjudge.runs.student import t_quantile
 
 __all__ = [
     "Estimate",
@@ -25,7 +26,6 @@ __all__ = [
     "bootstrap",
     "largest_share",
     "share",
-    "student_t",
     "unseen",
 ]
 
@@ -46,24 +46,6 @@ class Estimate(msgspec.Struct, frozen=True):
     value: float | None = None
     low: float | None = None
     high: float | None = None
-
-
-def student_t(p: float, freedom: int) -> float:
-    """The ``p`` quantile of Student's t with ``freedom`` degrees of freedom.
-
-    The Cornish-Fisher expansion around the normal quantile (Abramowitz and Stegun 26.7.5): for
-    ``freedom`` ≥ 7 and p ≤ 0.999 within 1 % of the exact value.
-
-    >>> round(student_t(0.975, 39), 3)
-    2.023
-    """
-    z, v = _NORMAL.inv_cdf(p), float(freedom)
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-    )
 
 
 def unseen(n: int, level: float) -> float:
@@ -109,7 +91,7 @@ def bootstrap(
     if drawn[0] == drawn[-1]:
         width = unseen(n, level)
         return Estimate(value, value - width, value + width)
-    wider = student_t((1 + level) / 2, n - 1) * math.sqrt(n / (n - 1))
+    wider = t_quantile((1 + level) / 2, n - 1) * math.sqrt(n / (n - 1))
     tail = _NORMAL.cdf(-wider)
     return Estimate(value, quantile(drawn, tail), quantile(drawn, 1 - tail))
 

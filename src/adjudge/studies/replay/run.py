@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import adjudge
 from adjudge.config import nearest
 from adjudge.errors import ConfigError, ErrorKind, RunFolderError
 from adjudge.runs.lock import locking
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.studies.ifeval.files import Problem
 from adjudge.studies.replay.asking import Answers, Judge, ask
 from adjudge.studies.replay.dump import Dumped, read_dump
@@ -67,8 +67,8 @@ def replay_dump(job: ReplayJob) -> dict[str, Any]:
         made = _asked(job, dumped, answers)
         lines = [_line(job, one, answers) for one in dumped]
         job.summary = _summary(job, lines, problems, made)
-        _write(job.folder / "rows.jsonl", b"".join(map(_row, lines)))
-        _write(job.folder / "summary.json", _indented(job.summary))
+        write_whole(job.folder / "rows.jsonl", map(_row, lines))
+        write_json(job.folder / "summary.json", job.summary)
     return job.summary
 
 
@@ -102,7 +102,7 @@ def _claim(job: ReplayJob) -> None:
             one for one in ("summary.json", "rewards.jsonl") if (job.folder / one).exists()
         ]:
             raise RunFolderError(f"{job.folder}: holds {taken[0]} of another run; give another -o")
-        _write(file, _indented(said))
+        write_json(file, said)
         return
     try:
         found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
@@ -201,14 +201,3 @@ def _row(line: Line) -> bytes:
         "verdicts": [msgspec.to_builtins(verdict) for verdict in line.verdicts],
     }
     return msgspec.json.encode(about) + b"\n"
-
-
-def _indented(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Readers see the old file or the new one."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    os.replace(part, path)  # noqa: PTH105  (atomic)

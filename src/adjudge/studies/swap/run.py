@@ -15,6 +15,7 @@ import msgspec
 import adjudge
 from adjudge.errors import ConfigError
 from adjudge.rewards.groups import mean_and_std
+from adjudge.runs.whole import write_json, write_whole
 from adjudge.studies.swap.agreement import compare
 from adjudge.studies.swap.asking import JudgeFile, ask, judge_files
 from adjudge.studies.swap.criteria import criteria_disagreement
@@ -75,8 +76,8 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
     study.summary = {**circumstances, **numbers}
     study.summary["rows"] = write_rows(study.folder, gathered.sheet).name
     study.summary["elapsed_s"] = round(time.perf_counter() - started, 3)
-    _write(study.folder / "summary.json", _json(study.summary))
-    _write(study.folder / "report.html", page(study.summary).encode())
+    write_json(study.folder / "summary.json", study.summary)
+    write_whole(study.folder / "report.html", page(study.summary).encode())
     return study.summary
 
 
@@ -160,14 +161,3 @@ def _circumstances(
             "first": [{"where": row.where, "message": row.message} for row in gathered.broken[:20]],
         },
     }
-
-
-def _json(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole: readers see the old file or the new one."""
-    fresh = path.with_name(f".{path.name}.tmp")
-    fresh.write_bytes(data)
-    fresh.replace(path)

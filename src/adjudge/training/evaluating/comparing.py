@@ -22,6 +22,7 @@ import msgspec
 
 from adjudge.rewards.groups import mean_and_std
 from adjudge.runs.distributions import quantile
+from adjudge.runs.student import t_quantile, t_tail
 
 __all__ = ["Comparison", "Estimate", "Scores", "compare", "mean_of", "pearson", "spearman"]
 
@@ -267,7 +268,7 @@ def _dense(values: Sequence[float]) -> list[int]:
 
 def _interval(drawn: Sequence[float], n: int) -> tuple[float | None, float | None]:
     """The expanded percentile interval at 95 %."""
-    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * _t_quantile(n - 1))
+    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * t_quantile(0.975, n - 1))
     ordered = sorted(drawn)
     return quantile(ordered, tail), quantile(ordered, 1 - tail)
 
@@ -277,30 +278,4 @@ def _p_value(drawn: Sequence[float], n: int) -> float:
     below = sum(one < 0 for one in drawn) + sum(one == 0 for one in drawn) / 2
     tail = (min(below, len(drawn) - below) + 0.5) / (len(drawn) + 1)
     t = -_NORMAL.inv_cdf(min(tail, 0.5)) * math.sqrt((n - 1) / n)
-    return min(1.0, max(1 / len(drawn), _t_two_sided(t, n - 1)))
-
-
-def _t_two_sided(t: float, freedom: int) -> float:
-    """P(|T| > t): the finite series of Abramowitz & Stegun 26.7.3 and 26.7.4, for whole degrees."""
-    angle = math.atan(t / math.sqrt(freedom))
-    sine, squared = math.sin(angle), math.cos(angle) ** 2
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    series = term if freedom > 1 else 0.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= squared * (k - 1) / k
-        series += term
-    inside = 2 / math.pi * (angle + sine * series) if odd else sine * series
-    return 1.0 - inside
-
-
-def _t_quantile(freedom: int) -> float:
-    """The 97.5 % point of Student's t, by bisection; the normal's from 2,000 degrees on."""
-    if freedom >= 2_000:
-        z = _NORMAL.inv_cdf(0.975)
-        return z + (z**3 + z) / (4 * freedom)
-    low, high = 1.9, 13.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_two_sided(middle, freedom) > 0.05 else (low, middle)
-    return high
+    return min(1.0, max(1 / len(drawn), 2 * t_tail(t, n - 1)))

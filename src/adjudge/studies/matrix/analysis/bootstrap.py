@@ -17,7 +17,7 @@ from statistics import NormalDist
 import msgspec
 
 from adjudge.runs.distributions import quantile
-from adjudge.studies.matrix.analysis.student import t_quantile
+from adjudge.runs.student import t_quantile
 
 __all__ = [
     "NOTHING_VARIED",

@@ -8,8 +8,8 @@ from statistics import median
 
 import msgspec
 
+from adjudge.runs.student import t_quantile
 from adjudge.studies.matrix.analysis.scores import mean_of, of_point, ordered
-from adjudge.studies.matrix.analysis.student import t_quantile
 from adjudge.studies.matrix.results import ArmResult, Point
 
 __all__ = ["CellOnset", "Onset", "cell_onset", "onset"]

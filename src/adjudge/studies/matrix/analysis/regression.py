@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from adjudge.runs.student import t_quantile
 from adjudge.studies.matrix.analysis.bootstrap import LEVEL, NOTHING_VARIED, Estimate
-from adjudge.studies.matrix.analysis.student import t_quantile
 
 __all__ = ["INTERCEPT", "Observation", "Regression", "regress"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-__all__ = ["t_quantile"]
+__all__ = ["t_quantile", "t_tail"]
 
 _NORMAL = NormalDist()
 _AS_GOOD_AS_NORMAL = 2_000
@@ -23,16 +23,20 @@ def t_quantile(p: float, freedom: int) -> float:
         z = _NORMAL.inv_cdf(p)
         return z + (z**3 + z) / (4 * freedom)
     low, high = 0.0, 1.0
-    while _beyond(high, freedom) > 1 - p:
+    while t_tail(high, freedom) > 1 - p:
         low, high = high, 2 * high
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _beyond(middle, freedom) > 1 - p else (low, middle)
+        low, high = (middle, high) if t_tail(middle, freedom) > 1 - p else (low, middle)
     return high
 
 
-def _beyond(t: float, freedom: int) -> float:
-    """P(T > t), t ≥ 0: the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+def t_tail(t: float, freedom: int) -> float:
+    """P(T > t), t ≥ 0: the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4.
+
+    >>> round(2 * t_tail(2.0, 10), 5)
+    0.07339
+    """
     angle = math.atan(t / math.sqrt(freedom))
     sine, squared = math.sin(angle), math.cos(angle) ** 2
     odd = freedom % 2
