@@ -6,10 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+import typer
 from rich.console import Console
 from rich.markup import escape
 
-__all__ = ["clean", "errors", "log_rubrics", "output"]
+__all__ = ["clean", "errors", "log_rubrics", "output", "print_json"]
 
 
 def output() -> Console:
@@ -20,6 +22,11 @@ def output() -> Console:
 def errors() -> Console:
     """Standard error; lines are never broken, so that paths can be copied."""
     return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+
+def print_json(value: object) -> None:
+    """``value`` on standard output as indented JSON, and nothing else: programs read it."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def clean(text: object) -> str:

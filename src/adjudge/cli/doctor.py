@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import msgspec
 import typer
 from rich.table import Table
 
 import adjudge
-from adjudge.cli.consoles import output
+from adjudge.cli.consoles import output, print_json
 from adjudge.cli.doctor_code import check_reward_code
 from adjudge.cli.judges import check_spec
 from adjudge.engine.sandbox import sandbox_available
@@ -76,7 +75,7 @@ def doctor(
         "executable": sys.executable,
     }
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode({**facts, "features": found})).decode())
+        print_json({**facts, "features": found})
         return
     console = output()
     console.print(f"adjudge {facts['adjudge']} on Python {facts['python']}, {facts['platform']}")

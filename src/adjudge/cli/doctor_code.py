@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.runs.code_check.check import MEANT, check_file
 from adjudge.runs.code_check.findings import CodeFinding
 
@@ -20,7 +20,7 @@ def check_reward_code(path: Path, *, as_json: bool) -> None:
     found = check_file(path)
     if as_json:
         report = {"file": str(path), "findings": [msgspec.to_builtins(one) for one in found]}
-        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
     else:
         _print(path, found)
     if found:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import msgspec
-import typer
 from rich.table import Table
 
-from adjudge.cli.consoles import clean, output
+from adjudge.cli.consoles import clean, output, print_json
 from adjudge.rollouts.rows import count_rows
 from adjudge.runs.estimate import EPISODES, estimate, scenarios
 from adjudge.runs.grading import GradingJob, first_samples
@@ -33,7 +31,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
             "graders": {name: asdict(one) for name, one in asked.items()},
             "scenarios": found,
         }
-        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
         return
     console = output()
     if not asked:

@@ -7,11 +7,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.eval_healthbench import eval_healthbench
 from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
 from adjudge.cli.eval_judge import concerns_judge, eval_judge
@@ -328,7 +327,7 @@ def eval_command(
         errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
         raise
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
     else:
         print_evaluation(output(), job)
 

@@ -8,12 +8,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.studies.healthbench.run import HealthbenchJob, evaluate_healthbench
@@ -71,7 +69,7 @@ def eval_healthbench(
         raise
     _warn(errors(), job.summary)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
     else:
         _print(output(), job)
 

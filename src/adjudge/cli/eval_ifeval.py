@@ -8,11 +8,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import typer
-
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.eval_ifeval_tables import print_ifeval, print_missing
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
@@ -109,7 +106,7 @@ def eval_ifeval(
         raise
     if as_json:
         print_missing(errors(), job.summary)
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
     else:
         print_ifeval(output(), errors(), job)
 

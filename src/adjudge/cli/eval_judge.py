@@ -8,10 +8,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.eval_judge_tables import contaminated_lines, print_validation
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
@@ -80,6 +79,6 @@ def _print(job: ValidationJob, *, as_json: bool) -> None:
     if as_json:
         for line in contaminated_lines(job.summary):
             errors().print(f"[bold red]{clean(line)}[/]")
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
     else:
         print_validation(output(), job)

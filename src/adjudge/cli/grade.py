@@ -10,10 +10,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors, log_rubrics, output
+from adjudge.cli.consoles import clean, errors, log_rubrics, output, print_json
 from adjudge.cli.estimate import print_estimate
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
@@ -223,7 +222,7 @@ def report_job(job: GradingJob, *, as_json: bool) -> None:
     if len(job.broken) > _SHOWN_BROKEN:
         errors().print(f"[yellow]… and {len(job.broken) - _SHOWN_BROKEN} more[/] (summary.json)")
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
         return
     console = output()
     print_summary(console, job.summary)

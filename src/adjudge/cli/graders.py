@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from adjudge.cli.consoles import output
+from adjudge.cli.consoles import output, print_json
 from adjudge.graders.registry import (
     SHIPPED,
     Parameter,
@@ -38,7 +37,7 @@ def graders(
         grader_class(name)  # raises with the nearest name
     described = {one: describe(one) for one in ([name] if name else sorted(SHIPPED))}
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(described)).decode())
+        print_json(described)
     elif name is not None:
         _print_one(name, described[name])
     else:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.engine.loop import run_blocking
 from adjudge.judges.base import ChatModel
 from adjudge.judges.checkup import Finding, check_judge
@@ -44,7 +44,7 @@ def check_spec(path: Path, *, as_json: bool) -> None:
             "graders": [entry.name for entry in spec.graders],
             "judges": {name: _plain(judges[name], findings) for name, findings in found.items()},
         }
-        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
     else:
         console = output()
         names = ", ".join(entry.name for entry in spec.graders)

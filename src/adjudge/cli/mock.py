@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from adjudge.cli.consoles import print_json
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.process import run
 
@@ -124,7 +125,7 @@ def _show(counts: dict[str, Any]) -> None:
 
 def _list_faults(as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(FAULTS)).decode())
+        print_json(FAULTS)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("fault", style="cyan", no_wrap=True)

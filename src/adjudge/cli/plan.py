@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.cli.consoles import clean, output
+from adjudge.cli.consoles import clean, output, print_json
 from adjudge.runs.estimate import EPISODES
 from adjudge.training.planning.plan import GraderPlan, Plan, VerlPlan
 
@@ -20,7 +19,7 @@ __all__ = ["print_plan"]
 def print_plan(found: Plan, *, as_json: bool) -> None:
     """Print what :func:`adjudge.training.plan.plan` found."""
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found.data())).decode())
+        print_json(found.data())
         return
     console = output()
     _print_run(console, found)

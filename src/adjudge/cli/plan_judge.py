@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 from rich.text import Text
 
-from adjudge.cli.consoles import clean, output
+from adjudge.cli.consoles import clean, output, print_json
 from adjudge.judge_training.judgefile import JudgeFile
 
 __all__ = ["print_judge_plan"]
@@ -27,7 +26,7 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
     verl = None if judge.backend == "trl" else _verl(judge, folder)
     if as_json:
         found = resolved if verl is None else {**resolved, "verl": verl.data()}
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     console = output()
     for name, value in resolved.items():

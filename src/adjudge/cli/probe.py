@@ -8,11 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.cli.probe_tables import cost_line, print_card
 from adjudge.config import load_toml, validate
@@ -176,7 +175,7 @@ def probe(
 def _print_cost(job: ProbeJob, *, as_json: bool) -> None:
     cost = expected(job, prepare(job))
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(cost)).decode())
+        print_json(cost)
     else:
         output().print(cost_line(cost))
 
@@ -192,7 +191,7 @@ def _run(job: ProbeJob) -> None:
 
 def _report(job: ProbeJob, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.card)).decode())
+        print_json(job.card)
         return
     console = output()
     print_card(console, job.card, job.findings)

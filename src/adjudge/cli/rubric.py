@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.rollouts.mapping import MISSING, get_path
 from adjudge.rollouts.rows import read_rows
@@ -76,7 +76,7 @@ def lint_file(
             errors().print(f"[bold red]adjudge:[/] {clean(line)}")
         raise typer.Exit(2) from None
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(_plain(file, places))).decode())
+        print_json(_plain(file, places))
     else:
         _print(output(), file, places)
     failing = ("error", "warning") if strict else ("error",)

@@ -8,13 +8,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder, parse_map
 from adjudge.cli.study_matrix import GROUP_HELP, RunsByDefault, diff, run
 from adjudge.cli.study_replay import replay
@@ -179,7 +178,7 @@ def _report(study: SwapStudy, *, as_json: bool) -> None:
     if broken["count"] > _SHOWN_BROKEN:
         errors().print(f"[yellow]… and {broken['count'] - _SHOWN_BROKEN} more[/] (summary.json)")
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(study.summary)).decode())
+        print_json(study.summary)
         return
     _print_swap(output(), study.summary)
     files = f"summary.json  report.html  {study.summary['rows']}"

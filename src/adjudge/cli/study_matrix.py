@@ -9,13 +9,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.progress import TaskID
 from typer.core import TyperGroup
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.config import load_toml
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
@@ -106,7 +105,7 @@ def run(
         return
     summary = _do(study, file, folder, jobs, quiet=quiet)
     if as_json:
-        _print_json(summary)
+        print_json(summary)
     else:
         from adjudge.cli.study_matrix_tables import print_study  # noqa: PLC0415  (as above)
 
@@ -140,7 +139,7 @@ def diff(
 
     found = config_diff(RunFile.load(left), RunFile.load(right))
     if as_json:
-        _print_json([one._asdict() for one in found])
+        print_json([one._asdict() for one in found])
     else:
         print_differences(output(), (left, right), found)
     if found:
@@ -203,7 +202,7 @@ def _print_plan(study: StudyFile, folder: Path, *, as_json: bool) -> None:
 
     found = study_plan(study, folder)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print_plan(output(), found)
 
@@ -212,7 +211,3 @@ def _print_failed(failed: Mapping[str, str]) -> None:
     for name, why in failed.items():
         errors().print(f"[red]failed[/] {clean(name)}: {clean(why)}")
     errors().print("The others are reported. The same command with the same -o tries again.")
-
-
-def _print_json(found: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())

@@ -8,13 +8,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.studies.replay.asking import Judge, find_judge
@@ -175,7 +174,7 @@ def _report(job: ReplayJob, *, as_json: bool) -> None:
     if problems["count"] > _SHOWN:
         errors().print(f"[yellow]… and {problems['count'] - _SHOWN} more[/] (summary.json)")
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
         return
     console = output()
     _print_summary(console, job.summary)

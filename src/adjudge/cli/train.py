@@ -8,12 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.env_file import load_env_file
 from adjudge.cli.grade import new_folder
 from adjudge.config import load_toml
@@ -183,7 +182,7 @@ def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json:
             errors().print(f"To go on where it stopped: the same command with -o {clean(folder)}")
             raise
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(job.summary)).decode())
+        print_json(job.summary)
     else:
         _print_summary(job)
 

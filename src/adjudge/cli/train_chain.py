@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import typer
-
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.judge_training.chain.file import ChainFile, Stage
@@ -55,7 +52,7 @@ def train_chain(
 
 def _print(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> None:
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     for line in lines:
         output().print(clean(line), soft_wrap=True)

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import typer
 
 from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output
+from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.cli.plan_judge import print_judge_plan
 from adjudge.errors import ConfigError
@@ -59,7 +58,7 @@ def train_judge(
         errors().print(f"To go on where it stopped: the same command with -o {clean(folder)}")
         raise
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(summary)).decode())
+        print_json(summary)
         return
     console = output()
     for line in summary_lines(summary):
