@@ -45,7 +45,8 @@ from adjudge.trainers.trl import make_reward
 pytestmark = pytest.mark.slow
 
 WHOLE = (
-    b'POST /judge HTTP/1.1\r\nhost: x\r\ncontent-length: 31\r\n\r\n{"prompt":"p","completion":"1"}'
+    b"POST /judge HTTP/1.1\r\nhost: localhost\r\ncontent-length: 31\r\n\r\n"
+    b'{"prompt":"p","completion":"1"}'
 )
 JUDGES = "tests.integration.service_judges"
 

@@ -39,12 +39,14 @@ def service() -> Iterator[Running]:
 
 
 def request(body: bytes, *, path: str = "/judge", method: str = "POST", head: str = AUTH) -> bytes:
-    line = f"{method} {path} HTTP/1.1\r\nhost: x\r\n{head}content-length: {len(body)}\r\n\r\n"
+    line = (
+        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{head}content-length: {len(body)}\r\n\r\n"
+    )
     return line.encode() + body
 
 
 def with_head(head: str) -> bytes:
-    return f"POST /judge HTTP/1.1\r\nhost: x\r\n{AUTH}{head}\r\n".encode()
+    return f"POST /judge HTTP/1.1\r\nhost: localhost\r\n{AUTH}{head}\r\n".encode()
 
 
 def judged(**fields: object) -> bytes:
@@ -193,7 +195,7 @@ HOSTILE: dict[str, tuple[int | None, str, tuple[bytes, ...]]] = {
     "no body for a wrong key": (
         401,
         "auth",
-        (b"POST /judge HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n",),
+        (b"POST /judge HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n",),
     ),
 }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import ipaddress
 import os
 from collections.abc import Sequence
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judges.transport import is_loopback, names_loopback
 from adjudge.service.reading import Refused
 from adjudge.service.settings import KEY_VARIABLE, ServiceSettings
 
@@ -28,21 +28,12 @@ def service_key(settings: ServiceSettings) -> str | None:
             f"--api-key-env {settings.api_key_env}: that environment variable is not set; it must "
             "hold the key that clients must send"
         )
-    if key is None and not _is_loopback(settings.host):
+    if key is None and not is_loopback(settings.host):
         raise ConfigError(
             f"--host {settings.host}: other machines could use your judges; set the environment "
             f"variable {settings.api_key_env} to a key that clients must send, or keep to 127.0.0.1"
         )
     return key
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Gate:
@@ -63,12 +54,15 @@ class Gate:
         of an address ``http://any:KEY@host`` and can send nothing else.
 
         Without a key, a web page in a browser of this machine is refused all the same: a page
-        from anywhere could spend the user's money by posting here.
+        from anywhere could spend the user's money by posting here, or read what is here under a
+        name of its own that was pointed to this machine.
         """
         if self._wanted is None:
-            for name, _ in headers:
+            for name, value in headers:
                 if name == b"origin":
                     raise _unauthorised("requests from web pages need a key")
+                if name == b"host" and not names_loopback(value.decode("latin-1")):
+                    raise _unauthorised("requests to another name than this machine's need a key")
             return
         shown = [_shown(value) for name, value in headers if name == b"authorization"]
         if len(shown) != 1 or not hmac.compare_digest(shown[0], self._wanted):
