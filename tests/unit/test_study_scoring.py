@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import RunFolderError
-from adjudge.studies.matrix.scoring import Source, _line, read_scores, score_sources
+from adjudge.studies.matrix.scoring import Member, Source, _line, read_scores, score_sources
 from adjudge.training.served import toml_text
 
 JUDGE = """
@@ -64,15 +64,15 @@ def judge(tmp_path: Path) -> Path:
     return run_file(tmp_path, {"name": "loud", "type": "loud_judge:Loud"})
 
 
-def run_file(folder: Path, grader: dict[str, Any]) -> Path:
+def run_file(folder: Path, *graders: dict[str, Any], name: str = "scorer") -> Path:
     data = {
         "version": 1,
         "kind": "rl",
         "model": {"base": "tiny"},
-        "graders": [grader],
+        "graders": list(graders),
         "judge": {"combine_mode": "replace"},
     }
-    path = folder / "scorer.toml"
+    path = folder / f"{name}.toml"
     path.write_text(toml_text(data))
     return path
 
@@ -166,6 +166,30 @@ def test_a_judge_that_compares_sees_the_answers_to_a_prompt_together(tmp_path: P
     found = read_scores(tmp_path / "scores.jsonl")
     assert found["a", 0].values == [1.0, 0.0, 0.0, 1.0]  # by rank, 1 the best of its prompt
     assert found["a", 1].values == [None]  # nothing to compare it with
+
+
+def test_a_panel_does_not_ask_what_its_members_said_alone(tmp_path: Path, judge: Path) -> None:
+    members = [{"name": name, "type": "loud_judge:Loud"} for name in ("loud", "quiet")]
+    panel = run_file(tmp_path, *members, name="panel")
+    first = written(tmp_path / "a.jsonl", [row("two"), row("bad"), row("x")])
+    assert scored(tmp_path, judge, Source("a", first)) == 1
+    whole = Source("a", written(first, [row("two"), row("bad"), row("x"), row("three")]))
+
+    def asked(target: str, *known: Member) -> list[tuple[str, float]]:
+        path = tmp_path / target
+        assert score_sources("p", str(panel), str(tmp_path), [whole], str(path), known) == 1
+        journal = path.with_suffix(".journal.jsonl").read_text()
+        lines = map(json.loads, journal.splitlines())
+        return sorted((one["g"], one["r"]["score"]) for one in lines if "g" in one)
+
+    alone = Member(str(judge), str(tmp_path / "scores.jsonl"))
+    unasked = Member(str(judge), str(tmp_path / "none.jsonl"))
+    quiet = [("quiet", score) for score in (1, 3, 5)]
+    assert asked("with.jsonl", unasked, alone) == [("loud", 5), *quiet]
+    assert asked("without.jsonl") == [("loud", 1), ("loud", 3), ("loud", 5), *quiet]
+    values = {name: read_scores(tmp_path / f"{name}.jsonl") for name in ("with", "without")}
+    assert values["with"] == values["without"]
+    assert values["with"]["a", 0].values == [0.3, None, 0.1, 0.5]
 
 
 def test_time_outs_that_are_a_dial_are_not_waited_for(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from adjudge.studies.matrix.identity import check_arms
 from adjudge.studies.matrix.manifest import make_manifest
 from adjudge.studies.matrix.page import write_figures, write_study_report
 from adjudge.studies.matrix.scorers import scorer_tables
-from adjudge.studies.matrix.scoring import score_sources
+from adjudge.studies.matrix.scoring import Member, score_sources
 from adjudge.studies.matrix.tables import GIVEN, Plan
 from adjudge.studies.matrix.tasks import make_policy, sample_answers, train_arm, train_judge
 from adjudge.studies.matrix.tidy import write_tidy
@@ -128,7 +128,9 @@ class _Run:
         with self._phase("sampling"):
             _unfailed(self._run(pool, "sampling", sample_answers, self._sampling()))
         with self._phase("scoring"):
-            found = self._run(pool, "scoring", score_sources, self._scoring())
+            alone, panels = self._scoring()
+            found = self._run(pool, "scoring", score_sources, alone)
+            found |= self._run(pool, "scoring", score_sources, panels)
         down = {name: one for name, one in found.items() if one.kind in _OUTAGES}
         down.pop(self._study.gold, None)  # without it there is nothing to report
         _unfailed({name: one for name, one in found.items() if name not in down})
@@ -147,17 +149,23 @@ class _Run:
                 )  # fmt: skip
         return found
 
-    def _scoring(self) -> dict[str, tuple[Any, ...]]:
+    def _scoring(self) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Any, ...]]]:
+        """What scores alone, and the panels, which begin with what their members have said."""
         study, folder = self._study, self._folder.path
         sources = [arm_source(folder, arm) for arm in self._arms if arm.name not in self._failed]
         sources += [best_of_source(folder, seed) for seed in study.best_of_seeds]
-        found = {}
+        alone, panels = {}, {}
         for name in study.scorers:
             scorer = scorer_tables(study, name, folder)
-            file = self._folder.write_toml(f"scores/{name}.toml", scorer.data)
-            target = folder / "scores" / f"{name}.jsonl"
-            found[name] = (str(file), str(scorer.beside), sources, str(target))
-        return found
+            self._folder.write_toml(f"scores/{name}.toml", scorer.data)
+            own = _scored(folder, name)
+            wanted = (own.file, str(scorer.beside), sources, own.target)
+            judge = study.judges.get(name)
+            if judge is None or judge.members is None:
+                alone[name] = wanted
+            else:
+                panels[name] = (*wanted, [_scored(folder, one) for one in judge.members])
+        return alone, panels
 
     def finish(self, manifest: Mapping[str, Any], started: float) -> dict[str, Any]:
         """Analyse, and write what people read; the summary."""
@@ -225,6 +233,12 @@ class _Run:
         started = time.perf_counter()
         yield
         self._seconds[name] = round(time.perf_counter() - started, 1)
+
+
+def _scored(folder: Path, name: str) -> Member:
+    """Where a judge's run file and scores are."""
+    scores = folder / "scores"
+    return Member(str(scores / f"{name}.toml"), str(scores / f"{name}.jsonl"))
 
 
 def _said(unscored: tuple[str, str]) -> str:

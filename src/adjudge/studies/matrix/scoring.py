@@ -23,8 +23,9 @@ from adjudge.training.runfile import RunFile
 from adjudge.training.runfile.tables import NOWHERE
 from adjudge.training.served import listening_judge
 from adjudge.training.state import read_rows
+from adjudge.types import GraderResult
 
-__all__ = ["Answer", "Source", "read_answers", "read_scores", "score_sources"]
+__all__ = ["Answer", "Member", "Source", "read_answers", "read_scores", "score_sources"]
 
 _BATCH = 256
 _NOT_CONTENT = frozenset({"rollout", "prompt", "response", "messages", "finish_reason"})
@@ -35,6 +36,13 @@ class Source(NamedTuple):
 
     name: str
     path: Path
+
+
+class Member(NamedTuple):
+    """A judge of a panel, which was asked alone before: its run file, and where its scores are."""
+
+    file: str
+    target: str
 
 
 class Answer(NamedTuple):
@@ -68,26 +76,32 @@ def read_answers(source: Source) -> dict[int, list[Answer]]:
     return found
 
 
-def score_sources(name: str, file: str, beside: str, sources: Sequence[Source], target: str) -> int:
+def score_sources(
+    name: str,
+    file: str,
+    beside: str,
+    sources: Sequence[Source],
+    target: str,
+    members: Sequence[Member] = (),
+) -> int:
     """Score what ``target`` lacks of ``sources`` by the reward of the run file ``file``; how much.
 
     One line a source and step: ``{source, step, values, missing, answers}``; of several the last
     counts. ``answers`` is a hash of what was scored: other answers of that name are scored anew,
     and so are those of which a score is missing for a reason that may pass. Equal texts are one
     question, unless the judge compares: it is shown a checkpoint's answers to a prompt together.
-    ``beside``: the folder that the file's relative paths start from.
+    ``beside``: the folder that the file's relative paths start from. ``members``: the judges of a
+    panel, with paths from there, too; what they have said is not asked again.
 
     What was answered is kept in a journal beside ``target`` as it comes, so that an interrupted
     study asks on. Raises :class:`~adjudge.errors.RunFolderError` where ``target`` has scores of
     another reward, and what scoring raises.
     """
     path = Path(target)
-    run = RunFile.from_dict(load_toml(Path(file)), where=file, folder=Path(beside))
+    run, reward = _rewarded(file, beside)
     if run.judge.folder is not None:
         load_libraries()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Where the run starts its own judge its address is another one each time.
-    reward = run.reward_spec(NOWHERE if run.starts_mock else None).hash
     known = {(line.source, line.step): line for line in _lines(path, reward)}
     wanted = [
         (source.name, step, answers)
@@ -97,7 +111,12 @@ def score_sources(name: str, file: str, beside: str, sources: Sequence[Source], 
     ]
     if not wanted:
         return 0
-    journal = Journal(path.with_suffix(".journal.jsonl"), reward)
+    said_alone = [
+        Journal(_journal(Path(one.target)), _rewarded(one.file, beside)[1])
+        for one in members
+        if _journal(Path(one.target)).exists()
+    ]
+    journal = _PanelJournal(_journal(path), reward, said_alone)
     with listening_judge(run, path.parent) as (spec, _):
         said = _Asking(name, Scorer(spec, journal=journal), journal).about([a for *_, a in wanted])
     with path.open("ab") as log:
@@ -156,6 +175,34 @@ class _Asking:
         for result in scored.results:
             self._said[keys[result.original_index]] = _outcome(result)
         self._journal.flush()
+
+
+class _PanelJournal(Journal):
+    """A journal that also gives out what the judges of a panel said when each was asked alone."""
+
+    def __init__(self, path: Path, spec_hash: str, members: Sequence[Journal]) -> None:
+        super().__init__(path, spec_hash)
+        self._members = members
+
+    def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
+        """As :meth:`Journal.take`; what the panel's own journal lacks is in its members'."""
+        found = super().take(sample, grader, draw)
+        for member in self._members:
+            if found is not None:
+                break
+            found = member.take(sample, grader, draw)
+        return found
+
+
+def _rewarded(file: str, beside: str) -> tuple[RunFile, str]:
+    """A scorer's run file, and the hash of its reward."""
+    run = RunFile.from_dict(load_toml(Path(file)), where=file, folder=Path(beside))
+    # Where the run starts its own judge its address is another one each time.
+    return run, run.reward_spec(NOWHERE if run.starts_mock else None).hash
+
+
+def _journal(target: Path) -> Path:
+    return target.with_suffix(".journal.jsonl")
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
