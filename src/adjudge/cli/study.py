@@ -191,9 +191,9 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
     console.print(
         f"{summary['samples']:,} samples in {groups:,} groups (by {clean(summary['grouped_by'])})"
     )
-    console.print(_pair_table(summary["pairs"]))
+    console.print(_pair_table(summary["pairs"]), crop=False)
     console.print()
-    console.print(_judge_table(summary["judges"]))
+    console.print(_judge_table(summary["judges"]), crop=False)
     for one in summary["judges"]:
         lost = f"; [yellow]missing[/]: {clean(missing_line(one))}" if one["missing"] else ""
         console.print(f"[dim]{clean(one['name'])}: {clean(calls_line(one))}[/]{lost}")
@@ -228,6 +228,7 @@ def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _table(first: str, others: Sequence[str]) -> Table:
+    """To be printed with ``crop=False``: a table that is too wide would lose its last digits."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, overflow="fold", min_width=14)
     for heading in others:

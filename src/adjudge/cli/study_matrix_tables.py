@@ -36,7 +36,7 @@ def print_study(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"{clean(answer(plan, summary))}\n", soft_wrap=True)
     if len(summary["transfer"]["scorers"]) <= _MOST_JUDGES + 1 and summary["transfer"]["rows"]:
         console.print("[bold]Trained on one, scored by all[/]  [dim]gains in SDs[/]")
-        console.print(_transfer_table(summary["transfer"]))
+        console.print(_transfer_table(summary["transfer"]), crop=False)
     console.print(
         "[dim]Gains are in SDs of the first policy's answers; below each number its 95 % interval. "
         "Onset: seeds in which the policy began to please its judge at the gold's cost.[/]"
@@ -56,8 +56,8 @@ def _print_results(console: Console, cells: Sequence[CellView], feature: str | N
         found = [*(end[name] for name in ("gold_level", "gold", "proxy")),
                  cell.features.get(feature or "", {}).get("change")]  # fmt: skip
         why |= {f"{cell.name}: {one['why']}": None for one in found if one and one["value"] is None}
-        table.add_row(clean(cell.name), *map(_estimate, found), clean(_onset(cell.onset)))
-    console.print(table)
+        table.add_row(clean(cell.name), *map(_estimate, found), _onset(cell.onset))
+    console.print(table, crop=False)
     for text in why:
         console.print(f"[dim]– {clean(text)}[/]", soft_wrap=True)
 
@@ -72,7 +72,10 @@ def _transfer_table(found: Mapping[str, Any]) -> Table:
 
 
 def _narrow_table(first: str, *numbers: str) -> Table:
-    """A column of names that may be broken, and numbers that may not."""
+    """A column of names that may be broken, and numbers that may not.
+
+    To be printed with ``crop=False``: a table that is too wide would lose its last digits.
+    """
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column(first, overflow="fold", min_width=10)
     for heading in numbers:
@@ -90,10 +93,10 @@ def _estimate(found: Mapping[str, Any] | None) -> str:
 
 
 def _onset(onset: Mapping[str, Any]) -> str:
-    """How many seeds had one, and the median step."""
+    """How many seeds had one, and below it the median step."""
     if not onset["known"]:
         return "–"
-    when = "" if onset["median_step"] is None else f", step {onset['median_step']:g}"
+    when = "" if onset["median_step"] is None else f"\n[dim]step {onset['median_step']:g}[/]"
     return f"{onset['hacked']}/{onset['known']}{when}"
 
 
