@@ -90,6 +90,7 @@ def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.Monkey
             assert "POST /judge" in get(f"{url}/docs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

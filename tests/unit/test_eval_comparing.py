@@ -54,6 +54,7 @@ def test_the_mean_is_in_its_interval_as_often_as_it_says(
     assert 0.91 <= share <= 0.985
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "true", "most"),
     [(pearson, 0.5, 0.985), (spearman, 6 / math.pi * math.asin(0.25), 1.0)],
