@@ -165,8 +165,8 @@ class _Desk:
 class ShardJournal(Journal):
     """A journal that lives in the ledger: it knows one shard, and reports what is new.
 
-    Reports go out at once when none went within 10 ms, so that what a dying machine takes with it
-    is what was in flight.
+    Reports go out at once when none went within 10 ms, so that a dying machine takes little with it
+    but what was in flight.
     """
 
     def __init__(self, ledger: Any) -> None:
