@@ -62,6 +62,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ReportRo
     return _written(tmp_path_factory.mktemp("large"), 50_000)
 
 
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a small run's live page."""
+    from tests.e2e.helpers.live_page import small_run
+
+    with small_run(tmp_path_factory.mktemp("live")) as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def made_run() -> tuple[list[ReportRow], dict[str, Any]]:
     """64 rows and their summary."""

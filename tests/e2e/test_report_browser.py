@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
+from tests.e2e.helpers.colours import contrast, luminance
 
 from adjudge.runs.report import ReportRow, write_report
 
@@ -238,18 +238,6 @@ def test_the_policy_stops_script_style_and_network_even_if_text_got_in(
     # The browser reports what it refused; nothing was sent.
     said, watched.said[:] = list(watched.said), []
     assert any("Content Security Policy" in line for line in said)
-
-
-def luminance(colour: str) -> float:
-    channels = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2 contrast ratio of two ``rgb(…)`` colours."""
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

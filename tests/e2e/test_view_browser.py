@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, Page, expect
+from tests.e2e.helpers.colours import contrast, luminance
+from tests.e2e.helpers.live_page import begin, opened, row, served, state, write
 
 pytestmark = pytest.mark.slow
-
-VIEW = "import typer; from adjudge.cli.view import view; typer.run(view)"
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -44,115 +39,6 @@ for step in range(first, last + 1):
         file.write(json.dumps({"step": step, "mean_return": step / 10, "step_s": 2}).encode())
         file.write(b"\\n")
 """
-
-
-def row(step: int, index: int, reward: float | None, **more: Any) -> dict[str, Any]:
-    roles = ("user", "assistant", "user", "assistant")
-    texts = (f"Question {index} of step {step}.", f"Answer {index}.", "Go on.", "As you say.")
-    lost = {"kind": "timeout", "error": "no answer in 30 s"}
-    return {
-        "step": step, "index": index, "group": f"{step}/{index // 4}",
-        "messages": [{"role": r, "content": text} for r, text in zip(roles, texts, strict=True)],
-        "reward": reward,
-        "missing": {"kind": "timeout", "message": lost["error"]} if reward is None else None,
-        "env_reward": 1.0, "turn_rewards": [0.25, 0.75],
-        "advantage": None if reward is None else reward - 0.5,
-        "turn_advantages": None if reward is None else [0.125, -0.375],
-        "reward_info": {"outcome": reward, "quality_score": reward, "env_reward": 1.0},
-        "details": {
-            "quality": lost if reward is None else {"score": reward, "reason": "to the point"},
-            "events": [{"progress": {"score": 0.5, "reason": "a log more"}}, {"progress": lost}],
-        },
-        "tokens": 41, **more,
-    }  # fmt: skip
-
-
-def write(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    with (folder / name).open("ab") as file:
-        file.writelines(json.dumps(one).encode() + b"\n" for one in rows)
-
-
-def begin(folder: Path, planned: int = 6, label: str = "a small run") -> None:
-    folder.mkdir(exist_ok=True)
-    run = {"kind": "train", "label": label, "steps_planned": planned, "pid": os.getpid()}
-    (folder / "run.json").write_text(json.dumps(run))
-    (folder / "config.toml").write_text('[judge]\ncombine_mode = "replace"\njudge_scale = 1.0\n')
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page of a run of three steps; two rewards of the last one's first group are missing."""
-    folder = tmp_path_factory.mktemp("small")
-    begin(folder)
-    metrics = [
-        {"step": step, "mean_return": step / 4, "env_return": 0.5, "judge_return": step / 8,
-         "judge/missing_frac": 0.25, "judge/latency_p50": 0.5, "step_s": 30.0}
-        for step in (1, 2, 3)
-    ]  # fmt: skip
-    write(folder, "metrics.jsonl", metrics)
-    alarm = {"step": 2, "rule": "length_creep", "seen": "longer", "advice": "shorten", "note": 0}
-    write(folder, "alarms.jsonl", [alarm])
-    for step in (1, 2):
-        write(folder, "rollouts.jsonl", [row(step, i, i / 8) for i in range(8)])
-    rewards = [0.4, 0.6, None, None, 0.5, 0.5, 0.5, 0.5]
-    write(folder, "rollouts.jsonl", [row(3, i, reward) for i, reward in enumerate(rewards)])
-    with served(folder) as (url, _):
-        yield url
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, int]]:
-    """The command as a process; its address and process number."""
-    with subprocess.Popen(
-        [sys.executable, "-c", VIEW, str(folder), "--json", "--until-eof"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            facts = json.loads(process.stdout.readline())
-            yield facts["url"], facts["pid"]
-        finally:
-            process.stdin.close()
-    assert process.returncode == 0
-
-
-class Watched:
-    """A page, and everything that it must not do."""
-
-    def __init__(self, page: Page, url: str) -> None:
-        self.page, self.url = page, url
-        self.said: list[str] = []
-        page.on("console", lambda message: self.said.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("dialog", self.dismiss)
-        page.on("popup", lambda popup: self.said.append(f"popup: {popup.url}"))
-        page.on("request", lambda request: self.asked(request.url))
-
-    def asked(self, url: str) -> None:
-        if not url.startswith((self.url, "data:,")):
-            self.said.append(f"request: {url}")
-
-    def dismiss(self, dialog: Dialog) -> None:
-        self.said.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-
-@contextmanager
-def opened(browser: Browser, url: str, **options: Any) -> Iterator[Watched]:
-    """A page; at the end it has said, asked and requested nothing."""
-    viewport = {"width": 1280, "height": 900}
-    options = {"viewport": viewport, "reduced_motion": "reduce", **options}
-    with browser.new_context(**options) as context:
-        watched = Watched(context.new_page(), url)
-        watched.page.goto(url)
-        yield watched
-        assert watched.said == []
-
-
-def state(page: Page, text: str) -> None:
-    expect(page.locator("#state")).to_contain_text(text)
 
 
 def cells(page: Page, table: str, name: str) -> list[str]:
@@ -194,8 +80,8 @@ def test_it_follows_a_run_from_before_its_beginning_to_its_end(
         expect(page.locator("#said")).to_have_text("done: step 6 of 6")
 
 
-def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, small: str) -> None:
-    with opened(browser, small) as watched:
+def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, live: str) -> None:
+    with opened(browser, live) as watched:
         page = watched.page
         state(page, "running: step 3 of 6, about 2 min left")
         page.select_option("#show", "turned")
@@ -238,8 +124,8 @@ def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, sm
         assert "none, left out itself" in story
 
 
-def test_curves_read_at_a_step_and_ranges_choose_samples(browser: Browser, small: str) -> None:
-    with opened(browser, small) as watched:
+def test_curves_read_at_a_step_and_ranges_choose_samples(browser: Browser, live: str) -> None:
+    with opened(browser, live) as watched:
         page = watched.page
         page.locator("#at").focus()
         page.keyboard.press("ArrowLeft")
@@ -312,9 +198,9 @@ def test_hostile_text_is_inert_and_shown(browser: Browser, tmp_path: Path) -> No
 
 
 def test_the_policy_stops_script_and_network_even_if_text_got_in(
-    browser: Browser, small: str
+    browser: Browser, live: str
 ) -> None:
-    with opened(browser, small) as watched:
+    with opened(browser, live) as watched:
         page = watched.page
         state(page, "running")
         leak = "fetch('http://127.0.0.1:9/leak').then(() => false, () => true)"
@@ -356,25 +242,13 @@ def test_a_hundred_thousand_samples(browser: Browser, tmp_path: Path) -> None:
             assert int(found[0]) < 200_000
 
 
-def luminance(colour: str) -> float:
-    channels = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2 contrast ratio of two ``rgb(…)`` colours."""
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_both_schemes_are_readable_and_fit_the_window(
-    browser: Browser, small: str, scheme: str, width: int
+    browser: Browser, live: str, scheme: str, width: int
 ) -> None:
     viewport = {"width": width, "height": 900}
-    with opened(browser, small, viewport=viewport, color_scheme=scheme) as watched:
+    with opened(browser, live, viewport=viewport, color_scheme=scheme) as watched:
         page = watched.page
         page.select_option("#show", "turned")
         expect(page.locator("#group-table tbody tr")).to_have_count(1)
