@@ -9,7 +9,7 @@ of NLTK 3.9. Linear in the length of the text.
 from __future__ import annotations
 
 import re
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 
 __all__ = ["sentence_count"]
 
@@ -53,9 +53,10 @@ def sentence_count(text: str) -> int:
     """
     chunks = text.split()
     breaks, last, rest = 0, -1, ""
-    for index, (chunk, following) in enumerate(zip_longest(chunks, chunks[1:])):
-        if "." not in chunk and "?" not in chunk and "!" not in chunk:
-            continue
+    marked = [i for i, chunk in enumerate(chunks) if "." in chunk or "?" in chunk or "!" in chunk]
+    for index in marked:
+        chunk = chunks[index]
+        following = chunks[index + 1] if index + 1 < len(chunks) else None
         end = _last_end(chunk, following)
         if end is not None and _breaks(chunk, end, following):
             breaks, last, rest = breaks + 1, index, chunk[end + 1 :]
