@@ -1,15 +1,8 @@
-"""A judge's training as one HTML file: what it learned from, curves, validation.
-
-No script and no network: a content security policy admits this file's own style by hash and
-nothing else.
-"""
+"""A judge's training as one HTML file: what it learned from, curves, validation."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +10,12 @@ from adjudge.judge_training.card import Card
 from adjudge.judge_training.report_curves import curves, measures_shown
 from adjudge.judge_training.scalar.calibration_report import calibration_html
 from adjudge.runs.report.charts import esc, integer, number, percent
+from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 
 __all__ = ["summary_lines", "write_judge_report"]
 
 Rows = Sequence[Mapping[str, float]]
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>Judge training report</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>Judge training report</h1>
-<nav aria-label="Sections"><a href="#curves">Curves</a><a href="#data">Data</a>\
-<a href="#validation">Validation</a></nav>
-<dl class="facts">{facts}</dl>
-</header>
-<main>
-<dl class="tiles">{tiles}</dl>
-<section id="curves"><h2>Curves</h2><div class="curves">{curves}</div></section>
-<section id="data"><h2>What it learned from</h2>{data}</section>
-<section id="validation"><h2>On held-out rows</h2>{validation}</section>
-<section id="notes"><h2>How to read the numbers</h2>{notes}</section>
-</main>
-</body>
-</html>
-"""
 _NOTES = """<p><b>Accuracy</b> is the share of pairs whose preferred side has the higher score; \
 equal scores are not higher. <b>Margin</b> is the mean difference of the two scores.</p>
 <p><b>Calibration error</b>: how far &sigma;(difference) as a probability is from the share that \
@@ -75,18 +40,21 @@ def write_judge_report(path: Path, summary: Mapping[str, Any], rows: Rows, card:
     given = summary.get("baselines") or {}
     # How judges are asked decides what a constant answer earns: nothing is drawn without it.
     baselines = {part: given[part] for part in ("train", "val") if given.get(part)}
-    style = _asset("adjudge.runs.report", "page.css") + _asset("adjudge.training", "report.css")
-    html = _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        facts=_facts(summary),
-        tiles=_tiles(summary),
-        curves=curves(rows, baselines),
-        data=_data(summary["data"]),
-        validation=_validation(summary, card),
-        notes=_NOTES if card.kind == "scalar" else _NOTES_WRITING,
+    html = framed(
+        "Judge training report",
+        _facts(summary),
+        [
+            _tiles(summary),
+            Section(
+                "curves", "Curves", f'<div class="curves">{curves(rows, baselines)}</div>', "Curves"
+            ),
+            Section("data", "What it learned from", _data(summary["data"]), "Data"),
+            Section("validation", "On held-out rows", _validation(summary, card), "Validation"),
+            how_to_read(_NOTES if card.kind == "scalar" else _NOTES_WRITING),
+        ],
+        styles=[("adjudge.training", "report.css")],
     )
-    path.write_bytes(html.encode("utf-8", "replace"))
+    path.write_text(html, encoding="utf-8", newline="\n")
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -115,18 +83,12 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Mapping[str, Any]) -> str:
+def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     took = ", ".join(f"{name} {value:g} s" for name, value in summary["seconds"].items())
     weights = summary["weights"]
     trained = f"{integer(weights['trainable'])} of {integer(weights['parameters'])} weights"
     overrides = ", ".join(f"{name}={value}" for name, value in summary["overrides"].items())
-    entries = [
+    return [
         ("Judge", f"{summary['label']} · seed {summary['seed']}"),
         ("Trained", f"{summary['base']} by {summary['method'].replace('_', ' ')}, {trained}"),
         (
@@ -138,30 +100,27 @@ def _facts(summary: Mapping[str, Any]) -> str:
         *([("From the environment", overrides)] if overrides else []),
         *(("Not done", note) for note in summary["not_done"]),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
     first, last, data = summary["first"], summary["validation"], summary["data"]
-    tiles = [
-        (name, number(last[key], 3), f"from {number(first.get(key), 3)}")
+    found = [
+        Tile(name, number(last[key], 3), f"from {number(first.get(key), 3)}")
         for name, key in measures_shown()
         if key in last
     ]
     if baseline := (summary.get("baselines") or {}).get("val"):
         always = f"always {baseline['best']}: what curves are held against"
-        tiles.append(("Best constant reward", number(baseline["best_reward"], 3), always))
+        found.append(Tile("Best constant reward", number(baseline["best_reward"], 3), always))
     if "bayes_accuracy" in last:
-        tiles.append(
-            ("Bayes accuracy", number(last["bayes_accuracy"], 3), "no judge can expect more")
+        found.append(
+            Tile("Bayes accuracy", number(last["bayes_accuracy"], 3), "no judge can expect more")
         )
     rows = data["train_rows"]
     cut = f"{integer(rows['truncated'])} truncated, {integer(rows['unusable'])} unusable"
-    tiles.append(("Training rows", integer(rows["rows"]), cut))
-    tiles.append(("Tokens per second", integer(summary["tokens_per_s"]), "padding not counted"))
-    return "".join(
-        f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>" for name, value, note in tiles
-    )
+    found.append(Tile("Training rows", integer(rows["rows"]), cut))
+    found.append(Tile("Tokens per second", integer(summary["tokens_per_s"]), "padding not counted"))
+    return tiles(found)
 
 
 def _data(data: Mapping[str, Any]) -> str:

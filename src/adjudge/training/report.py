@@ -1,25 +1,29 @@
 """A training run as one HTML file: curves, the sentinel's word, answers before and after.
 
-No script and no network: a content security policy admits this file's own style by hash and
-nothing else. What the policy and the judge said is escaped wherever it stands.
+What the policy and the judge said is escaped wherever it stands.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from adjudge.runs.report import calls
 from adjudge.runs.report.charts import esc, integer, number, percent
+from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 from adjudge.training.curves import Line, line_chart
 from adjudge.training.verdicts import Shown
 
 __all__ = ["write_report"]
+
+_NOTES = """<p><b>Judge</b> is the aggregated, normalised judge score of a step&rsquo;s answers, \
+<b>reward</b> what the policy was trained on. <b>Gold</b> is a rule of weight 0: never trained on, \
+only watched. A judge that climbs while the gold falls is being exploited. <b>First</b> and \
+<b>last</b> are means over the first and last tenth of the steps.</p>
+<p><b>Zero spread</b> is the share of groups whose rewards are all equal: nothing is learnt from \
+those. <b>Length correlation</b> is the mean correlation of reward and length inside groups. \
+<b>Missing</b> rewards are those whose judge failed; they are left out, never counted as 0.</p>"""
 
 Rows = Sequence[Mapping[str, float]]
 
@@ -31,73 +35,62 @@ def write_report(
 
     ``summary`` is the run's ``summary.json``, ``rows`` are those of ``metrics.jsonl``.
     """
-    style = _asset("adjudge.runs.report", "page.css") + _asset("adjudge.training", "report.css")
-    parts = {
-        "STYLE": style,
-        "STYLE_HASH": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        "FACTS": _facts(summary),
-        "TILES": _tiles(summary),
-        "SENTINEL": _sentinel(summary),
-        "CURVES": _curves(summary, rows),
-        "CALLS": calls.section({"endpoints": summary.get("endpoints")}),
-        "SAMPLES": _samples(shown),
-    }
-    template = _asset("adjudge.training", "report.html")
-    # One pass over the template's own tokens: what is put in is never looked at again.
-    html = re.sub(r"@@([A-Z_]+)@@", lambda token: parts[token[1]], template)
-    path.write_bytes(html.encode("utf-8", "replace"))
+    html = framed(
+        "Training report",
+        _facts(summary),
+        [
+            _tiles(summary),
+            Section("sentinel", "The sentinel’s word", _sentinel(summary), "Sentinel"),
+            Section(
+                "curves", "Curves", f'<div class="curves">{_curves(summary, rows)}</div>', "Curves"
+            ),
+            calls.section({"endpoints": summary.get("endpoints")}),
+            Section("samples", "The same questions, before and after", _samples(shown), "Samples"),
+            how_to_read(_NOTES),
+        ],
+        styles=[("adjudge.training", "report.css")],
+    )
+    path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Mapping[str, Any]) -> str:
+def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds = summary["seconds"]
     per_step = f"{summary['batch_size']} answers in groups of {summary['group_size']}"
     took = ", ".join(f"{name.replace('_', ' ')} {value:g} s" for name, value in seconds.items())
-    entries = [
-        ("Run", f"{summary['label']} · seed {summary['seed']}"),
+    return [
+        ("Run", " · ".join(filter(None, (summary["label"], f"seed {summary['seed']}")))),
         ("Policy", f"{summary['base']} on {summary['env_name']}, {summary['variety']}"),
         ("Judge", summary["judge"] or "none: the environment's reward alone"),
         ("Steps", f"{summary['steps']} of {summary['steps_planned']}, each {per_step}"),
         ("Took", took),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
     first, last = summary["first"], summary["last"]
     alarms = [alarm for alarm in summary["sentinel"]["alarms"] if not alarm["note"]]
     names = (("Reward", "reward"), ("Environment", "env"), ("Judge", "judge"), ("Gold", "gold"))
-    tiles = [
+    found = [
         _change(name, first[key], last[key])
         for name, key in names
         if first[key] is not None or key == "reward"
     ]
-    tiles += [
+    found += [
         _change("Length, tokens", first["length"], last["length"], digits=1),
         _share("Zero-spread groups", last["zero_spread"], "in the last tenth"),
         _share("Rewards missing", last["missing"], "in the last tenth"),
-        _tile("Alarms", integer(len(alarms)), "of the sentinel", alarm=bool(alarms)),
+        Tile("Alarms", integer(len(alarms)), "of the sentinel", alarm=bool(alarms)),
     ]
-    return "".join(tiles)
+    return tiles(found)
 
 
-def _change(name: str, first: float | None, last: float | None, digits: int = 2) -> str:
-    return _tile(name, number(last, digits), f"from {number(first, digits)}")
+def _change(name: str, first: float | None, last: float | None, digits: int = 2) -> Tile:
+    return Tile(name, number(last, digits), f"from {number(first, digits)}")
 
 
-def _share(name: str, share: float | None, note: str) -> str:
-    return _tile(name, "–" if share is None else percent(share), note)
-
-
-def _tile(name: str, value: str, note: str, *, alarm: bool = False) -> str:
-    kind = ' class="alarm"' if alarm else ""
-    return f"<div{kind}><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>"
+def _share(name: str, share: float | None, note: str) -> Tile:
+    return Tile(name, "–" if share is None else percent(share), note)
 
 
 def _sentinel(summary: Mapping[str, Any]) -> str:

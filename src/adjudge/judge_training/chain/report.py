@@ -1,57 +1,20 @@
-"""A chain as one HTML file: its stages, the judges, how they did unseen, what a policy made of it.
-
-No script and no network: a content security policy admits this file's own style by hash and
-nothing else.
-"""
+"""A chain as one HTML file: stages, judges, how they did unseen, what a policy made of it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from adjudge.judge_training.validating.summary import contamination_line
 from adjudge.runs.report.charts import esc, integer, number, percent
+from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 from adjudge.training.curves import Line, line_chart
 
 __all__ = ["write_chain_report"]
 
 Told = Mapping[str, Any]
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>From preferences to a policy</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>{title}</h1>
-<nav aria-label="Sections"><a href="#stages">Stages</a><a href="#judges">Judges</a>\
-<a href="#unseen">On unseen pairs</a><a href="#policy">The policy</a></nav>
-<dl class="facts">{facts}</dl>
-</header>
-<main>
-<dl class="tiles">{tiles}</dl>
-<section id="stages"><h2>Stages</h2>{stages}</section>
-<section id="judges"><h2>Judges</h2>{judges}</section>
-<section id="unseen"><h2>On unseen pairs</h2>{checks}</section>
-<section id="policy"><h2>What a policy did with it</h2>{policies}</section>
-<section id="notes"><h2>How to read the numbers</h2>{notes}</section>
-</main>
-</body>
-</html>
-"""
-_STYLE = "\nh3 { margin: 30px 0 6px; } .scroll { margin: 10px 0 14px; }\n"
 _NOTES = """<p><b>Accuracy</b> is the share of pairs whose better side scores higher. The <b>Bayes \
 rate</b> is what a judge could expect that knows everything but the chance in the labels. \
 Intervals hold 95 % of 2,000 resamples of the pairs.</p>
@@ -73,24 +36,33 @@ def write_chain_report(
     ``summary`` is the chain's ``summary.json``, ``curves`` the rows of ``metrics.jsonl`` of each
     stage that trained a policy.
     """
-    style = _asset("adjudge.runs.report", "page.css") + _asset("adjudge.training", "report.css")
-    style += _STYLE
     stages = summary["stages"]
     of = {kind: [one for one in stages if one["kind"] == kind] for kind in _EMPTY}
-    html = _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        title=esc(summary["label"]),
-        facts=_facts(summary),
-        tiles="".join(_tiles(stages)),
-        stages=_table(("Stage", "What", "Builds on", "Seconds", "Its own page"), map(_row, stages)),
-        judges="".join(map(_judge, of["judge"])) or _EMPTY["judge"],
-        checks="".join(map(_check, of["evaluate"])) or _EMPTY["evaluate"],
-        policies="".join(_policy(one, curves.get(one["name"], [])) for one in of["run"])
-        or _EMPTY["run"],
-        notes=_NOTES,
+    seen = "".join(map(_check, of["evaluate"])) or _EMPTY["evaluate"]
+    policies = "".join(_policy(one, curves.get(one["name"], [])) for one in of["run"])
+    html = framed(
+        summary["label"],
+        _facts(summary),
+        [
+            tiles(_tiles(stages)),
+            Section(
+                "stages",
+                "Stages",
+                _table(
+                    ("Stage", "What", "Builds on", "Seconds", "Its own page"), map(_row, stages)
+                ),
+                "Stages",
+            ),
+            Section(
+                "judges", "Judges", "".join(map(_judge, of["judge"])) or _EMPTY["judge"], "Judges"
+            ),
+            Section("unseen", "On unseen pairs", seen, "On unseen pairs"),
+            Section("policy", "What a policy did with it", policies or _EMPTY["run"], "The policy"),
+            how_to_read(_NOTES),
+        ],
+        styles=[("adjudge.training", "report.css"), (__package__ or "", "page.css")],
     )
-    path.write_bytes(html.encode("utf-8", "replace"))
+    path.write_text(html, encoding="utf-8", newline="\n")
 
 
 _EMPTY = {
@@ -100,47 +72,36 @@ _EMPTY = {
 }
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Told) -> str:
-    entries = [
+def _facts(summary: Told) -> list[tuple[str, str]]:
+    return [
         ("Stages", f"{len(summary['stages'])} in {summary['seconds']['total']:g} s"),
         ("Seed", f"{summary['seed']} added to each stage's"),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
 
 
-def _tiles(stages: Sequence[Told]) -> list[str]:
+def _tiles(stages: Sequence[Told]) -> list[Tile]:
     tiles = []
     for one in stages:
-        name = esc(one["name"])
+        name = one["name"]
         if one["kind"] == "judge" and "accuracy" in one["validation"]:
             start = number(one["first"].get("accuracy"))
             tiles.append(
-                _tile(f"Accuracy, {name}", number(one["validation"]["accuracy"]), f"from {start}")
+                Tile(f"Accuracy, {name}", number(one["validation"]["accuracy"]), f"from {start}")
             )
         elif one["kind"] == "evaluate":
             overall = one["overall"]
             tiles.append(
-                _tile(f"Unseen, {name}", number(overall["accuracy_of_answered"]), _span(overall))
+                Tile(f"Unseen, {name}", number(overall["accuracy_of_answered"]), _span(overall))
             )
         elif one["kind"] == "run":
             before, after = _ends(one)
             tiles += [
-                _tile(esc(key.capitalize()), number(after[key]), f"from {number(before.get(key))}")
+                Tile(key.capitalize(), number(after[key]), f"from {number(before.get(key))}")
                 for key in after
                 if key != "reward"
             ]
     return tiles
-
-
-def _tile(name: str, value: str, note: str) -> str:
-    return f"<div><dt>{name}</dt><dd>{value}</dd><dd>{note}</dd></div>"
 
 
 def _span(overall: Told) -> str:

@@ -7,19 +7,17 @@ admits this file's own style and script by hash and nothing else.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from adjudge.runs.report import calls, sections
+from adjudge.runs.report.frame import asset, csp_hash
 
 __all__ = ["ReportRow", "write_report"]
 
@@ -60,32 +58,25 @@ def write_report(path: Path, summary: Mapping[str, Any], rows: Sequence[ReportRo
     for row in rows:
         if not len(names) == len(row.scores) == len(row.notes) == len(row.evaluable):
             raise ValueError(f"sample {row.index} has scores for other graders than the summary")
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = (
+        asset("adjudge.runs.report", "page.css"),
+        asset("adjudge.runs.report", "page.js"),
+    )
     page = {
         "STYLE": style,
-        "STYLE_HASH": _csp_hash(style),
+        "STYLE_HASH": csp_hash(style),
         "SCRIPT": script,
-        "SCRIPT_HASH": _csp_hash(script),
+        "SCRIPT_HASH": csp_hash(script),
         "ROWS": _embed(_columns(summary, names, rows)),
         **_static_parts(summary, names, rows),
     }
-    html = _fill(_asset("page.html"), page)
+    html = _fill(asset("adjudge.runs.report", "page.html"), page)
     path.write_text(html, encoding="utf-8", newline="\n")
 
 
 def _fill(template: str, parts: Mapping[str, str]) -> str:
     """One pass over the template's own tokens: what is put in is never looked at again."""
     return re.sub(r"@@([A-Z_]+)@@", lambda token: parts[token[1]], template)
-
-
-def _asset(name: str) -> str:
-    text = resources.files("adjudge.runs.report").joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _csp_hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _static_parts(

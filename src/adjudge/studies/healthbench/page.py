@@ -1,49 +1,21 @@
 """A HealthBench evaluation as one HTML file: the score, its parts, and what is missing.
 
-No script and no network: a content security policy admits this file's own style by hash and nothing
-else. Whatever files, tags and keys are called is escaped wherever it stands.
+Whatever files, tags and keys are called is escaped wherever it stands.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from adjudge.judge_training.validating.charts import interval_strip
 from adjudge.runs.report.charts import esc, integer, number
+from adjudge.runs.report.frame import Section, framed, how_to_read
 from adjudge.studies.healthbench.words import missing_lines, tag_groups
 
 __all__ = ["write_page"]
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>HealthBench</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>HealthBench</h1>
-<nav aria-label="Sections">{links}</nav>
-<dl class="facts">{facts}</dl>
-</header>
-<main>
-{body}
-<section id="notes"><h2>How to read the numbers</h2>{notes}</section>
-</main>
-</body>
-</html>
-"""
 _NOTES = """<p>A sample&rsquo;s score is the points of its criteria that are met over all positive \
 points; it is not clipped, and faults can bring it far below 0. The benchmark&rsquo;s score is the \
 mean over samples, clipped to 0 to 1 once, at the end. Several samples of a prompt count with \
@@ -60,35 +32,24 @@ Entry = Mapping[str, Any]
 
 def write_page(path: Path, summary: Entry) -> None:
     """Write the page to ``path``, UTF-8."""
-    style = _asset("adjudge.runs.report") + _asset("adjudge.judge_training.validating")
     found = [
         ("score", "Score", _table("", [("HealthBench", summary["overall"])])),
         ("tags", "By tag", _tags(summary)),
         ("missing", "Not counted", _missing(summary)),
     ]
-    shown = [one for one in found if one[2]]
-    html = _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        links="".join(f'<a href="#{key}">{title}</a>' for key, title, _ in shown),
-        facts=_facts(summary),
-        body="".join(
-            f'<section id="{key}"><h2>{title}</h2>{text}</section>' for key, title, text in shown
-        ),
-        notes=_NOTES,
+    sections = [Section(key, title, text, title) for key, title, text in found]
+    html = framed(
+        "HealthBench",
+        _facts(summary),
+        [*sections, how_to_read(_NOTES)],
+        styles=[("adjudge.judge_training.validating", "page.css")],
     )
-    path.write_bytes(html.encode("utf-8", "replace"))
+    path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _asset(package: str) -> str:
-    text = resources.files(package).joinpath("page.css").read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Entry) -> str:
+def _facts(summary: Entry) -> list[tuple[str, str]]:
     judge, scored = summary["judge"], f"{summary['scored']:,} of {summary['samples']:,}"
-    entries = [
+    return [
         ("Responses", summary["responses"]),
         ("Prompts", f"{integer(summary['prompts'])} of {summary['data']}"),
         ("Judge", f"{judge['grader']} of {judge['spec']}"),
@@ -96,7 +57,6 @@ def _facts(summary: Entry) -> str:
         ("Took", f"{summary['seconds']:g} s"),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
 
 
 def _tags(summary: Entry) -> str:

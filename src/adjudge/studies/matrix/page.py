@@ -1,19 +1,16 @@
 """A study as one HTML file: no script, no network.
 
-A content security policy admits this file's own style by hash and nothing else. Everything that is
-not ours (labels, names of judges and plans, reasons of failures) is escaped.
+Everything that is not ours (labels, names of judges and plans, reasons of failures) is escaped.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from adjudge.runs.report.charts import esc, integer, number
+from adjudge.runs.report.frame import Section, Tile, framed, tiles
 from adjudge.studies.matrix import sections
 from adjudge.studies.matrix.answers import answer, question_text
 from adjudge.studies.matrix.cells import CellView, cells_of, title_of
@@ -29,47 +26,6 @@ Found = Mapping[str, Any]
 Cells = Mapping[tuple[str, str], CellView]
 
 _MOST_DRAWN = 48
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>{title}</h1>
-<nav aria-label="Sections"><a href="#answers">Answers</a><a href="#plans">Plans</a>\
-<a href="#curves">Curves</a><a href="#transfer">Transfer</a><a href="#drift">Drift</a>\
-<a href="#accounting">Failures and cost</a><a href="#arms">Arms</a>\
-<a href="#limits">Limits</a></nav>
-<dl class="facts">{facts}</dl>
-</header>
-{stamp}
-<main>
-<dl class="tiles">{tiles}</dl>
-<section id="answers"><h2>What was asked, and what came out</h2>{answers}</section>
-<section id="limits"><h2>What does not follow</h2>\
-<div class="limits"><ul>{limits}</ul></div></section>
-<section id="plans"><h2>Plans</h2>{plans}</section>
-<section id="curves"><h2>Proxy and gold against √KL</h2>{curves}</section>
-<section id="best"><h2>Best of n</h2>{best}</section>
-<section id="fits"><h2>Fits of the curves</h2>{fits}</section>
-<section id="transfer"><h2>Transfer: trained on one judge, scored by all</h2>{transfer}</section>
-<section id="drift"><h2>Drift</h2>{drift}</section>
-<section id="accounting"><h2>Failures and cost</h2>{accounting}</section>
-<section id="arms"><h2>Arms</h2>{arms}</section>
-<section id="manifest"><h2>Manifest</h2>{manifest}</section>
-</main>
-</body>
-</html>
-"""
 
 _OF_CURVES = (
     "Gold solid, proxy dashed: what the policy was trained on. Both are gains from the first "
@@ -121,52 +77,55 @@ def write_study_report(path: Path, summary: Found, result: StudyResult) -> None:
 
 def study_page(summary: Found, result: StudyResult) -> str:
     """The whole page."""
-    style = "".join(map(_asset, ("adjudge.runs.report/page.css", "/page.css", "/charts.css")))
     cells = cells_of(summary)
     stamp = pilot_note(summary)
-    return _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        title=esc(summary.get("label") or "Study"),
-        facts=_facts(summary),
-        stamp=f'<p class="pilot" role="note">{esc(stamp)}</p>' if stamp else "",
-        tiles=_tiles(summary),
-        answers=_answers(summary),
-        limits="".join(f"<li>{esc(text)}</li>" for text in limits(summary)),
-        plans="".join(_plan(plan, cells, summary) for plan in summary["plans"]),
-        curves=_drawn(_OF_CURVES, kl_drawings(result, cells, summary["units"])),
-        best=_drawn(_OF_BEST, best_of_drawings(summary["best_of"])),
-        fits=_note(_OF_FITS) + sections.fit_table(summary),
-        transfer=_note(_OF_TRANSFER) + sections.transfer_table(summary["transfer"]),
-        drift=_note(_OF_DRIFT)
-        + sections.regression_tables(summary)
-        + _drawn("", drift_drawings(summary["features"])),
-        accounting=_note(_OF_ACCOUNTS) + sections.accounting_table(summary["accounting"]),
-        arms=sections.arms_table(summary) + sections.failed_table(summary["failed"]),
-        manifest=sections.manifest_block(summary.get("manifest")),
+    return framed(
+        summary.get("label") or "Study",
+        _facts(summary),
+        [_tiles(summary), *_sections(summary, result, cells)],
+        styles=[(__package__ or "", "page.css"), (__package__ or "", "charts.css")],
+        above=f'<p class="pilot" role="note">{esc(stamp)}</p>\n' if stamp else "",
     )
 
 
-def _asset(name: str) -> str:
-    package, _, file = name.rpartition("/")
-    found = resources.files(package or __package__ or "").joinpath(file)
-    # The browser hashes after its own newline normalisation.
-    return found.read_text(encoding="utf-8").replace("\r\n", "\n")
+def _sections(summary: Found, result: StudyResult, cells: Cells) -> Iterable[Section]:
+    follows = "".join(f"<li>{esc(text)}</li>" for text in limits(summary))
+    curves = _drawn(_OF_CURVES, kl_drawings(result, cells, summary["units"]))
+    best = _drawn(_OF_BEST, best_of_drawings(summary["best_of"]))
+    transfer = _note(_OF_TRANSFER) + sections.transfer_table(summary["transfer"])
+    drift = (
+        _note(_OF_DRIFT)
+        + sections.regression_tables(summary)
+        + _drawn("", drift_drawings(summary["features"]))
+    )
+    accounting = _note(_OF_ACCOUNTS) + sections.accounting_table(summary["accounting"])
+    arms = sections.arms_table(summary) + sections.failed_table(summary["failed"])
+    plans = "".join(_plan(plan, cells, summary) for plan in summary["plans"])
+    yield Section("answers", "What was asked, and what came out", _answers(summary), "Answers")
+    yield Section(
+        "limits", "What does not follow", f'<div class="limits"><ul>{follows}</ul></div>', "Limits"
+    )
+    yield Section("plans", "Plans", plans, "Plans")
+    yield Section("curves", "Proxy and gold against √KL", curves, "Curves")
+    yield Section("best", "Best of n", best)
+    yield Section("fits", "Fits of the curves", _note(_OF_FITS) + sections.fit_table(summary))
+    yield Section("transfer", "Transfer: trained on one judge, scored by all", transfer, "Transfer")
+    yield Section("drift", "Drift", drift, "Drift")
+    yield Section("accounting", "Failures and cost", accounting, "Failures and cost")
+    yield Section("arms", "Arms", arms, "Arms")
+    yield Section("manifest", "Manifest", sections.manifest_block(summary.get("manifest")))
 
 
-def _facts(summary: Found) -> str:
+def _facts(summary: Found) -> list[tuple[str, str]]:
     settings = summary["settings"]
     held_out = [name for name, one in summary["judges"].items() if one.get("role") == "held_out"]
-    entries = [
+    return [
         ("Gold", summary["gold"]),
         ("Held-out judges", ", ".join(held_out) or "–"),
         ("Seeds", ", ".join(map(str, settings["seeds"])) or "–"),
         ("Intervals", f"95 %, seeds and prompts resampled {settings['draws']:,} times"),
         ("When", " · ".join(_when(summary)) or "–"),
     ]
-    return "".join(
-        f"<div><dt>{name}</dt><dd><span>{esc(text)}</span></dd></div>" for name, text in entries
-    )
 
 
 def _when(summary: Found) -> Iterable[str]:
@@ -183,19 +142,15 @@ def _tiles(summary: Found) -> str:
     seconds = summary.get("seconds")
     whole = seconds.get("total") if isinstance(seconds, Mapping) else seconds
     cost = "–" if total["cost_usd"] is None else f"{total['cost_usd']:.4f}"
-    tiles = (
-        ("Arms", integer(len(summary["arms"])), f"of {len(summary['cells'])} cells", False),
-        ("Failed", integer(failed), "arms, left out" if failed else "none", failed > 0),
-        ("Judges", integer(len(judges)), "score every checkpoint", False),
-        ("No reward", integer(missing), f"of {total['rewards']['asked']:,}", missing > 0),
-        ("USD", cost, "" if total["calls"] else "no call was made", False),
-        ("Minutes", "–" if whole is None else number(whole / 60, 1), "", False),
+    found = (
+        Tile("Arms", integer(len(summary["arms"])), f"of {len(summary['cells'])} cells"),
+        Tile("Failed", integer(failed), "arms, left out" if failed else "none", failed > 0),
+        Tile("Judges", integer(len(judges)), "score every checkpoint"),
+        Tile("No reward", integer(missing), f"of {total['rewards']['asked']:,}", missing > 0),
+        Tile("USD", cost, "" if total["calls"] else "no call was made"),
+        Tile("Minutes", "–" if whole is None else number(whole / 60, 1), ""),
     )
-    return "".join(
-        f"<div{' class=alarm' if alarm else ''}><dt>{name}</dt><dd>{value}</dd>"
-        f"<dd>{esc(said)}</dd></div>"
-        for name, value, said, alarm in tiles
-    )
+    return tiles(found)
 
 
 def _answers(summary: Found) -> str:

@@ -1,18 +1,15 @@
 """The card as one HTML file: no script, no network, a strip per probe.
 
-A content security policy admits this file's own style by hash and nothing else. Everything that is
-not ours (names of graders, judges, files) is escaped.
+Everything that is not ours (names of graders, judges, files) is escaped.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from adjudge.runs.report.charts import esc, integer
+from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 from adjudge.studies.probes.card import Finding
 from adjudge.studies.probes.words import (
     about_many,
@@ -28,88 +25,47 @@ __all__ = ["page"]
 _SPAN = 3.0
 """How many thresholds each half of a strip shows."""
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>Probes of {name}</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>Probes of {name}</h1>
-<nav aria-label="Sections"><a href="#probes">Probes</a><a href="#details">Details</a>\
-<a href="#notes">How to read it</a></nav>
-<dl class="facts">{facts}</dl>
-</header>
-<main>
-<dl class="tiles">{tiles}</dl>
-<section id="probes"><h2>What sways the judge</h2>{table}</section>
-<section id="details"><h2>Details</h2>{details}</section>
-<section id="notes"><h2>How to read the numbers</h2>{notes}</section>
-</main>
-</body>
-</html>
-"""
-
 
 def page(card: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     """The whole page."""
-    style = _asset("adjudge.runs.report", "page.css") + _asset(__package__ or "", "page.css")
-    html = _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        name=esc(card["grader"]["name"]),
-        facts=_facts(card),
-        tiles=_tiles(card),
-        table=_table(findings),
-        details=_details(findings),
-        notes=_notes(card),
+    return framed(
+        f"Probes of {card['grader']['name']}",
+        _facts(card),
+        [
+            _tiles(card),
+            Section("probes", "What sways the judge", _table(findings), "Probes"),
+            Section("details", "Details", _details(findings), "Details"),
+            how_to_read(_notes(card), "How to read it"),
+        ],
+        styles=[(__package__ or "", "page.css")],
     )
-    return html.encode("utf-8", "replace").decode()
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(card: Mapping[str, Any]) -> str:
+def _facts(card: Mapping[str, Any]) -> list[tuple[str, str]]:
     grader = card["grader"]
-    entries = (
+    return [
         ("Judge", ", ".join(grader["models"]) or "none was asked"),
         ("Grader", f"{grader['name']} ({grader['type']}; {grader['kind']} answers)"),
         ("Spec", f"{card['spec']['path']} · {card['spec']['hash']}"),
         ("Items", f"{card['items']}, {card['topics']} topics, language {card['language']}"),
         ("Asked", f"seed {card['seed']}, {card['repeats']} repeats"),
         ("When", f"{card['created']} · adjudge {card['adjudge']}"),
-    )
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
+    ]
 
 
 def _tiles(card: Mapping[str, Any]) -> str:
     verdicts, missing = card["verdicts"], card["missing"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in missing["by_kind"].items())
     cost = "–" if card["cost_usd"] is None else f"{card['cost_usd']:.4f}"
-    tiles = (
-        ("Failed", integer(verdicts["fail"]), "beyond the threshold", verdicts["fail"] > 0),
-        ("Passed", integer(verdicts["pass"]), "within it", False),
-        ("Uncertain", integer(verdicts["uncertain"]), "the interval straddles it", False),
-        ("Questions", integer(card["questions"]), f"{card['elapsed_s']:.1f} s", False),
-        ("No answer", integer(missing["count"]), kinds or "none", missing["count"] > 0),
-        ("USD", cost, "of priced judges", False),
+    found = (
+        Tile("Failed", integer(verdicts["fail"]), "beyond the threshold", verdicts["fail"] > 0),
+        Tile("Passed", integer(verdicts["pass"]), "within it"),
+        Tile("Uncertain", integer(verdicts["uncertain"]), "the interval straddles it"),
+        Tile("Questions", integer(card["questions"]), f"{card['elapsed_s']:.1f} s"),
+        Tile("No answer", integer(missing["count"]), kinds or "none", missing["count"] > 0),
+        Tile("USD", cost, "of priced judges"),
     )
-    return "".join(
-        f"<div{' class=alarm' if alarm else ''}><dt>{name}</dt><dd>{value}</dd>"
-        f"<dd>{esc(said)}</dd></div>"
-        for name, value, said, alarm in tiles
-    )
+    return tiles(found)
 
 
 def _table(findings: Sequence[Finding]) -> str:

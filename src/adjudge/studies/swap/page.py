@@ -1,18 +1,15 @@
 """The study as one HTML file: no script, no network.
 
-A content security policy admits this file's own style by hash and nothing else. Everything that is
-not ours (names of judges, files, criteria) is escaped.
+Everything that is not ours (names of judges, files, criteria) is escaped.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from adjudge.runs.report.charts import esc, integer, number
+from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 from adjudge.studies.swap.words import (
     PAIR_NUMBERS,
     SHARES,
@@ -29,77 +26,40 @@ _MATRICES = ("best_changes", "sign_flips", "within_kendall")
 _STRIPS = ("best_changes", "sign_flips", "within_kendall", "advantage_pearson", "kendall", "kappa")
 _MOST_CRITERIA = 20
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
-base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>Judge swap</title>
-<style>{style}</style>
-</head>
-<body>
-<header class="page">
-<h1>Judge swap: {count} judges on the same rollouts</h1>
-<nav aria-label="Sections"><a href="#swap">Swap</a><a href="#pairs">Pairs</a>\
-<a href="#judges">Judges</a><a href="#criteria">Criteria</a>\
-<a href="#notes">How to read it</a></nav>
-<dl class="facts">{facts}</dl>
-</header>
-<main>
-<dl class="tiles">{tiles}</dl>
-<section id="swap"><h2>What changes when the judge is swapped</h2>{matrices}</section>
-<section id="pairs"><h2>Pairs of judges</h2>{pairs}</section>
-<section id="judges"><h2>What each judge pays for</h2>{judges}</section>
-<section id="criteria"><h2>Criteria</h2>{criteria}</section>
-<section id="notes"><h2>How to read the numbers</h2>{notes}</section>
-</main>
-</body>
-</html>
-"""
-
 
 def page(summary: Mapping[str, Any]) -> str:
     """The whole page of a study's summary."""
-    style = _asset("adjudge.runs.report", "page.css") + _asset(__package__ or "", "page.css")
-    html = _PAGE.format(
-        style=style,
-        hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        count=len(summary["judges"]),
-        facts=_facts(summary),
-        tiles=_tiles(summary),
-        matrices="".join(_matrix(name, summary) for name in _MATRICES),
-        pairs=_pairs(summary["pairs"]),
-        judges=_judges(summary["judges"]),
-        criteria=_criteria(summary["pairs"]),
-        notes="".join(f"<p>{esc(text)}</p>" for text in notes()),
+    return framed(
+        f"Judge swap: {len(summary['judges'])} judges on the same rollouts",
+        _facts(summary),
+        [
+            _tiles(summary),
+            Section(
+                "swap",
+                "What changes when the judge is swapped",
+                "".join(_matrix(name, summary) for name in _MATRICES),
+                "Swap",
+            ),
+            Section("pairs", "Pairs of judges", _pairs(summary["pairs"]), "Pairs"),
+            Section("judges", "What each judge pays for", _judges(summary["judges"]), "Judges"),
+            Section("criteria", "Criteria", _criteria(summary["pairs"]), "Criteria"),
+            how_to_read("".join(f"<p>{esc(text)}</p>" for text in notes()), "How to read it"),
+        ],
+        styles=[(__package__ or "", "page.css")],
     )
-    return html.encode("utf-8", "replace").decode()
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Mapping[str, Any]) -> str:
+def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     inputs = [f"{one['path']} ({one['shape']})" for one in summary["inputs"]]
     more = f" and {len(inputs) - 3} more" if len(inputs) > 3 else ""
     groups = summary["groups"]
     sizes = f"{groups['size_min']}–{groups['size_max']} samples, median {groups['size_median']}"
-    entries = (
+    return [
         ("Rollouts", ", ".join(inputs[:3]) + more),
         ("Groups", f"by {summary['grouped_by']}: {sizes}"),
         ("Intervals", f"95 %, bootstrap by group, seed {summary['seed']}"),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
-    )
-    return "".join(
-        f"<div><dt>{name}</dt><dd><span>{esc(text)}</span></dd></div>" for name, text in entries
-    )
+    ]
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
@@ -110,19 +70,15 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     shares = [pair["best_changes"]["value"] for pair in summary["pairs"]]
     worst = max((share for share in shares if share is not None), default=None)
     changes = "–" if worst is None else f"{100 * worst:.1f} %"
-    tiles = (
-        ("Samples", integer(summary["samples"]), f"{broken:,} broken rows", broken > 0),
-        ("Groups", integer(summary["groups"]["count"]), "", False),
-        ("Judges", integer(len(judges)), f"{len(summary['pairs'])} pairs", False),
-        ("Most changes", changes, "of groups get another best sample", False),
-        ("No answer", integer(missing), "of samples × judges", missing > 0),
-        ("USD", f"{sum(known):.4f}" if known else "–", "of priced judges", False),
+    found = (
+        Tile("Samples", integer(summary["samples"]), f"{broken:,} broken rows", broken > 0),
+        Tile("Groups", integer(summary["groups"]["count"]), ""),
+        Tile("Judges", integer(len(judges)), f"{len(summary['pairs'])} pairs"),
+        Tile("Most changes", changes, "of groups get another best sample"),
+        Tile("No answer", integer(missing), "of samples × judges", missing > 0),
+        Tile("USD", f"{sum(known):.4f}" if known else "–", "of priced judges"),
     )
-    return "".join(
-        f"<div{' class=alarm' if alarm else ''}><dt>{name}</dt><dd>{found}</dd>"
-        f"<dd>{esc(said)}</dd></div>"
-        for name, found, said, alarm in tiles
-    )
+    return tiles(found)
 
 
 def _matrix(name: str, summary: Mapping[str, Any]) -> str:

@@ -1,27 +1,32 @@
 """An evaluation as one HTML file: judges against the official score, seed by seed.
 
-No script and no network: a content security policy admits this file's own style by hash and nothing
-else. What policies and judges said is escaped wherever it stands.
+What policies and judges said is escaped wherever it stands.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from adjudge.rollouts.messages import content_text
 from adjudge.runs.report import calls
 from adjudge.runs.report.charts import esc, integer, number
+from adjudge.runs.report.frame import Section, framed, how_to_read
 from adjudge.training.evaluating.charts import scatter
 from adjudge.training.evaluating.summary import OFFICIAL, REWARD, official_of, score_of
 from adjudge.types import mid_ranks
 
 __all__ = ["write_eval_report"]
+
+_NOTES = """<p>The <b>official score</b> is what the environment paid, as it is: neither scaled \
+nor clipped. A grader&rsquo;s <b>mean</b> is of its raw scores. <b>r</b> is Pearson&rsquo;s, \
+<b>rho</b> Spearman&rsquo;s correlation with the official score over the seeds that have both. \
+Where the environment&rsquo;s reward is a part of the reward, the two correlate for that reason \
+alone.</p>
+<p>Intervals are 95 % bootstrap intervals over seeds (expanded percentile). <b>p</b> is the \
+smallest level at which the interval of the difference leaves 0 out. What a judge failed at is \
+missing: it is counted by kind, and in no mean.</p>"""
 
 Rows = Sequence[Sequence[Mapping[str, Any]]]
 
@@ -32,43 +37,36 @@ _MOST_TEXT = 1_500
 
 def write_eval_report(path: Path, summary: Mapping[str, Any], rows: Rows) -> None:
     """Write ``report.html`` to ``path``, UTF-8; ``rows[i]`` are the episodes of model *i*."""
-    style = _asset("adjudge.runs.report", "page.css") + _asset(
-        "adjudge.training.evaluating", "page.css"
+    judges = "".join(_judges(summary, model) for model in summary["models"])
+    html = framed(
+        "Evaluation",
+        _facts(summary),
+        [
+            _comparison(summary),
+            Section("judges", "Judges against the official score", judges, "Judges"),
+            Section("scatter", "Seed by seed", _scatters(summary, rows), "Scatter"),
+            Section(
+                "disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"
+            ),
+            Section("seeds", "All seeds", _seeds(summary, rows), "Seeds"),
+            calls.section({"endpoints": summary.get("endpoints")}),
+            how_to_read(_NOTES),
+        ],
+        styles=[("adjudge.training.evaluating", "page.css")],
     )
-    parts = {
-        "STYLE": style,
-        "STYLE_HASH": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        "FACTS": _facts(summary),
-        "COMPARISON": _comparison(summary),
-        "JUDGES": "".join(_judges(summary, model) for model in summary["models"]),
-        "SCATTERS": _scatters(summary, rows),
-        "DISAGREE": _disagreements(summary, rows),
-        "SEEDS": _seeds(summary, rows),
-        "CALLS": calls.section({"endpoints": summary.get("endpoints")}),
-    }
-    template = _asset("adjudge.training.evaluating", "page.html")
-    # One pass over the template's own tokens: what is put in is never looked at again.
-    html = re.sub(r"@@([A-Z_]+)@@", lambda token: parts[token[1]], template)
-    path.write_bytes(html.encode("utf-8", "replace"))
+    path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _asset(package: str, name: str) -> str:
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
-def _facts(summary: Mapping[str, Any]) -> str:
+def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     judge = summary["judge"] or "none was asked"
     if summary["combine_mode"]:
         judge += f", {summary['combine_mode']}"
-    entries = [
+    return [
         ("Policy", " against ".join(model["name"] for model in summary["models"])),
         ("Task", f"{summary['task']}, {integer(summary['seeds'])} seeds"),
         ("Judge", judge),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
-    return "".join(f"<div><dt>{name}</dt><dd>{esc(text)}</dd></div>" for name, text in entries)
 
 
 def _judges(summary: Mapping[str, Any], model: Mapping[str, Any]) -> str:

@@ -1,0 +1,112 @@
+"""What all pages of runs without a script share: head, security policy, facts, tiles, sections.
+
+No script and no network: a content security policy admits the page's own style by hash and nothing
+else. Titles, facts and tiles are text and escaped here; what stands in sections is HTML, whose
+writers escape what others said.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import NamedTuple
+
+from adjudge.runs.report.charts import esc
+
+__all__ = ["Section", "Tile", "asset", "csp_hash", "framed", "how_to_read", "tiles"]
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{hash}'; \
+base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+"""
+_ALARM = ' class="alarm"'
+
+
+class Section(NamedTuple):
+    """A part of a page under a heading; ``link`` is what the page's head calls it, if it does."""
+
+    key: str
+    title: str
+    html: str
+    link: str = ""
+
+
+class Tile(NamedTuple):
+    """A number with what it is and what is to be said of it."""
+
+    name: str
+    value: str
+    note: str
+    alarm: bool = False
+
+
+def framed(
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    body: Sequence[Section | str],
+    *,
+    styles: Iterable[tuple[str, str]] = (),
+    above: str = "",
+) -> str:
+    """A whole page, ready to be written as UTF-8.
+
+    ``body``: sections, those without content left out, and HTML as it is. ``styles``: packages and
+    the files in them that follow the style of all. ``above``: HTML before the body.
+    """
+    style = "".join(asset(*one) for one in [("adjudge.runs.report", "page.css"), *styles])
+    shown = [one for one in body if isinstance(one, str) or one.html]
+    links = (one for one in shown if isinstance(one, Section) and one.link)
+    parts = (
+        _HEAD.format(hash=csp_hash(style), title=esc(title), style=style),
+        f'<body>\n<header class="page">\n<h1>{esc(title)}</h1>\n<nav aria-label="Sections">',
+        *(f'<a href="#{one.key}">{esc(one.link)}</a>' for one in links),
+        '</nav>\n<dl class="facts">',
+        *(f"<div><dt>{esc(a)}</dt><dd><span>{esc(b)}</span></dd></div>" for a, b in facts),
+        f"</dl>\n</header>\n{above}<main>\n",
+        *(one + "\n" if isinstance(one, str) else _section(one) for one in shown),
+        "</main>\n</body>\n</html>\n",
+    )
+    # What a file name or a policy said may hold lone surrogates, which UTF-8 does not have.
+    return "".join(parts).encode("utf-8", "replace").decode()
+
+
+def tiles(entries: Iterable[Tile]) -> str:
+    """Numbers to be seen first."""
+    found = (
+        f"<div{_ALARM if one.alarm else ''}><dt>{esc(one.name)}</dt>"
+        f"<dd>{esc(one.value)}</dd><dd>{esc(one.note)}</dd></div>"
+        for one in entries
+    )
+    return f'<dl class="tiles">{"".join(found)}</dl>'
+
+
+def how_to_read(html: str, link: str = "") -> Section:
+    """What the numbers of a page mean."""
+    return Section("notes", "How to read the numbers", html, link)
+
+
+def asset(package: str, name: str) -> str:
+    """A text file of a package."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    # The browser hashes after its own newline normalisation.
+    return text.replace("\r\n", "\n")
+
+
+def csp_hash(text: str) -> str:
+    """What a content security policy calls a style or script by, without ``sha256-``."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _section(one: Section) -> str:
+    return f'<section id="{one.key}"><h2>{esc(one.title)}</h2>{one.html}</section>\n'
