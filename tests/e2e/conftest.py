@@ -42,8 +42,9 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # a busy machine is slow; what never comes still fails
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=found, args=ARGS)
         yield running

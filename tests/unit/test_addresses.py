@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.hosts import is_loopback
+from adjudge.judges.transport import checked_url
 
 
 @pytest.mark.parametrize(

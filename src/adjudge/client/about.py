@@ -11,7 +11,8 @@ import urllib.request
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.hosts import is_loopback
+from adjudge.judges.transport import checked_url
 
 __all__ = ["ServiceInfo", "refuse_groups", "service_info"]
 

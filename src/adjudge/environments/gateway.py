@@ -14,7 +14,8 @@ from aiohttp import web
 from adjudge.environments.base import OutOfContext, Policy
 from adjudge.environments.episode import said_by, unreadable
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.hosts import is_loopback
+from adjudge.judges.transport import checked_url
 
 __all__ = ["PolicyGateway", "Seat"]
 

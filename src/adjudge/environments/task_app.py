@@ -29,7 +29,7 @@ from adjudge.environments.task_wire import (
     rollout_answer,
 )
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.transport import is_loopback, names_loopback
+from adjudge.hosts import is_loopback, names_loopback
 from adjudge.rubrics import RubricBundle
 
 __all__ = ["KEY_VARIABLE", "TaskAppConfig", "build_app", "serve_task_app"]

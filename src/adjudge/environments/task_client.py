@@ -17,7 +17,7 @@ from adjudge.environments.episode import LARGEST_REWARD, Episode, unlocked_in
 from adjudge.environments.gateway import PolicyGateway, Seat
 from adjudge.environments.task_http import app_url, exchange
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.transport import is_loopback
+from adjudge.hosts import is_loopback
 from adjudge.rubrics import Rubric, RubricBundle, parse_rubric
 
 __all__ = ["TaskAppTask", "fetch_rubrics"]

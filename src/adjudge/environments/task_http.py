@@ -12,7 +12,8 @@ import yarl
 from aiohttp.helpers import get_env_proxy_for_url
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.hosts import is_loopback
+from adjudge.judges.transport import checked_url
 
 __all__ = ["app_url", "exchange"]
 

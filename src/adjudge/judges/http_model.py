@@ -16,13 +16,14 @@ import msgspec
 
 from adjudge.engine.loop import on_engine, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.hosts import is_loopback
 from adjudge.judges.base import ChatCall, ChatModel, Reply, Wire
 from adjudge.judges.budget import Price, SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.connections import Connection, Wanted, connect
 from adjudge.judges.endpoint import EndpointSettings
 from adjudge.judges.presets import Preset, checked_features
-from adjudge.judges.transport import checked_url, is_loopback
+from adjudge.judges.transport import checked_url
 from adjudge.prompts.fence import PROCESS_KEY
 
 __all__ = ["HttpChatModel"]

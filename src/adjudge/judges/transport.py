@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import io
-import ipaddress
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ import yarl
 from aiohttp.client_proto import ResponseHandler
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.hosts import ip_of, is_loopback
 from adjudge.judges.base import HttpRequest, HttpResponse
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
     "MAX_BODY_BYTES",
     "AiohttpTransport",
     "checked_url",
-    "is_loopback",
-    "names_loopback",
 ]
 
 CONNECT_TIMEOUT_S = 10.0
@@ -199,32 +197,6 @@ def _proxy_for(url: yarl.URL) -> yarl.URL | None:
     return yarl.URL(proxy)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine: ``localhost`` or a loopback address."""
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
-def names_loopback(header: str) -> bool:
-    """Whether a ``Host`` header names this machine, by any port: a tunnel's is not the server's.
-
-    A web page elsewhere whose name was pointed to this machine has another.
-
-    >>> names_loopback("[::1]:80"), names_loopback("127.0.0.1.example.org")
-    (True, False)
-    """
-    host = header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
-    return is_loopback(host.lower())
-
-
-@functools.lru_cache(maxsize=1024)  # names come from whoever asks
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
 def checked_url(url: str) -> str:
     """A base URL without its trailing slash; raises ``ConfigError`` for one that cannot be used.
 
@@ -249,7 +221,7 @@ def checked_url(url: str) -> str:
         )
     if parsed.query_string or parsed.fragment:
         raise ConfigError(f"base_url: {_shown(parsed)} must not have a query or a fragment")
-    if (address := _address(parsed.host)) is not None and address.is_link_local:
+    if (address := ip_of(parsed.host)) is not None and address.is_link_local:
         raise ConfigError(f"base_url: {_shown(parsed)} is a link-local address")
     return url.strip().rstrip("/")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 
 import msgspec
 
 from adjudge.config import nearest
 from adjudge.errors import ConfigError
+from adjudge.hosts import is_loopback
 from adjudge.mock.behaviour import (
     BEHAVIOURS,
     Behaviour,
@@ -78,7 +78,7 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"--chunk-delay {self.chunk_delay:g}: must be seconds, 0 or more")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port {self.port}: must be within 0 and 65535")
-        if self.require_key is None and not _is_loopback(self.host):
+        if self.require_key is None and not is_loopback(self.host):
             raise ConfigError(
                 f"--host {self.host}: other machines could use it; give --require-key ENVNAME, the "
                 "name of an environment variable with the key that they must send"
@@ -98,15 +98,6 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OPTIONS = {"keywords": "keyword"}
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def make_behaviour(settings: MockSettings) -> Behaviour:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judges.transport import is_loopback, names_loopback
+from adjudge.hosts import is_loopback, names_loopback
 from adjudge.service.reading import Refused
 from adjudge.service.settings import KEY_VARIABLE, ServiceSettings
 

@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from adjudge.errors import ConfigError
-from adjudge.judges.transport import is_loopback, names_loopback
+from adjudge.hosts import is_loopback, names_loopback
 from adjudge.runs.view import explorer
 from adjudge.runs.view.overview import overview
 from adjudge.runs.view.reading import RunReading

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from adjudge.judges.transport import is_loopback
+from adjudge.hosts import is_loopback
 from adjudge.training.runfile import RunFile
 from adjudge.training.tasks import environment_problem
 from adjudge.training.verl.version import installed_verl, verl_version
