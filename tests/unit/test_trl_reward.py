@@ -18,6 +18,7 @@ from adjudge.trainers import trl
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl_shapes import Batch, layout_of, runs
 
+# No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
     "graders": [
         {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
@@ -25,7 +26,7 @@ SPEC: dict[str, Any] = {
     "judges": {
         "main": {
             "type": "scripted",
-            "script": {"bad": '{"score": 0.1}', "fail": "no verdict", "": '{"score": 0.5}'},
+            "script": {"poor": '{"score": 0.1}', "fail": "no verdict", "": '{"score": 0.5}'},
         }
     },
 }
@@ -89,7 +90,7 @@ def test_it_is_one_plain_coroutine_function_with_a_name() -> None:
 
 def test_missing_is_none_and_everything_is_logged() -> None:
     trainer = Trainer(size=4)
-    assert call(make_reward(spec()), ["a", "bad", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
+    assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer) == [0.5, 0.1, None, 0.5]
     assert trainer.metrics["judge/missing_frac"] == 0.25
     assert trainer.metrics["judge/missing_frac/unparsable"] == 0.25
     assert trainer.extra["judge/missing"] == ["", "", "unparsable", ""]
@@ -210,18 +211,18 @@ def test_runs_of_equal_prompts_where_nobody_says_the_size() -> None:
 def test_a_spec_that_compares_refuses_half_a_group(more: dict[str, Any]) -> None:
     reward = make_reward(spec(**more))
     with pytest.raises(ConfigError, match=r"per_device_train_batch_size.*num_generations"):
-        call(reward, ["a", "b", "bad"], Trainer(2))
+        call(reward, ["a", "b", "poor"], Trainer(2))
     with pytest.raises(ConfigError, match="different lengths"):
-        call(reward, ["a", "b", "bad"], prompts=["p", "p", "q"])
+        call(reward, ["a", "b", "poor"], prompts=["p", "p", "q"])
 
 
 def test_a_spec_that_does_not_compare_takes_half_a_group() -> None:
-    assert call(make_reward(spec()), ["a", "b", "bad"], Trainer(2)) == [0.5, 0.5, 0.1]
+    assert call(make_reward(spec()), ["a", "b", "poor"], Trainer(2)) == [0.5, 0.5, 0.1]
 
 
 def test_a_group_step_works_inside_blocks() -> None:
     reward = make_reward(spec(reward={"group": "centre"}))
-    found = call(reward, ["a", "bad", "bad", "bad"], Trainer(2))
+    found = call(reward, ["a", "poor", "poor", "poor"], Trainer(2))
     assert found == pytest.approx([0.2, -0.2, 0.0, 0.0])
 
 
@@ -230,11 +231,11 @@ def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
     trainer = Trainer(reward_funcs=[1, 2], scale_rewards="group")
     with caplog.at_level(logging.WARNING, "adjudge"):
         for _ in range(3):
-            call(reward, ["a", "bad"], trainer)
+            call(reward, ["a", "poor"], trainer)
     assert ["as 0" in one.message for one in caplog.records].count(True) == 1
     assert ["twice" in one.message for one in caplog.records].count(True) == 1
     caplog.clear()
-    call(make_reward(spec()), ["a", "bad"], Trainer(reward_funcs=[1], scale_rewards="group"))
+    call(make_reward(spec()), ["a", "poor"], Trainer(reward_funcs=[1], scale_rewards="group"))
     assert not caplog.records
 
 
@@ -260,7 +261,7 @@ def test_one_group_in_a_thread_of_another_process() -> None:
 
     async def step() -> Any:
         # Environments may write into prompts, so those of one group differ.
-        group = {"prompts": ["p", "q"], "completions": ["a", "bad"], "completion_ids": [[1], [2]]}
+        group = {"prompts": ["p", "q"], "completions": ["a", "poor"], "completion_ids": [[1], [2]]}
         return await asyncio.to_thread(there, **group, answer=["x", "x"])
 
     assert asyncio.run(step()) == pytest.approx([0.2, -0.2])
