@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adjudge.graders.instructions import detection, layout, words
@@ -195,7 +195,13 @@ def test_detection_repeats_itself(text: str) -> None:
     assert detected(text) == found
 
 
-@given(st.lists(st.sampled_from([*FRAGMENTS, "the river ", "der Fluss ", "река "]), max_size=30))
+@given(
+    st.lists(
+        st.sampled_from([*FRAGMENTS, "the river ", "der Fluss ", "река ", "ắ", "ộ ", "عَ", "ไทย "]),
+        max_size=30,
+    )
+)
+@example(["the river река ", "ṯẖ " * 8])
 @settings(max_examples=100)
 def test_detection_is_that_of_the_seeded_library(parts: list[str]) -> None:
     library = pytest.importorskip("langdetect")

@@ -106,6 +106,27 @@ def test_responses_drawn_in_another_way_are_not_gone_on_with(url: str) -> None:
     )
 
 
+def test_a_table_that_another_model_made_is_not_written_over(url: str) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    for _ in range(2):  # its own is written anew
+        model(f"{url}#m", "--responses", "gen.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist([{"prompt": "p", "responses": ["r"]}]), "v.pq")
+    before = asked(url)
+    for name, more in (("gen.parquet", ("--max-tokens", "7")), ("v.pq", ())):
+        kept = Path(name).read_bytes()
+        said = refused(f"{url}#m", "--responses", name, *more, "-o", f"other-{name}")
+        assert f"{name}: is of another model, or drawn in another way" in said
+        assert Path(name).read_bytes() == kept
+    assert asked(url) == before
+
+
+def test_keys_of_any_kind_are_carried_along_where_prompts_are_joined_by_text(url: str) -> None:
+    write_rows(Path("data.jsonl"), [prompt(0), {**prompt(1), "key": ["a", 1]}])
+    assert model(f"{url}#m")["prompts"] == 2
+    assert rows_of(Path("out/responses.jsonl"))[1]["key"] == ["a", 1]
+
+
 def test_against_stored_responses(url: str) -> None:
     rows = [{"prompt": prompt(key)["prompt"], "response": "a, b"} for key in range(PROMPTS)]
     write_rows(Path("stored.jsonl"), rows)

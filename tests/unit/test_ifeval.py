@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +107,30 @@ def test_without_the_language_package_the_answer_is_missing(
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
-    detection._model.cache_clear()
+    detection._loaded.cache_clear()
     detection._answer.cache_clear()
     monkeypatch.setattr(detection, "import_module", missing)
     with pytest.raises(GradingFailure, match=r"pip install 'adjudge\[rules\]'") as caught:
         IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
     assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
+
+
+def test_threads_that_ask_at_once_share_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+
+    def slow(name: str) -> Any:
+        loaded.append(name)
+        time.sleep(0.05)
+        return import_module(name)
+
+    detection._loaded.cache_clear()
+    detection._answer.cache_clear()
+    monkeypatch.setattr(detection, "import_module", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(detection.detected, ["one river", "two rivers", "three", "four"]))
+    assert len(found) == 4
+    assert len(loaded) == len(set(loaded))
 
 
 def test_from_a_spec_through_the_runner() -> None:

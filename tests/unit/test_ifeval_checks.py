@@ -296,6 +296,8 @@ def test_absent_and_foreign_arguments_are_left_out() -> None:
         ),
         (["startend:end_checker"], [{"end_phrase": " "}], "end_phrase must be text that is not"),
         (["language:response_language"], [{"language": "zh"}], "language must be one of af, ar"),
+        (["language:response_language"], [{"language": ["de"]}], "language must be one of af, ar"),
+        (["language:response_language"], [{"language": {}}], "one of af, ar"),
         (
             ["length_constraints:nth_paragraph_first_word"],
             [{"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"}],

@@ -140,6 +140,10 @@ def test_a_system_message_of_the_prompt_stays() -> None:
     assert found[0]["content"] == "Be brief.\n\nCriteria: …"
     assert prompt[0]["content"] == "Be brief."
     assert scaffolded(prompt, None) == prompt
+    parts = [{"type": "text", "text": "Be brief."}]
+    [system, _] = scaffolded([{"role": "system", "content": parts}, prompt[1]], "Criteria: …")
+    assert system["content"] == [*parts, {"type": "text", "text": "Criteria: …"}]
+    assert len(parts) == 1
 
 
 @pytest.mark.parametrize(

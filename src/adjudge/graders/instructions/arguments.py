@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, SupportsIndex
+from numbers import Integral
+from typing import Any
 
 from adjudge.graders.instructions.detection import LANGUAGES
 
@@ -44,7 +45,7 @@ def is_given(value: Any) -> bool:
 
 def whole(value: Any) -> int:
     """A whole number; tables store them as floats where a column has gaps."""
-    fits = isinstance(value, int | SupportsIndex) and not isinstance(value, bool)
+    fits = isinstance(value, int | Integral) and not isinstance(value, bool)
     if fits or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise ValueError("a whole number")
@@ -106,13 +107,13 @@ def letter(value: Any) -> str:
 
 def relation(value: Any) -> bool:
     """``at least`` as true, ``less than`` as false."""
-    if value not in _RELATIONS:
+    if not isinstance(value, str) or value not in _RELATIONS:
         raise ValueError(" or ".join(map(repr, _RELATIONS)))
     return bool(value == "at least")
 
 
 def language(value: Any) -> str:
     """A code that the language detection can answer."""
-    if value not in LANGUAGES:
+    if not isinstance(value, str) or value not in LANGUAGES:
         raise ValueError(f"one of {', '.join(sorted(LANGUAGES))}")
-    return str(value)
+    return value

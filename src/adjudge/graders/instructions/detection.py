@@ -7,7 +7,9 @@ The profiles and the normalisation of characters are the library's, and so are t
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module, resources
@@ -32,7 +34,7 @@ _CACHED_WORD = 40  # longer "words" are no words, and would fill the cache
 _URL = re.compile(r"https?://[-_.?&~;+=/#0-9A-Za-z]{1,2076}")
 _MAIL = re.compile(r"[-_.0-9A-Za-z]{1,64}@[-_0-9A-Za-z]{1,255}[-_.0-9A-Za-z]{1,255}")
 _LATIN = re.compile("[A-z]+")  # the library's class: six signs between Z and a belong to it
-_OTHER = re.compile("[\u0300-\u1dff\u1f00-\U0010ffff]+")
+_OTHER = re.compile("[\u0300-\U0010ffff]+")  # as there: with the Latin letters from U+1E00 on
 
 
 def detected(text: str) -> str | None:
@@ -127,8 +129,24 @@ def _shares(profile: dict[str, Any]) -> dict[str, float]:
     return {gram: _PER * times / totals[len(gram) - 1] for gram, times in profile["freq"].items()}
 
 
-@lru_cache(maxsize=1)
+def _fresh_lock() -> None:
+    global _loading  # noqa: PLW0603  (a fork copies it, perhaps locked)
+    _loading = threading.Lock()
+
+
+_loading: threading.Lock
+_fresh_lock()
+os.register_at_fork(after_in_child=_fresh_lock)
+
+
 def _model() -> _Model:
+    """The one model of the process: threads that ask at once do not each load their own."""
+    with _loading:
+        return _loaded()
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> _Model:
     try:
         walks = import_module("adjudge.graders.instructions.walks")
         ngram = import_module("langdetect.utils.ngram").NGram

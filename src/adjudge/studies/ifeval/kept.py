@@ -31,7 +31,7 @@ class ResponsesFile:
             raise ConfigError(f"{path}: responses are written to a .jsonl file")
         self.path = path
         self.problems: list[Problem] = []
-        self._by = sha256(identity.encode()).hexdigest()[:16]
+        self.made_by = sha256(identity.encode()).hexdigest()[:16]
         self._rows: dict[Wanted, dict[str, Any]] = {}
         if path.exists():
             for line, row in tolerant_rows(path, self.problems):
@@ -41,7 +41,7 @@ class ResponsesFile:
 
     def _take(self, line: int, row: dict[str, Any]) -> None:
         prompt, sample = row.get("prompt"), row.get("sample")
-        if row.get("generated_by") != self._by:
+        if row.get("generated_by") != self.made_by:
             raise RunFolderError(
                 f"{self.path}: line {line} is of another model, or drawn in another way; give "
                 "another file, or another folder with -o"
@@ -61,7 +61,7 @@ class ResponsesFile:
             row["error"] = {"kind": said.kind.value, "message": str(said)}
         else:
             row |= {"response": said.text, "finish_reason": said.finish_reason}
-        row["generated_by"] = self._by
+        row["generated_by"] = self.made_by
         self._rows[wanted] = row
         with self.path.open("ab") as file:
             file.write(_line(row))

@@ -26,7 +26,7 @@ from adjudge.studies.ifeval.generating import Generation, Wanted, check, generat
 from adjudge.studies.ifeval.kept import ResponsesFile
 from adjudge.studies.ifeval.page import write_page
 from adjudge.studies.ifeval.scoring import READINGS, Judged, judge_responses, metrics_of
-from adjudge.studies.ifeval.verl_file import check_parquet, write_parquet
+from adjudge.studies.ifeval.verl_file import check_maker, check_parquet, write_parquet
 from adjudge.training.evaluating.targets import Target
 
 __all__ = ["IfevalJob", "evaluate_ifeval"]
@@ -99,7 +99,7 @@ def _check(job: IfevalJob) -> None:
     if twice := [one for one in whole if whole.count(one) > 1]:
         raise ConfigError(f"{twice[0]}: is given twice")
     if job.responses_to is not None and is_parquet(job.responses_to):
-        check_parquet(job.responses_to)
+        check_parquet(job.responses_to, job.prompts)
     for one in job.candidates:
         if isinstance(one, Target):
             check(one, job.how)
@@ -148,9 +148,7 @@ def _evaluated(
     if isinstance(candidate, Target):
         table = job.responses_to if job.responses_to and is_parquet(job.responses_to) else None
         path = own / RESPONSES if table else job.responses_to or own / RESPONSES
-        responses, problems, made = _generated(job, candidate, path)
-        if table is not None:
-            write_parquet(table, job.prompts, responses, job.by)
+        responses, problems, made = _generated(job, candidate, path, table)
     else:
         path = candidate
         responses, problems = read_responses(path, job.by)
@@ -177,10 +175,12 @@ def _stage(job: IfevalJob, what: str, place: int) -> str:
 
 
 def _generated(
-    job: IfevalJob, target: Target, path: Path
+    job: IfevalJob, target: Target, path: Path, table: Path | None
 ) -> tuple[list[Response], list[Problem], dict[str, Any]]:
     """The model's responses to all prompts, made now as far as the file does not have them."""
     file = ResponsesFile(path, identity_of(target, job.how))
+    if table is not None:
+        check_maker(table, file.made_by)
     keys = {row["prompt"]: row.get("key") for row in job.prompts}
     wanted: list[Wanted] = [(p, k) for k in range(job.how.n_samples) for p in keys]
     todo = [one for one in wanted if not file.has(one)]
@@ -199,9 +199,11 @@ def _generated(
     failures = file.failures(wanted)
     if len(failures) == len(wanted):
         _refuse_failure(target, failures)
-    asked = {"prompt": set(keys), "key": set(keys.values())}[job.by]
+    asked = {row[job.by] for row in job.prompts}
     found, _ = read_responses(path, job.by)
     ours = [one for one in found if one.place in asked and one.sample < job.how.n_samples]
+    if table is not None:
+        write_parquet(table, job.prompts, ours, job.by, made_by=file.made_by)
     made = {**msgspec.to_builtins(job.how), "made": len(todo), "kept": len(wanted) - len(todo)}
     return ours, file.problems, made
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.rollouts.rows import check_files
 from adjudge.studies.ifeval.files import Response
 
-__all__ = ["check_parquet", "write_parquet"]
+__all__ = ["check_maker", "check_parquet", "write_parquet"]
 
 DATA_SOURCE = "ifeval"
+_MADE_BY = b"adjudge.generated_by"
 
 
-def check_parquet(path: Path) -> None:
-    """Raise :class:`ConfigError` where Parquet cannot be written."""
+def check_parquet(path: Path, prompts: Sequence[Mapping[str, Any]]) -> None:
+    """Raise :class:`ConfigError` where Parquet cannot be written, or not of these prompts."""
     if path.exists():
         check_files([path])
     try:
@@ -28,20 +29,44 @@ def check_parquet(path: Path) -> None:
         raise ConfigError(
             f"{path}: Parquet needs pyarrow: pip install 'adjudge[parquet]'"
         ) from None
+    _table(path, [_row(number, prompt, []) for number, prompt in enumerate(prompts)])
+
+
+def check_maker(path: Path, made_by: str) -> None:
+    """Raise :class:`~adjudge.errors.RunFolderError` where a file is there that ``made_by`` (of
+    :class:`~adjudge.studies.ifeval.kept.ResponsesFile`) did not make: writing would lose it.
+    """
+    import pyarrow.parquet  # noqa: PLC0415
+
+    if not path.exists():
+        return
+    try:
+        found = pyarrow.parquet.read_schema(path).metadata or {}
+    except (pyarrow.ArrowException, OSError):
+        found = {}
+    if found.get(_MADE_BY) != made_by.encode():
+        raise RunFolderError(
+            f"{path}: is of another model, or drawn in another way, and would be written anew; "
+            "give another file (stored responses alone are judged without a model)"
+        )
 
 
 def write_parquet(
-    path: Path, prompts: Sequence[Mapping[str, Any]], responses: Sequence[Response], by: str
+    path: Path,
+    prompts: Sequence[Mapping[str, Any]],
+    responses: Sequence[Response],
+    by: str,
+    *,
+    made_by: str = "",
 ) -> None:
     """One row a prompt, in the order of ``prompts``; the file is written anew.
 
     ``prompt`` (chat messages), ``data_source``, ``ability``, ``reward_model`` (``style``, and as
     ``ground_truth`` the instructions and their arguments as JSON), ``extra_info`` (``index``,
     ``key``), ``instruction_id_list`` and ``kwargs`` as IFEval has them, ``responses``: a text a
-    sample, null for one that was not made. Raises :class:`ConfigError` for arguments that fit no
-    column.
+    sample, null for one that was not made. Raises :class:`ConfigError` for prompts that fit no
+    columns.
     """
-    import pyarrow  # noqa: PLC0415
     import pyarrow.parquet  # noqa: PLC0415
 
     texts: dict[Any, dict[int, str | None]] = {}
@@ -55,11 +80,24 @@ def write_parquet(
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    try:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), part)
-    except pyarrow.ArrowException as error:
-        raise ConfigError(f"{path}: kwargs of the prompts fit no Parquet column: {error}") from None
+    table = _table(path, rows)
+    known = table.schema.metadata or {}
+    table = table.replace_schema_metadata({**known, _MADE_BY: made_by.encode()})
+    pyarrow.parquet.write_table(table, part)
     os.replace(part, path)  # noqa: PTH105  (atomic)
+
+
+def _table(path: Path, rows: list[dict[str, Any]]) -> Any:
+    """``rows`` as a table; a column of Parquet has one type."""
+    import pyarrow  # noqa: PLC0415
+
+    try:
+        return pyarrow.Table.from_pylist(rows)
+    except (pyarrow.ArrowException, OverflowError) as error:
+        raise ConfigError(
+            f"{path}: key, instruction_id_list or kwargs of the prompts fit no Parquet column: "
+            f"{error}; give --responses a .jsonl file"
+        ) from None
 
 
 def _row(number: int, prompt: Mapping[str, Any], texts: list[str | None]) -> dict[str, Any]:
@@ -71,10 +109,16 @@ def _row(number: int, prompt: Mapping[str, Any], texts: list[str | None]) -> dic
         "reward_model": {"style": "rule", "ground_truth": msgspec.json.encode(wanted).decode()},
         "extra_info": {"index": number, "key": prompt.get("key")},
         "instruction_id_list": prompt["instruction_id_list"],
-        # Parquet has no object without fields; an argument that is null is none.
-        "kwargs": [{"prompt_to_repeat": None, **one} for one in prompt.get("kwargs") or []],
+        "kwargs": _filled(prompt.get("kwargs") or []),
         "responses": [None if text is None else _writable(text) for text in texts],
     }
+
+
+def _filled(kwargs: Any) -> Any:
+    """Parquet has no object without fields; an argument that is null is none."""
+    if not isinstance(kwargs, list):
+        return kwargs
+    return [{"prompt_to_repeat": None, **one} if isinstance(one, dict) else one for one in kwargs]
 
 
 def _writable(text: str) -> str:

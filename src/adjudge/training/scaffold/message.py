@@ -53,8 +53,12 @@ def scaffolded(messages: Sequence[Mapping[str, Any]], text: str | None) -> list[
     turns = [dict(turn) for turn in messages]
     if text is None:
         return turns
-    if turns and turns[0].get("role") == "system" and isinstance(turns[0].get("content"), str):
-        turns[0]["content"] = f"{turns[0]['content']}\n\n{text}"
+    said = turns[0].get("content") if turns and turns[0].get("role") == "system" else None
+    if isinstance(said, str):
+        turns[0]["content"] = f"{said}\n\n{text}"
+        return turns
+    if isinstance(said, list):  # content in parts: a second system message is refused by templates
+        turns[0]["content"] = [*said, {"type": "text", "text": text}]
         return turns
     return [{"role": "system", "content": text}, *turns]
 
