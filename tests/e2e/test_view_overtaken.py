@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
-from tests.e2e.helpers.live_page import opened, state
+from tests.e2e.helpers.live_page import opened, row, small_run, state, write
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +89,43 @@ def test_slow_histograms_do_not_replace_those_of_the_steps_chosen_since(
         let_go(page, kept)
         expect(of).to_have_text("8 samples of steps 1 to 1")
         expect(page.locator("#groups-of")).to_have_text("2 groups, the latest first")
+
+
+def test_slow_histograms_do_not_replace_those_that_were_gone_back_to(
+    browser: Browser, live: str
+) -> None:
+    with opened(browser, live) as watched:
+        page = watched.page
+        state(page, "running")
+        of = page.locator("#spread-of")
+        expect(of).to_have_text("24 samples of steps 1 to 3")
+        kept = held(page, "**/api/histograms?*to=2*")
+        page.fill("#to", "2")
+        page.press("#to", "Enter")
+        expect(page.locator("#latest")).to_have_attribute("aria-pressed", "false")
+        page.click("#latest")
+        expect(page.locator("#latest")).to_have_attribute("aria-pressed", "true")
+        let_go(page, kept)
+        expect(of).to_have_text("24 samples of steps 1 to 3")
+
+
+def test_a_slow_group_of_a_run_that_was_written_anew_is_not_shown(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with small_run(tmp_path / "run") as url, opened(browser, url) as watched:
+        page = watched.page
+        state(page, "running")
+        kept = held(page, "**/api/group?*")
+        page.locator("#group-table button").first.click()
+        while not kept:
+            page.wait_for_timeout(20)
+        answer = kept[0].fetch()
+        for name in ("rollouts.jsonl", "metrics.jsonl", "alarms.jsonl"):
+            (tmp_path / "run" / name).unlink()
+        write(tmp_path / "run", "metrics.jsonl", [{"step": 1, "mean_return": 0.5}])
+        write(tmp_path / "run", "rollouts.jsonl", [row(1, i, i / 8) for i in range(4)])
+        expect(page.locator("#group-table tbody tr")).to_have_count(1)
+        with page.expect_event("requestfinished", lambda one: one == kept[0].request):
+            kept[0].fulfill(response=answer)
+        page.wait_for_timeout(100)
+        expect(page.locator("#group")).to_be_hidden()

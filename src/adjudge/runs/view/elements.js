@@ -63,3 +63,6 @@ export async function ask(path, questions) {
   const answer = await response.json();
   return asked.get(path) === turn ? answer : null;
 }
+
+// Drop what is still to be answered at a path: the page shows something else by now.
+export const forget = (path) => asked.set(path, (asked.get(path) || 0) + 1);

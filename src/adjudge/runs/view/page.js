@@ -1,6 +1,6 @@
 // A run, followed: asks for what is new and draws it.
 import { curve, histogram } from "./charts.js";
-import { $, ask, make, shown, whole } from "./elements.js";
+import { $, ask, forget, make, shown, whole } from "./elements.js";
 import { Explorer } from "./explorer.js";
 import { Story } from "./story.js";
 
@@ -91,7 +91,8 @@ async function samples() {
   if (!run.samples) return;
   choose();
   const key = `${run.generation} ${view.range} ${run.samples}`;
-  if (key !== view.spread) {
+  if (key === view.spread) forget("/api/histograms");
+  else {
     const found = await ask("/api/histograms", { generation: run.generation, from: view.range[0], to: view.range[1] });
     if (!found) return;
     view.spread = key;
@@ -120,6 +121,7 @@ async function look() {
   run = found;
   view.drawn = found.version;
   if (anew) {
+    for (const name of ["histograms", "groups", "group", "sample"]) forget("/api/" + name);
     explorer.reset();
     story.reset();
     view.at = null;
