@@ -10,6 +10,7 @@ import pytest
 from tests.unit.helpers.benchmark_judges import Knower
 from typer.testing import CliRunner, Result
 
+from adjudge.cli.eval_judge_tables import _n
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
 from adjudge.judge_training.benchmarks.items import KINDS, Kind
@@ -210,6 +211,15 @@ def test_calibration_where_the_scale_is_stated() -> None:
     summary = done(*asked, "--scale", "logits")
     assert summary["judges"][0]["calibration"]["pairs"] == 12
     assert "Calibration" in Path("out/report.html").read_text()
+    # Who is certain and wrong has an infinite log loss, in the file, on the page and in the table.
+    found = command(*asked, "--scale", "probabilities", "-o", "sure", "-q")
+    [judge] = json.loads(Path("sure/summary.json").read_text())["judges"]
+    assert judge["calibration"]["log_loss"] is None
+    assert judge["calibration"]["ruled_out"] > 0
+    assert "∞" in Path("sure/report.html").read_text(encoding="utf-8")
+    assert "∞" in found.output
+    assert _n(5e-26, 4) == "5.0e-26"
+    assert _n(0.0, 4) == "0.0000"
 
 
 def test_pairs_of_rewardbench2_only_when_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from adjudge.judge_training.benchmarks.llmbar_judges import read_llmbar_judge
 from adjudge.judge_training.benchmarks.local import knows, local_rows, write_local_sample
 from adjudge.judge_training.benchmarks.read import detect_kind, read_benchmark
 from adjudge.judge_training.benchmarks.rewardbench2 import SUBSETS
+from adjudge.judge_training.benchmarks.shapes import preference_item
 
 BON = {"id": "a", "prompt": "q", "chosen": ["r"], "rejected": ["x", "y", "z"], "subset": "Math"}
 TIED = {"id": "tied:3", "prompt": "q", "chosen": ["r", "s"], "rejected": ["x"], "subset": "Ties"}
@@ -192,6 +194,8 @@ def test_broken_pairs(tmp_path: Path) -> None:
         "label: found a str of 28, allowed: 1, 2",
         "output_2: found nothing, must be text",
     ]
+    [reason] = problems_of(tmp_path / "x.jsonl", LLMBAR, {**LLMBAR, "subset": 2})
+    assert reason == "subset: found 2, must be text"
     [reason] = problems_of(tmp_path / "x.jsonl", JUDGEBENCH, {**JUDGEBENCH, "label": "A=B"})
     assert reason == "label: found 'A=B', allowed: 'A>B', 'B>A'"
 
@@ -213,6 +217,23 @@ SAID = {"role": "assistant", "content": "r"}
         ({"rejected": "\n\nHuman: q\n\nAssistant: s"}, "convert the file first"),
         ({"margin": "2"}, "margin: found '2', must be a finite number"),
         ({"margin": True}, "margin: found True"),
+        ({"subset": 3}, "subset: found 3, must be text"),
+        ({"rejected": [ASKED, {**SAID, "tool_calls": [{"id": "1"}]}]}, "answers with tool calls"),
+        (
+            {"rejected": [{"role": "human", "content": "q"}, SAID]},
+            "found the role 'human', allowed",
+        ),
+        (
+            {"prompt": "q", "rejected": [{**ASKED, "content": "q "}, SAID]},
+            "share no turn and are no",
+        ),
+        (
+            {
+                side: [{"role": "system", "content": "q"}, turns[1]]
+                for side, turns in PREFERENCE.items()
+            },
+            "begin without a user's turn",
+        ),
     ],
 )
 def test_broken_preferences(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
@@ -228,12 +249,28 @@ def test_broken_preferences(tmp_path: Path, changed: dict[str, Any], why: str) -
         {"prompt": "q", "chosen": [SAID], "rejected": [{"role": "assistant", "content": "s"}]},
         {"prompt": "another", **PREFERENCE},
         {side: json.dumps(turns) for side, turns in PREFERENCE.items()},
+        {"prompt": json.dumps([ASKED]), "chosen": json.dumps([SAID]), "rejected": "s"},
     ],
 )
 def test_ways_to_write_a_preference(tmp_path: Path, sides: dict[str, Any]) -> None:
     [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items
     assert isinstance(item, PairItem)
     assert (item.prompt, item.texts) == ([ASKED], ("r", "s"))
+
+
+def test_what_parquet_and_pandas_fill_in_is_nothing() -> None:
+    filled: dict[str, Any] = {**SAID, "tool_calls": [], "name": None}
+    row = {**PREFERENCE, "chosen": [ASKED, filled], "subset": None, "margin": math.nan}
+    item = preference_item(row, "x:1", "mine")
+    assert (item.texts, item.subset, item.margin) == (("r", "s"), "mine", None)
+
+
+def test_tool_calls_before_the_answer_are_kept(tmp_path: Path) -> None:
+    called = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
+    found = {"role": "tool", "content": "42"}
+    sides = {side: [ASKED, called, found, turns[1]] for side, turns in PREFERENCE.items()}
+    [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items
+    assert item.prompt == [ASKED, called, found]
 
 
 def test_a_text_may_begin_like_a_list(tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ def test_calibration() -> None:
     assert calibration_of([]).ece is None
 
 
+def test_an_answer_without_a_chance_that_was_better_makes_the_log_loss_infinite() -> None:
+    found = calibration_of([0.0, 0.9])
+    assert (found.log_loss, found.ruled_out) == (None, 1)  # JSON has no infinity
+    assert calibration_of([1.0, 1.0]).log_loss == 0
+
+
 def test_probabilities_of_winning() -> None:
     rows = [(pair("1"), scored("1", 2.0, 1.0)), (pair("2", "B"), scored("2", 0.0, 0.0))]
     assert win_probabilities(rows, "logits") == [pytest.approx(1 / (1 + math.exp(-1))), 0.5]
@@ -153,6 +159,8 @@ def test_no_interval_where_nothing_varies() -> None:
     assert p_of_zero([]) is None
     assert p_of_zero([1.0] * 98 + [2.0]) == 2 / 100
     assert p_of_zero([0.0] * 99) == 1.0
+    assert p_of_zero([0.5] * 90 + [2.0, None, None]) is not None
+    assert p_of_zero([0.5, 2.0] * 45 + [None] * 10) is None  # nor is there an interval
     assert p_of_zero([1.0] * 99) is None  # one item drawn again and again says nothing
 
 

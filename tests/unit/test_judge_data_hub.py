@@ -21,6 +21,10 @@ class Rows:
         Path(path).write_bytes(b"rows")
 
 
+class Broken(Exception):
+    """What ``datasets`` raises where files of one set do not fit together: no ``OSError``."""
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Any, Any]]:
     found: list[tuple[str, Any, Any]] = []
@@ -29,9 +33,14 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, An
         found.append((name, data_dir, split))
         if name.endswith("/gone"):
             raise FileNotFoundError("Dataset 'them/gone' doesn't exist on the Hub")
+        if name.endswith("/mixed"):
+            raise Broken("An error occurred") from TypeError("Couldn't cast array of type")
         return Rows()
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    faked = SimpleNamespace(
+        load_dataset=load_dataset, exceptions=SimpleNamespace(DatasetsError=Broken)
+    )
+    monkeypatch.setitem(sys.modules, "datasets", faked)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return found
 
@@ -62,6 +71,8 @@ def test_what_cannot_be_fetched_is_told(asked: list[Any]) -> None:
     with pytest.raises(ConfigError, match="hf:them/gone: cannot be fetched: .*doesn't exist"):
         data_file("hf:them/gone", Path())
     assert len(asked) == 1
+    with pytest.raises(ConfigError, match="hf:them/mixed: cannot be fetched: Couldn't cast"):
+        data_file("hf:them/mixed", Path())
 
 
 def test_only_names_need_the_hub(tmp_path: Path) -> None:

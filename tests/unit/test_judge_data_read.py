@@ -73,6 +73,14 @@ def test_null_fields_that_parquet_adds_are_left_out(tmp_path: Path) -> None:
     assert row.messages == messages
 
 
+def test_an_empty_list_of_tool_calls_is_none(tmp_path: Path) -> None:
+    filled = [ASKED, {**GOOD, "tool_calls": []}]
+    silent = [ASKED, {"role": "assistant", "content": " ", "tool_calls": []}]
+    found = read_demonstrations(lines(tmp_path, {"messages": filled}, {"messages": silent}))
+    assert [row.messages for row in found.rows] == [[ASKED, GOOD]]
+    assert [problem.found for problem in found.problems.first] == ["no text"]
+
+
 def test_preferences_with_margin_ids_and_names_of_columns(tmp_path: Path) -> None:
     first = {"win": CHOSEN, "lose": json.dumps(REJECTED), "by": 2, "subset": "s", "id": 7}
     second = {"win": CHOSEN, "lose": REJECTED, "by": None, "source_ids": ["x:1", "x:2"]}
@@ -240,7 +248,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     ):
         read_demonstrations(paths, messages_key="messages")
     with pytest.raises(
-        ConfigError, match=r"no column for messages; name it.*columns: mesages, label"
+        ConfigError, match=r"no column for messages; rename the one.*columns: mesages, label"
     ):
         read_demonstrations(paths)
     with pytest.raises(ConfigError, match=r"messages \(or prompt and response\)"):
@@ -249,7 +257,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 
 def test_two_usual_columns_are_ambiguous(tmp_path: Path) -> None:
     row = {"question": "p", "query": "q", "a": "x", "b": "y", "label": "A"}
-    with pytest.raises(ConfigError, match="may be question or query; say which with prompt_key"):
+    with pytest.raises(ConfigError, match="may be question or query; rename the one .* prompt"):
         read_comparisons(lines(tmp_path, row))
     [read] = read_comparisons(lines(tmp_path, row), prompt_key="query").checked()
     assert read.prompt[0]["content"] == "q"

@@ -11,7 +11,7 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge.judge_training.card import Normalisation
 from adjudge.judge_training.data.problems import RowProblem, RowProblems
-from adjudge.judge_training.data.rows import Preference
+from adjudge.judge_training.data.rows import Demonstration, Preference
 from adjudge.judge_training.generative.labelled import labelled_of
 from adjudge.judge_training.generative.methods import Judgements
 from adjudge.judge_training.judgefile import JudgeFile
@@ -20,6 +20,7 @@ from adjudge.judge_training.scalar import bradley_terry
 from adjudge.judge_training.scalar.calibration import Calibration, calibrate
 from adjudge.judge_training.scalar.isotonic import Isotonic
 
+SAID = {"chosen": "yes", "rejected": "no"}
 USER = {"role": "user", "content": "Which is larger, 2 or 3?"}
 
 
@@ -195,3 +196,58 @@ def test_a_card_whose_numbers_cannot_be_is_broken(kind: type[Any], broken: dict[
     text = msgspec.json.encode({**whole, **broken})
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=kind)
+
+
+def test_answers_that_call_tools_are_unusable(tmp_path: Path) -> None:
+    """Only their text would be encoded: a judge would learn that saying nothing is better."""
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
+    asked, answer = talk("q", "no no")
+    found = {"role": "tool", "content": "42"}
+    encoder: Any = Words()
+    judge = judge_of(tmp_path, "bradley_terry", train="f.jsonl", allow_unusable=0.5)
+    shared = Preference(chosen=[asked, call, found, answer], rejected=[asked, call, found, USER])
+    pairs = [Preference(chosen=[asked, call], rejected=[asked, answer]), shared]
+    kept = encoded(pairs, encoder, judge, "data.train")
+    assert (kept.rows, kept.problems.count) == ([shared], 1)
+    talks = [
+        Demonstration(messages=one) for one in (pairs[0].chosen, shared.chosen, pairs[0].rejected)
+    ]
+    kept_talks = encoded(
+        talks, encoder, judge_of(tmp_path, "sft", train="f", allow_unusable=0.9), "t"
+    )
+    assert kept_talks.rows == talks[2:]
+
+
+def test_preferences_are_read_as_they_are_published(tmp_path: Path) -> None:
+    published: dict[str, list[dict[str, Any]]] = {
+        "hh": [
+            {side: f"\n\nHuman: {n}?\n\nAssistant: {said}" for side, said in SAID.items()}
+            for n in range(4)
+        ],
+        "helpsteer2": [
+            {"prompt": f"{n}?", "response": said, "helpfulness": 4 if said == "yes" else 1}
+            for n in range(4)
+            for said in SAID.values()
+        ],
+        "rewardbench2": [
+            {
+                "id": str(n),
+                "prompt": f"{n}?",
+                "chosen": ["yes"],
+                "rejected": ["no"],
+                "num_correct": 1,
+                "subset": "Math",
+            }
+            for n in range(4)
+        ],
+    }
+    for name, rows in published.items():
+        train = write(tmp_path / f"{name}.jsonl", rows)
+        found = preferences_of(judge_of(tmp_path, "bradley_terry", train=train))
+        both = sorted([*found.train, *found.val], key=lambda row: row.where)
+        assert [row.chosen for row in both] == [talk(f"{n}?", "yes") for n in range(4)], name
+        assert {row.rejected[1]["content"] for row in both} == {"no"}
+        assert {row.margin for row in both} == {3.0 if name == "helpsteer2" else None}
+    strange = write(tmp_path / "x.jsonl", [{"good": 1, "bad": 2}])
+    with pytest.raises(ConfigError, match=r"no column for chosen.*columns: good, bad"):
+        preferences_of(judge_of(tmp_path, "bradley_terry", train=strange))

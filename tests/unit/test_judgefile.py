@@ -111,8 +111,16 @@ def test_a_wrong_file_is_refused_with_key_and_remedy(
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(ConfigError, match=r"LR: found 'fast', must be a number.*optim\.lr"):
         read(environ={"LR": "fast"})
-    with pytest.raises(ConfigError, match="trainer.strategy"):
-        read(environ={"STRATEGY": "ddp"})
+    with pytest.raises(ConfigError, match="(?s)trainer.strategy.*before the file: STRATEGY"):
+        read(environ={"STRATEGY": "ddp", "LR": "1"})
+    with pytest.raises(ConfigError, match=r"(?s)data.train_batch_size: .*: TRAIN_BATCH_SIZE\)"):
+        read("sft", environ={"TRAIN_BATCH_SIZE": "7"})  # 12 at a time
+    tiny = {"path": "tiny", "tiny": {"layers": 1}}
+    with pytest.raises(ConfigError, match="(?s)leave tiny out.*before the file: MODEL_PATH"):
+        read(environ={"MODEL_PATH": "mine"}, model=tiny)
+    with pytest.raises(ConfigError, match="clip_grad") as refused:
+        read(environ={"LR": "1"}, trainer={"total_epochs": 0}, optim={"clip_grad": 0.0})
+    assert "total_epochs" in str(refused.value)
 
 
 def test_an_address_with_a_password_would_be_in_all_files_of_the_run() -> None:

@@ -122,7 +122,8 @@ def _calibration(judges: Sequence[Entry]) -> Table:
             rows.append((f"{judge['name']}, by its card", own["by"], own))
         for name, scale, one in rows:
             if one:
-                numbers = [_n(one[key]) for key in ("ece", "brier", "log_loss")]
+                loss = "∞" if one["ruled_out"] else _n(one["log_loss"])
+                numbers = [_n(one["ece"]), _n(one["brier"]), loss]
                 table.add_row(clean(name), scale, f"{one['pairs']:,}", *numbers)
     return table
 
@@ -166,4 +167,7 @@ def _seen(judge: Entry) -> str:
 
 
 def _n(value: float | None, digits: int = 3) -> str:
-    return _DASH if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return _DASH
+    text = f"{value:.{digits}f}"
+    return text if value == 0 or float(text) else f"{value:.1e}"  # no p is 0.0000

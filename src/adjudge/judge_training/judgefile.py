@@ -74,10 +74,13 @@ class JudgeFile(BaseModel):
     ) -> JudgeFile:
         """A run from plain data; ``where`` opens every complaint."""
         filled, overrides = _overridden(data, os.environ if environ is None else environ, where)
-        judge = validate(cls, with_defaults(filled), where)
-        judge._where, judge._folder = where, folder  # noqa: SLF001  (its own)
-        judge._overrides = overrides  # noqa: SLF001
-        _check(judge, data)
+        try:
+            judge = validate(cls, with_defaults(filled), where)
+            judge._where, judge._folder = where, folder  # noqa: SLF001  (its own)
+            judge._overrides = overrides  # noqa: SLF001
+            _check(judge, data)
+        except ConfigError as error:
+            raise ConfigError(f"{error}{_blamed(overrides, str(error))}") from None
         return judge
 
     def with_seed(self, seed: int) -> JudgeFile:
@@ -151,6 +154,15 @@ def _overridden(
         filled[table] = {**given, key: value}
         overrides[variable] = text
     return filled, overrides
+
+
+def _blamed(overrides: Mapping[str, str], complaint: str) -> str:
+    """Which variables a complaint may be about: their values stand in no file."""
+    tables = {name: VARIABLES[name][0] for name in overrides}
+    names = [name for name, table in tables.items() if f" {table}" in complaint]
+    if not names:
+        return ""
+    return f"\n(from the environment, before the file: {', '.join(names)})"
 
 
 def _check(judge: JudgeFile, given: Mapping[str, Any]) -> None:

@@ -15,10 +15,11 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judge_training.data import synthetic
+from adjudge.judge_training.data.convert import known_preferences
 from adjudge.judge_training.data.lengths import LengthReport, fit, length_report
 from adjudge.judge_training.data.overlap import duplicates, leakage
 from adjudge.judge_training.data.problems import Loaded, RowProblem, RowProblems
-from adjudge.judge_training.data.read import read_demonstrations, read_preferences
+from adjudge.judge_training.data.read import read_demonstrations
 from adjudge.judge_training.data.rows import (
     Comparison,
     Demonstration,
@@ -130,7 +131,7 @@ def preferences_of(judge: JudgeFile) -> Material[Preference]:
     """The pairs of a Bradley-Terry run; raises :class:`ConfigError` for what cannot be read."""
     made = judge.data.synthetic
     if made is None:
-        return from_files(judge, read_preferences)
+        return from_files(judge, known_preferences)
     return made_up(judge, synthetic.preferences(made.settings()))
 
 
@@ -173,13 +174,18 @@ def encoded(
 ) -> Encoded[S]:
     """The rows that can be used, as ids cut to ``max_length``.
 
-    Unusable is what the chat template refuses, what has nothing of its answer left, and pairs whose
-    sides read the same; ``problems`` are those that were found before. Raises
-    :class:`ConfigError`, which shows them, for a larger share of them than ``allow_unusable``.
+    Unusable is what the chat template refuses, what calls tools where it answers (judges read its
+    text alone), what has nothing of its answer left, and pairs whose sides read the same;
+    ``problems`` are those that were found before. Raises :class:`ConfigError`, which shows them,
+    for a larger share of them than ``allow_unusable``.
     """
     data = judge.data
     found: Encoded[S] = Encoded(problems=problems or RowProblems())
     for row in rows:
+        if _calls_tools(row):
+            problem = RowProblem(row.where, "tool_calls", "calls in an answer", "answers in text")
+            found.problems.add(problem)
+            continue
         try:
             sides = [encoder(side) for side in _sides(row)]
         except GradingFailure as failure:
@@ -202,6 +208,12 @@ def encoded(
         found.ids.append([encoder.cut(side, data.max_length, data.truncation) for side in sides])
     allowed(Loaded(found.rows, found.problems), judge, part)
     return found
+
+
+def _calls_tools(row: Preference | Demonstration) -> bool:
+    """Whether what is judged, or imitated, is more than its text, which is all that is encoded."""
+    answers = answers_of(row)[1] if isinstance(row, Preference) else [row.messages]
+    return any("tool_calls" in turn for answer in answers for turn in answer)
 
 
 def lengths_of(rows: Encoded[Any], encoder: Encoder, judge: JudgeFile) -> LengthReport:

@@ -59,8 +59,8 @@ def percentile(drawn: Sequence[float | None]) -> Interval:
     None where all are equal (nothing varied: that is no certainty) and where more than 5 % are
     undefined.
     """
-    present = [one for one in drawn if one is not None]
-    if not present or len(present) < (1 - _MOST_UNDEFINED) * len(drawn):
+    present = _defined(drawn)
+    if not present:
         return Interval(why="too few resamples have a score")
     if min(present) == max(present):
         return Interval(why="all units score the same")
@@ -70,14 +70,21 @@ def percentile(drawn: Sequence[float | None]) -> Interval:
 def p_of_zero(drawn: Sequence[float | None]) -> float | None:
     """The level at which the percentile interval of differences would touch 0, two-sided.
 
-    At least 2/(resamples + 1); ``None`` without a resample, and where all are the same difference:
-    of one item, say, which tells nothing of others.
+    At least 2/(resamples + 1); ``None`` without a resample, where more than 5 % are undefined (as
+    there is no interval then), and where all are the same difference: of one item, say, which tells
+    nothing of others.
     """
-    present = [one for one in drawn if one is not None]
+    present = _defined(drawn)
     if not present or min(present) == max(present) != 0:
         return None
     below, above = sum(one <= 0 for one in present), sum(one >= 0 for one in present)
     return min(1.0, 2 * (min(below, above) + 1) / (len(present) + 1))
+
+
+def _defined(drawn: Sequence[float | None]) -> list[float]:
+    """The values there are; none where more than 5 % are undefined: the rest are no fair draw."""
+    present = [one for one in drawn if one is not None]
+    return present if len(present) >= (1 - _MOST_UNDEFINED) * len(drawn) else []
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -61,7 +61,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     ``brier`` = mean (1 − p)², 0.25 for p = ½ throughout. ``ece`` = Σ n_b/n · |accuracy_b −
     confidence_b| over 10 equal bins of the confidence max(p, 1 − p) in [0.5, 1] (Naeini et al.
     2015; Guo et al. 2017); p = ½ is right by half. ``log_loss`` = mean −ln p, the Bradley-Terry
-    loss. ``bins``: (pairs, confidence, accuracy) of those that are not empty.
+    loss; ``ruled_out`` counts the pairs with p = 0, and with any it is infinite, which JSON cannot
+    say: ``None``. ``bins``: (pairs, confidence, accuracy) of those that are not empty.
     """
 
     pairs: int
@@ -69,6 +70,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     ece: float | None
     log_loss: float | None
     bins: list[tuple[int, float, float]] = []
+    ruled_out: int = 0
 
 
 class Lengths(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +162,14 @@ def calibration_of(probabilities: Sequence[float]) -> Calibration:
         for one in bins
         if one
     ]
+    ruled_out = sum(p == 0 for p in probabilities)
     return Calibration(
         pairs=count,
         brier=math.fsum((1 - p) ** 2 for p in probabilities) / count,
         ece=math.fsum(n * abs(right - sure) for n, sure, right in filled) / count,
-        log_loss=math.fsum(-math.log(p) if p else math.inf for p in probabilities) / count,
+        log_loss=None if ruled_out else -math.fsum(map(math.log, probabilities)) / count,
         bins=filled,
+        ruled_out=ruled_out,
     )
 
 

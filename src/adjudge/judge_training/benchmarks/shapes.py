@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from adjudge.judge_training.benchmarks.items import BestOfItem, Label, PairItem, Turns
+from adjudge.judge_training.data.conversation import ROLES
 
 __all__ = [
     "TIES",
@@ -33,6 +34,7 @@ class Broken(ValueError):
 class _Turn(msgspec.Struct):
     role: str
     content: str
+    tool_calls: list[Any] | None = None
 
 
 def rewardbench2_item(row: Mapping[str, Any], where: str, _: str) -> BestOfItem:
@@ -91,7 +93,8 @@ def preference_item(row: Mapping[str, Any], where: str, subset: str) -> PairItem
     """A row of a preference file: the chosen side is A. What both sides begin with is the prompt.
 
     Where they share no turn it is the column ``prompt``. Unusable: two equal sides, a side that
-    does not end with an assistant's turn of its own, no prompt.
+    does not end with an assistant's turn of its own or calls tools in one (judges read its text),
+    nothing asked, and a prompt beside sides that ask themselves.
     """
     chosen, rejected = _side(row, "chosen"), _side(row, "rejected")
     if chosen == rejected:
@@ -102,7 +105,13 @@ def preference_item(row: Mapping[str, Any], where: str, subset: str) -> PairItem
     for key, side in (("chosen", chosen), ("rejected", rejected)):
         if shared == len(side) or side[-1]["role"] != "assistant":
             raise Broken(f"{key}: does not end with an assistant's turn of its own")
+        if any("tool_calls" in turn for turn in side[shared:]):
+            raise Broken(f"{key}: answers with tool calls, of which judges read nothing")
     prompt = chosen[:shared] or _given_prompt(row)
+    if not shared and not chosen[0]["role"] == rejected[0]["role"] == "assistant":
+        raise Broken("chosen, rejected: share no turn and are no mere answers to the prompt beside")
+    if not any(turn["role"] == "user" for turn in prompt):
+        raise Broken("chosen, rejected: begin without a user's turn, so nothing is asked")
     return PairItem(
         id=_id(row, "id", where),
         subset=_named(row, "subset", subset),
@@ -147,7 +156,9 @@ def _check_ties(identity: str, correct: int) -> None:
 
 def _named(row: Mapping[str, Any], key: str, default: str) -> str:
     value = row.get(key)
-    return value if isinstance(value, str) and value else default
+    if value is not None and not isinstance(value, str):
+        raise Broken(f"{key}: found {_shown(value)}, must be text")
+    return value or default
 
 
 def _id(row: Mapping[str, Any], key: str, where: str) -> str:
@@ -185,22 +196,32 @@ def _side(row: Mapping[str, Any], key: str) -> Turns:
         return _turns(value, key)
     begins = value.lstrip()
     if begins.startswith("Human:"):
-        raise Broken(f"{key}: is a 'Human: … Assistant: …' text; convert the file first")
+        raise Broken(
+            f"{key}: is a 'Human: … Assistant: …' text; convert the file first: "
+            "preferences_from of adjudge.judge_training.data.convert, write_rows of ….data.write"
+        )
     if row.get("prompt") is None:
         return _turns(value, key)
-    if begins.startswith("["):
-        try:
-            return _turns(value, key)
-        except Broken:
-            pass  # a text that happens to begin like a list
-    return [{"role": "assistant", "content": value}]
+    return _listed(value, key) or [{"role": "assistant", "content": value}]
 
 
 def _given_prompt(row: Mapping[str, Any]) -> Turns:
     given = row.get("prompt")
     if given is None:
         raise Broken("chosen, rejected: share no turn, and there is no prompt beside them")
-    return _turns(given, "prompt") if isinstance(given, list) else _prompt(row, "prompt")
+    if isinstance(given, str):
+        return _listed(given, "prompt") or _prompt(row, "prompt")
+    return _turns(given, "prompt")
+
+
+def _listed(text: str, key: str) -> Turns | None:
+    """The messages whose JSON a text is, if it is: it may but begin like a list."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        return _turns(text, key)
+    except Broken:
+        return None
 
 
 def _turns(value: Any, key: str) -> Turns:
@@ -214,12 +235,18 @@ def _turns(value: Any, key: str) -> Turns:
         raise Broken(f"{key}: must be messages with role and content as text: {error}") from None
     if not turns:
         raise Broken(f"{key}: found no message, must have at least one")
-    return [{"role": turn.role, "content": turn.content} for turn in turns]
+    if strange := [turn.role for turn in turns if turn.role not in ROLES]:
+        raise Broken(f"{key}: found the role {_shown(strange[0])}, allowed: {', '.join(ROLES)}")
+    return [
+        {"role": turn.role, "content": turn.content}
+        | ({"tool_calls": turn.tool_calls} if turn.tool_calls else {})
+        for turn in turns
+    ]
 
 
 def _margin(value: Any) -> float | None:
-    if value is None:
-        return None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None  # NaN is how pandas writes "none"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise Broken(f"margin: found {_shown(value)}, must be a finite number")
     return float(value)

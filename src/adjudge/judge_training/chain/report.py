@@ -201,9 +201,10 @@ def _calibration(found: Told | None) -> str:
     if not found or found["ece"] is None:
         return ""
     rows = [_cells(integer(n), percent(sure), percent(right)) for n, sure, right in found["bins"]]
+    loss = "∞" if found.get("ruled_out") else number(found["log_loss"])
     return (
         f"<p>Calibration error {number(found['ece'])}, Brier score {number(found['brier'])} (0.25 "
-        f"knows nothing), log loss {number(found['log_loss'])}.</p>"
+        f"knows nothing), log loss {loss}.</p>"
         + _table(("Pairs", "How sure the judge was", "How often it was right"), rows)
     )
 

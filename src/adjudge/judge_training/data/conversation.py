@@ -44,7 +44,8 @@ def json_value(value: str, key: str) -> Any:
 def conversation(value: Any, key: str) -> Messages:
     """``value`` as chat messages: a list of them, or the JSON text of one.
 
-    Null fields of a message are left out (a Parquet column has every field in every message).
+    Null fields of a message and empty ``tool_calls`` are left out (a Parquet column has every field
+    in every message).
     Raises :class:`BrokenRow` for anything a chat template cannot show.
     """
     if isinstance(value, str):
@@ -104,6 +105,8 @@ def _message(value: Any, key: str) -> dict[str, Any]:
     if _too_deep(value):
         raise BrokenRow(key, "deep nesting", f"at most {MAX_DEPTH} lists and objects in another")
     rest = {name: field for name, field in value.items() if field is not None}
+    if not rest.get("tool_calls", True):
+        del rest["tool_calls"]
     return rest | {"content": content}
 
 

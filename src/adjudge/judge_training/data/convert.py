@@ -24,7 +24,13 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.judge_training.data import conversation as chat
 from adjudge.judge_training.data.files import Columns, RawRow, raw_rows
 from adjudge.judge_training.data.problems import BrokenRow, Loaded, RowProblems, found
-from adjudge.judge_training.data.read import about, checked_preference, loaded, rating
+from adjudge.judge_training.data.read import (
+    about,
+    checked_preference,
+    loaded,
+    rating,
+    read_preferences,
+)
 from adjudge.judge_training.data.rows import Comparison, Demonstration, Messages, Preference, Rating
 
 __all__ = [
@@ -34,6 +40,7 @@ __all__ = [
     "comparisons_from",
     "demonstrations_from",
     "detect_shape",
+    "known_preferences",
     "preferences_from",
     "ratings_from",
     "shape_of_rows",
@@ -179,6 +186,18 @@ def preferences_from(
         return checked_preference(sides[0], sides[1], None, {"where": where, "subset": subset})
 
     return loaded(raw_rows(paths), from_dialogues)
+
+
+def known_preferences(paths: Paths) -> Loaded[Preference]:
+    """Preferences in our own columns, or in those of one of the shapes.
+
+    Raises as :func:`~adjudge.judge_training.data.read.read_preferences` does.
+    """
+    try:
+        shape = detect_shape(paths)
+    except ConfigError:
+        return read_preferences(paths)  # which says what is missing
+    return preferences_from(paths, shape)
 
 
 def _from_comparisons(comparisons: Sequence[Comparison]) -> Loaded[Preference]:

@@ -43,8 +43,10 @@ def data_file(name: str, beside: Path) -> Path:
         ) from None
     try:
         found = datasets.load_dataset(repository, data_dir=folder or None, split=split or "train")
-    except (OSError, ValueError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        # Files whose columns differ: the error itself says no more than that there was one.
+        why = error.__cause__ or error
+        first = (str(why).strip().splitlines() or [type(why).__name__])[0][:300]
         raise ConfigError(
             f"{name}: cannot be fetched: {first} (HF_HUB_OFFLINE=1 forbids it; HF_TOKEN is for "
             "closed ones)"

@@ -314,7 +314,8 @@ def _column(field: str, given: str | None, columns: Sequence[str], paths: Paths)
     usual = [name for name in _USUAL[field] if name in columns]
     if len(usual) > 1:
         raise ConfigError(
-            f"{paths[0]}: {field} may be {' or '.join(usual)}; say which with {field}_key"
+            f"{paths[0]}: {field} may be {' or '.join(usual)}; rename the one that is meant "
+            f"{field} (from Python: {field}_key)"
         )
     return usual[0] if usual else None
 
@@ -322,6 +323,6 @@ def _column(field: str, given: str | None, columns: Sequence[str], paths: Paths)
 def _missing_column(field: str, paths: Paths, rows: Iterable[RawRow]) -> ConfigError:
     columns = dict.fromkeys(c for _, row in rows if isinstance(row, dict) for c in row)
     return ConfigError(
-        f"{paths[0]}: no column for {field}; name it with {field.split(' ', maxsplit=1)[0]}_key "
-        f"(columns: {', '.join(columns)[:300]})"
+        f"{paths[0]}: no column for {field}; rename the one that is meant (from Python: "
+        f"{field.split(' ', maxsplit=1)[0]}_key) (columns: {', '.join(columns)[:300]})"
     )

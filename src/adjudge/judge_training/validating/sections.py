@@ -154,7 +154,8 @@ def calibration(summary: Summary) -> str:
             esc(name),
             f'<td class="n">{esc(scale)}</td>',
             _count(one["pairs"]),
-            *(_n(one[key]) for key in ("ece", "brier", "log_loss")),
+            *(_n(one[key]) for key in ("ece", "brier")),
+            '<td class="n">∞</td>' if one["ruled_out"] else _n(one["log_loss"]),
         )
         for name, scale, one in entries
     ]
