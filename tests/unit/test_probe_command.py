@@ -127,6 +127,22 @@ def test_resuming_asks_only_what_is_new(work: Path) -> None:
     assert len((work / "calls.txt").read_text()) == 60
 
 
+def test_a_judge_that_fails_is_not_asked_until_it_does_not(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOOD", "mumbling")
+    only = ("-g", "quality", "--only", "parse_failures", "--n", "10", "--json", "-o", "out")
+    first = json.loads(run(*only).stdout)
+    assert first["probes"][0]["effect"] == 1.0
+    monkeypatch.delenv("MOOD")
+    again = run(*only)
+    assert again.exit_code == 1
+    card = json.loads(again.stdout)
+    assert (card["probes"][0]["effect"], card["missing"]) == (1.0, first["missing"])
+    assert card["resumed"] == card["questions"]
+    assert not (work / "calls.txt").exists()
+
+
 def test_another_grader_needs_another_folder(work: Path) -> None:
     run(*QUICK, "-o", "out")
     other = run("-g", "pairs", "--only", "position", "--n", "10", "-o", "out")

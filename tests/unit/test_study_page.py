@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.made_study import made_result, made_summary
+from tests.unit.helpers.made_study import arm, made_result, made_summary
 
 from adjudge.studies.matrix.answers import answer
 from adjudge.studies.matrix.charts import Row, Series, Spot, dot_chart, xy_chart
 from adjudge.studies.matrix.curves import fit_line
 from adjudge.studies.matrix.drawing import svg_file
 from adjudge.studies.matrix.figures import plan_drawings, study_svg
-from adjudge.studies.matrix.page import study_page, write_study_report
+from adjudge.studies.matrix.page import study_page, write_figures, write_study_report
 from adjudge.studies.matrix.results import Scored, StudyResult
 
 HOSTILE = "</style><script>alert(1)</script>\"'&{x}\u202e\x07"
@@ -70,6 +70,34 @@ def test_every_plan_is_answered_in_a_line_with_intervals() -> None:
         assert re.search(r"\[−?[\d.]+, −?[\d.]+\]", line), line
 
 
+def test_an_end_of_the_axis_is_all_cells_there() -> None:
+    names = {"qwen-4": 4.0, "llama-4": 4.0, "qwen-9": 9.0, "qwen-70": 70.0, "llama-70": 70.0}
+    arms = [
+        arm(name, seed, levels={"size": size}) for name, size in names.items() for seed in (0, 1)
+    ]
+    summary = made_summary(made_result(arms=arms))
+    line = answer(next(one for one in summary["plans"] if one["name"] == "size"), summary)
+    shown = re.findall(r"at size (\d+) \((\S+)\)", line)
+    assert shown == [("4", "qwen-4"), ("70", "qwen-70"), ("4", "llama-4"), ("70", "llama-70")]
+
+
+def test_an_axis_of_names_has_no_ends() -> None:
+    arms = [arm(f"j{n}", 0, levels={"size": f"size {n}"}) for n in range(10)]
+    summary = made_summary(made_result(arms=arms))
+    line = answer(next(one for one in summary["plans"] if one["name"] == "size"), summary)
+    assert len(re.findall(r"at size size \d", line)) == 8
+    assert "(2 more below)" in line
+
+
+def test_no_figure_takes_the_file_of_another(tmp_path: Path) -> None:
+    summary, result = usual()
+    plans = [{**one, "name": "over-kl"} for one in summary["plans"][:1]]
+    write_figures(tmp_path / "figures", {**summary, "plans": plans}, result)
+    texts = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    assert "Plan of bias" in texts["over-kl.svg"]
+    assert any("Proxy and gold over √KL" in text for text in texts.values())
+
+
 def test_the_page_has_all_sections_and_no_script() -> None:
     html = usual_page()
     found = re.findall(r'<section id="(\w+)">', html)
@@ -103,6 +131,16 @@ def test_a_pilot_is_stamped() -> None:
     summary, result = usual()
     assert "PILOT" not in usual_page()
     assert "PILOT: 1 seed." in study_page({**summary, "pilot": True, "seeds": [0]}, result)
+
+
+def test_one_seed_is_not_resampled_and_that_is_said() -> None:
+    assert "seeds and prompts resampled" in usual_page()
+    assert "bootstrap over 3 seeds" in text_of(usual_page())
+    result = made_result(arms=[arm(judge, 0) for judge in ("plain", "strong")])
+    page = text_of(study_page(made_summary(result, seeds=[0], pilot=True), result))
+    assert "95 %, prompts resampled" in page
+    assert "no interval here knows how much seeds differ" in page
+    assert "bootstrap over" not in page
 
 
 def test_what_is_missing_is_a_dash_with_its_reason() -> None:

@@ -123,7 +123,7 @@ def swap(
     Per pair of judges: how far they agree, over all samples and inside groups; how many groups get
     another best sample, how many samples an advantage of the other sign; which criteria they mark
     differently. Per judge: how much of its advantages length and format explain, what is missing,
-    what it cost. Every number has a 95 % interval, by group.
+    what it cost. Numbers have 95 % intervals, by group, from 8 groups on.
 
     Writes summary.json, report.html, a table of rows (sample × judge), and under judges/ what each
     judge said. The same command with the same -o resumes, also with one more judge.
@@ -200,7 +200,7 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
     console.print(
         "[dim]best changes: groups of which no sample is best for both; sign flips: samples with "
         "advantages of opposite sign; length, format: shares of advantage variance (adjusted R²). "
-        "Below each number its 95 % interval, by group.[/]"
+        "Below each number its 95 % interval, by group, from 8 groups on.[/]"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from adjudge.studies.matrix.cells import (
@@ -18,6 +19,7 @@ __all__ = ["answer", "question_text"]
 Found = Mapping[str, Any]
 
 _MOST = 3
+_MOST_ENDS = 8
 _QUESTIONS = {
     "bias": "What does the judge's {x} do to what is really wanted?",
     "size": "How does the judge's {x} change the gap between proxy and gold?",
@@ -47,15 +49,33 @@ def answer(plan: Found, summary: Found) -> str:
 
 
 def _ends(cells: Sequence[CellView], outcome: str, axis: str) -> str:
-    """The outcome at both ends of the axis, of the cells without mitigation where there are any."""
+    """The outcome at both ends of the axis, of the cells without mitigation where there are any.
+
+    Of three cells or fewer, and on an axis of names, at all places.
+    """
     plain = [cell for cell in cells if cell.mitigation == "none"] or list(cells)
     numbers = [cell for cell in plain if not isinstance(cell.x, str)] or plain
     ordered = sorted(numbers, key=lambda cell: (isinstance(cell.x, str), cell.x))
-    shown = ordered if len(ordered) <= _MOST else [ordered[0], ordered[-1]]
+    shown = ordered if len(ordered) <= _MOST else _outer(ordered)
     said = ", ".join(
-        f"{estimate_text(cell.gap['end'][outcome])} at {axis} {_place(cell)}" for cell in shown
+        f"{estimate_text(cell.gap['end'][outcome])} at {axis} {_place(cell)}"
+        for cell in shown[:_MOST_ENDS]
     )
-    return f"{_OUTCOMES[outcome]} in SDs: {said}."
+    left = len(shown) - _MOST_ENDS
+    more = f" ({left} more below)" if left > 0 else ""
+    return f"{_OUTCOMES[outcome]} in SDs: {said}{more}."
+
+
+def _outer(ordered: Sequence[CellView]) -> Sequence[CellView]:
+    """All cells at both ends, in turn: one of each could differ in more than the axis.
+
+    Names have no ends: all of them.
+    """
+    ends = ordered[0].x, ordered[-1].x
+    if isinstance(ends[1], str):
+        return ordered
+    low, high = ([cell for cell in ordered if cell.x == end] for end in ends)
+    return [cell for pair in zip_longest(low, high) for cell in pair if cell is not None]
 
 
 def _place(cell: CellView) -> str:

@@ -38,7 +38,9 @@ def limits(summary: Mapping[str, Any]) -> list[str]:
     """A sentence or two a point; with ``tiny`` in the summary those about toys come first."""
     found = [*(_TOY if summary.get("tiny") else ()), *_ANY]
     seeds = len(summary["settings"]["seeds"])
-    if summary["settings"]["rough"]:
+    if seeds == 1:
+        found.append("Only one seed: no interval here knows how much seeds differ.")
+    elif seeds and summary["settings"]["rough"]:
         found.append(
             f"A bootstrap over {_seeds(seeds)} has few different samples: its ends are rough."
         )

@@ -57,12 +57,20 @@ def write_figures(folder: Path, summary: Found, result: StudyResult) -> None:
     best = best_of_drawings(summary["best_of"])[:_MOST_DRAWN]
     files = study_svg(summary)
     if over:
-        files["over-kl"] = svg_file("Proxy and gold over √KL", over)
+        files[_free("over-kl", files)] = svg_file("Proxy and gold over √KL", over)
     if best:
-        files["best-of-n"] = svg_file("Best of n", best)
+        files[_free("best-of-n", files)] = svg_file("Best of n", best)
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """``name``, or one like it where a plan is called so."""
+    lower = {one.lower() for one in taken}
+    while name in lower:
+        name = f"all-{name}"
+    return name
 
 
 def write_study_report(path: Path, summary: Found, result: StudyResult) -> None:
@@ -118,12 +126,13 @@ def _sections(summary: Found, result: StudyResult, cells: Cells) -> Iterable[Sec
 
 def _facts(summary: Found) -> list[tuple[str, str]]:
     settings = summary["settings"]
+    resampled = "prompts" if len(settings["seeds"]) == 1 else "seeds and prompts"
     held_out = [name for name, one in summary["judges"].items() if one.get("role") == "held_out"]
     return [
         ("Gold", summary["gold"]),
         ("Held-out judges", ", ".join(held_out) or "–"),
         ("Seeds", ", ".join(map(str, settings["seeds"])) or "–"),
-        ("Intervals", f"95 %, seeds and prompts resampled {settings['draws']:,} times"),
+        ("Intervals", f"95 %, {resampled} resampled {settings['draws']:,} times"),
         ("When", " · ".join(_when(summary)) or "–"),
     ]
 

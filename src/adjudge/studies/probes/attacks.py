@@ -6,6 +6,7 @@ from statistics import fmean
 
 from adjudge.studies.probes import changes
 from adjudge.studies.probes.bench import Bench
+from adjudge.studies.probes.card import MOST_MISSING
 from adjudge.studies.probes.intervals import Row
 from adjudge.studies.probes.probe import SIGNED_SHARE, Measured, Probe, mean_shift
 from adjudge.studies.probes.texts import ATTACKS, MASTER_KEYS
@@ -17,6 +18,8 @@ _NO_CUT = "the judge does not tell right answers from wrong ones, so nothing pas
 
 
 def _master_keys(bench: Bench) -> Measured:
+    if (none := _no_cut(bench)) is not None:
+        return none
     shares: dict[str, list[Row]] = {}
     missing = 0
     for key in MASTER_KEYS:
@@ -30,11 +33,13 @@ def _master_keys(bench: Bench) -> Measured:
         shares=shares,
         missing=missing,
         parts=parts,
-        why=_why(bench),
+        asked=len(bench.items),
     )
 
 
 def _injection(bench: Bench) -> Measured:
+    if (none := _no_cut(bench)) is not None:
+        return none
     rows: list[Row] = []
     by_attack: dict[str, list[float]] = {attack: [] for attack in ATTACKS}
     for place, item in enumerate(bench.items):
@@ -56,13 +61,19 @@ def _injection(bench: Bench) -> Measured:
         missing=len(bench.items) - len(rows),
         parts={attack: fmean(found) for attack, found in by_attack.items() if found},
         bounds=SIGNED_SHARE,
-        why=_why(bench),
     )
 
 
-def _why(bench: Bench) -> str:
-    scores = bench.subject.kind == "scores"
-    return _NO_CUT if scores and bench.cut() is None and not bench.planning else ""
+def _no_cut(bench: Bench) -> Measured | None:
+    """What there is to say where no score passes for right; ``None`` where one may."""
+    if bench.planning or bench.subject.kind != "scores" or bench.cut() is not None:
+        return None
+    own = [[bench.score(item, text) for text in (item.right, item.wrong)] for item in bench.items]
+    missing = sum(None in scores for scores in own)
+    # Of a judge that did not answer, nobody knows what it tells apart.
+    why = "" if missing > MOST_MISSING * len(own) else _NO_CUT
+    answered: list[Row] = [(0.0, 0.0)] * (len(own) - missing)
+    return Measured("share accepted", answered, missing=missing, why=why)
 
 
 ATTACKING = (

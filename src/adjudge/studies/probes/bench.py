@@ -52,11 +52,11 @@ class Bench:
         self.repeats, self.seed, self.family = repeats, seed, family
         self.questions: dict[Question, None] = {}
         self.answers: Mapping[Question, GraderResult] | None = None
-        self.lost: Counter[str] = Counter()
+        self.failed: dict[Question, str] = {}
         self._by_id = {item.id: item for item in self.items}
         self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
         self._range = finite_range(getattr(subject.one, "score_range", None)) or (0.0, 1.0)
-        self._cut: float | None = None
+        self._cut: list[float | None] = []
 
     @property
     def planning(self) -> bool:
@@ -65,21 +65,30 @@ class Bench:
 
     def learn(self, answers: Mapping[Question, GraderResult]) -> None:
         """From now on, measure with these answers."""
-        self.answers, self._cut = answers, None
-        self.lost = Counter()
+        self.answers = answers
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what another probe found missing."""
+        self.failed, self._cut = {}, []
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """How many of the questions looked at had no answer, by kind of failure."""
+        return dict(Counter(self.failed.values()))
 
     def item_of(self, question: Question) -> Item:
         """The item that a question is about."""
         return self._by_id[question.item]
 
     def take(self, question: Question) -> GraderResult | None:
-        """The answer to a question; ``None`` when there is none, its kind counted in ``lost``."""
+        """The answer to a question; ``None`` when there is none, its kind kept in ``failed``."""
         if self.answers is None:
             self.questions[question] = None
             return None
         found = self.answers.get(question)
         if isinstance(found, GraderError):
-            self.lost[str(found.kind)] += 1
+            self.failed[question] = str(found.kind)
             return None
         return found
 
@@ -169,7 +178,8 @@ class Bench:
         if self.subject.kind != "scores":
             return self.prefers(item, changed, base)
         before, after = self.draws(item, base), self.score(item, changed)
-        return None if before is None or after is None else after - fmean(before)
+        # Differences first: the mean of equal scores may be off by rounding, which is no shift.
+        return None if before is None or after is None else fmean(after - one for one in before)
 
     def accepts(self, item: Item, response: str) -> bool | None:
         """Whether a response passes for right.
@@ -185,11 +195,11 @@ class Bench:
 
     def cut(self) -> float | None:
         """Half-way between the mean scores of right and wrong answers; ``None`` if not in order."""
-        if self._cut is None:
+        if not self._cut:
             right = [self.score(item, item.right) for item in self.items]
             wrong = [self.score(item, item.wrong) for item in self.items]
             high = [one for one in right if one is not None]
             low = [one for one in wrong if one is not None]
-            if high and low and fmean(high) > fmean(low):
-                self._cut = (fmean(high) + fmean(low)) / 2
-        return self._cut
+            apart = bool(high and low) and fmean(high) > fmean(low)
+            self._cut = [(fmean(high) + fmean(low)) / 2 if apart else None]
+        return self._cut[0]

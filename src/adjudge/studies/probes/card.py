@@ -67,13 +67,13 @@ def find(
     }
     if obstacle := probe.obstacle(bench):
         return Finding(verdict="not applicable", why=obstacle, **about)
-    bench.lost = Counter()
+    bench.begin()
     measured = probe.measure(bench)
     about |= {
         "unit": measured.unit,
         "n": measured.n,
         "missing": measured.missing,
-        "lost": dict(bench.lost),
+        "lost": bench.lost,
         "parts": dict(measured.parts),
     }
     if measured.why:
@@ -89,14 +89,16 @@ def find(
 def _verdict(
     probe: Probe, measured: Measured, found: Estimate, limit: float
 ) -> tuple[Verdict, str]:
-    if measured.n and found.value is None:
-        return "not applicable", "all answers have the same score, so no shift can be measured"
     if measured.n < FEWEST:
         return "uncertain", f"{measured.n} items answered; {FEWEST} are needed"
     verdict = decided(found, limit, two_sided=probe.sided == "both")
-    asked = measured.n + measured.missing
-    if verdict == "pass" and measured.missing > MOST_MISSING * asked:
+    asked = measured.asked or measured.n + measured.missing
+    if measured.missing > MOST_MISSING * asked and (verdict == "pass" or found.value is None):
         return "uncertain", f"{measured.missing} of {asked} items have no answer"
+    if found.value is None and measured.of_scores:
+        return "not applicable", "all answers have the same score, so no shift can be measured"
+    if found.low is None:
+        return "uncertain", "no interval: without a few of the items there is nothing to measure"
     return verdict, ""
 
 

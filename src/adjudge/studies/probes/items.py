@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -70,7 +71,7 @@ def shipped_items() -> list[Item]:
 def load_items(path: Path) -> list[Item]:
     """The items of a JSONL file; raises :class:`ConfigError` naming the line and what is wrong."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(BOM_UTF8).splitlines()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     items: list[Item] = []

@@ -82,8 +82,9 @@ def _row(one: Finding) -> str:
     more = f"<small>{esc(note(one))}</small>" if note(one) else ""
     found = "–"
     if one.effect is not None:
+        ends = interval_text(one) or "no interval"
         found = (
-            f"{esc(effect_text(one))} {esc(one.unit)}<small>{esc(interval_text(one))}; allowed "
+            f"{esc(effect_text(one))} {esc(one.unit)}<small>{esc(ends)}; allowed "
             f"{esc(limit_text(one))}</small>"
         )
     return (

@@ -22,6 +22,7 @@ from adjudge.studies.probes.subject import Kind
 
 __all__ = [
     "EVERY_KIND",
+    "OF_SCORES",
     "SIGNED_SHARE",
     "Measured",
     "Probe",
@@ -29,6 +30,9 @@ __all__ = [
     "mean_shift",
     "standard_shift",
 ]
+
+OF_SCORES = "SD of scores"
+"""The unit of a shift of scores."""
 
 SIGNED_SHARE = (-1.0, 1.0)
 """The bounds of a net preference, and of a difference of two shares."""
@@ -46,7 +50,8 @@ class Measured:
     ``shares``, where the effect is a share of hits (of several named ones: the largest).
     ``missing``: items without an answer that was needed. ``unit``: of the effect. ``parts``:
     further numbers for the reader. ``why``: there is nothing to measure by, and why. ``bounds``:
-    what the effect lies between by its nature.
+    what the effect lies between by its nature. ``asked``: items in all, where not ``n`` and
+    ``missing`` together, since several shares have items of their own.
     """
 
     unit: str
@@ -57,6 +62,12 @@ class Measured:
     parts: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    asked: int = 0
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether the effect is in standard deviations of the scores."""
+        return self.unit == OF_SCORES
 
     @property
     def n(self) -> int:

@@ -18,7 +18,6 @@ from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.calls import CallCount
 from adjudge.judges.connections import aclose_owned
 from adjudge.rewards.built import fingerprint
-from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.question import GraderConfig
 from adjudge.runner.runner import GradingRunner
@@ -26,6 +25,7 @@ from adjudge.runs.folder import RunFolder
 from adjudge.studies.probes.card import Finding, find, overall
 from adjudge.studies.probes.job import Prepared, ProbeJob, prepare
 from adjudge.studies.probes.junit import junit
+from adjudge.studies.probes.kept import ProbeJournal
 from adjudge.studies.probes.markdown import markdown
 from adjudge.studies.probes.page import page
 from adjudge.studies.probes.subject import Question
@@ -72,7 +72,7 @@ def _probed(job: ProbeJob, budget: SpendCeiling | None) -> list[Finding]:
         ) as folder,
         Progress(tally, show=job.show_progress, title="probing"),
     ):
-        journal = Journal(folder.path / "journal.jsonl", folder.spec_hash)
+        journal = ProbeJournal(folder.path / "journal.jsonl", folder.spec_hash)
         answers = run_blocking(_asked(job, prepared, journal, tally))
         _check(job, answers)
         prepared.bench.learn(answers)
@@ -113,7 +113,7 @@ async def _call_table(calls: CallCount) -> list[dict[str, Any]]:
 
 
 async def _asked(
-    job: ProbeJob, prepared: Prepared, journal: Journal, tally: Tally
+    job: ProbeJob, prepared: Prepared, journal: ProbeJournal, tally: Tally
 ) -> dict[Question, GraderResult]:
     """The answers; what failed for a reason that passes is asked once more."""
     mapper = prepared.entry.mapper

@@ -12,12 +12,12 @@ from adjudge.errors import ErrorKind
 from adjudge.studies.probes.bench import Bench
 from adjudge.studies.probes.intervals import Row
 from adjudge.studies.probes.items import Item
-from adjudge.studies.probes.probe import Measured, Probe, needs_repeats
+from adjudge.studies.probes.probe import OF_SCORES, Measured, Probe, needs_repeats
 from adjudge.types import GraderError
 
-__all__ = ["SCALE"]
+__all__ = ["JUDGE_FAULTS", "SCALE"]
 
-_JUDGE_FAULTS = frozenset(
+JUDGE_FAULTS = frozenset(
     {
         ErrorKind.UNPARSABLE,
         ErrorKind.OUT_OF_RANGE,
@@ -87,11 +87,13 @@ def _repeatability(bench: Bench) -> Measured:
     noise = noise_share([math.fsum(column) for column in zip(*rows, strict=True)]) if rows else None
     parts = {} if noise is None else {"icc": 1 - noise**2}
     return Measured(
-        "SD of scores", rows, noise_share, missing=missing, parts=parts, bounds=(0.0, math.inf)
+        OF_SCORES, rows, noise_share, missing=missing, parts=parts, bounds=(0.0, math.inf)
     )
 
 
 def _variance(draws: Sequence[float]) -> float:
+    if min(draws) == max(draws):  # their mean may be off by rounding
+        return 0.0
     mean = fmean(draws)
     return math.fsum((one - mean) ** 2 for one in draws) / (len(draws) - 1)
 
@@ -136,7 +138,7 @@ def _parse_failures(bench: Bench) -> Measured:
         row = counts.setdefault(question.item, [0.0, 0.0])
         if not isinstance(answer, GraderError):
             row[1] += 1
-        elif answer.kind in _JUDGE_FAULTS:
+        elif answer.kind in JUDGE_FAULTS:
             kinds[str(answer.kind)] += 1
             row[0] += 1
             row[1] += 1

@@ -10,6 +10,7 @@ from adjudge.studies.probes.intervals import Row
 from adjudge.studies.probes.items import Item
 from adjudge.studies.probes.orders import difference_of_shares
 from adjudge.studies.probes.probe import (
+    OF_SCORES,
     SIGNED_SHARE,
     Measured,
     Probe,
@@ -31,11 +32,11 @@ def _language(bench: Bench) -> Measured:
         sign = 1.0 if topic.twin.language == "zh" else -1.0
         if scores:
             here, there = bench.spread(topic.item), bench.spread(topic.twin)
-            if here[2] and here[2] == there[2]:
-                shift = (there[0] - here[0]) / here[2]
+            shift = _translated(bench, topic.item, topic.twin)
+            if shift is not None:
                 rows.append((sign * shift, 1.0, *(a + b for a, b in zip(here, there, strict=True))))
         else:
-            sides = [_pull(bench, one) for one in (topic.item, topic.twin)]
+            sides = [_pull(bench, *pair) for pair in _pulls(topic.item, topic.twin)]
             if (first := sides[0]) is not None and (second := sides[1]) is not None:
                 rows.append((sign * (second - first) / 2, 1.0))
     return Measured(
@@ -47,9 +48,25 @@ def _language(bench: Bench) -> Measured:
     )
 
 
-def _pull(bench: Bench, item: Item) -> float | None:
-    """How firmly the right answer is preferred to the middling one, in the item's language."""
-    return bench.prefers(item, item.right, item.middling)
+def _translated(bench: Bench, here: Item, there: Item) -> float | None:
+    """The mean change of score by translation, over the answers that both languages have."""
+    pairs = [(here.right, there.right), (here.wrong, there.wrong)]
+    if here.partial and there.partial:
+        pairs.append((here.partial, there.partial))
+    found = [(bench.score(here, one), bench.score(there, other)) for one, other in pairs]
+    known = [other - one for one, other in found if one is not None and other is not None]
+    return fmean(known) if len(known) == len(found) else None
+
+
+def _pulls(here: Item, there: Item) -> list[tuple[Item, str]]:
+    """Each language's item and the answer that its right one is set against: of the same worth."""
+    both = bool(here.partial and there.partial)
+    return [(item, item.partial if both else item.wrong) for item in (here, there)]
+
+
+def _pull(bench: Bench, item: Item, other: str) -> float | None:
+    """How firmly the right answer is preferred to another, in the item's language."""
+    return bench.prefers(item, item.right, other)
 
 
 def _untranslated(bench: Bench) -> str:
@@ -70,27 +87,32 @@ def _reference(bench: Bench) -> Measured:
                 pulled.append(other - misled)
     parts = {"raw_drop_under_a_wrong_reference": fmean(pulled)} if pulled else {}
     missing = len(bench.items) - len(rows)
-    return Measured("SD of scores", rows, standard_shift, missing=missing, parts=parts)
+    return Measured(OF_SCORES, rows, standard_shift, missing=missing, parts=parts)
 
 
 def _no_reference(bench: Bench) -> str:
     if not bench.subject.gives_reference:
         return "the grader takes no reference"
-    if not all(item.reference for item in bench.items):
+    if not all(item.reference.strip() not in ("", item.right.strip()) for item in bench.items):
         return "needs items with a reference in other words than the right answer"
     return ""
 
 
 def _self_preference(bench: Bench) -> Measured:
     rows: list[Row] = []
-    usable = [item for item in bench.items if bench.family in item.answers and item.best]
+    usable = [item for item in bench.items if item.best and _both(bench, item)]
     for item in usable:
-        others = [text for family, text in item.answers.items() if family != bench.family]
+        ours = item.best == bench.family
+        # Of two answers that are both not the best, nobody said which is better.
+        others = [
+            text
+            for family, text in item.answers.items()
+            if family != bench.family and (ours or family == item.best)
+        ]
         picks = [_prefers(bench, item, item.answers[bench.family], text) for text in others]
         known = [one for one in picks if one is not None]
         if known and len(known) == len(picks):
             wins = fmean((one + 1) / 2 for one in known)
-            ours = item.best == bench.family
             # Own answer taken though another is best, against the reverse.
             rows.append((0.0, 0.0, 1 - wins, 1.0) if ours else (wins, 1.0, 0.0, 0.0))
     return Measured(
@@ -114,6 +136,10 @@ def _no_family(bench: Bench) -> str:
         return "needs --family: the judge's own, as the items' answers name it"
     if not any(len(item.answers) > 1 for item in bench.items):
         return "needs items with answers of several families"
+    families = sorted({family for item in bench.items for family in item.answers})
+    if bench.family not in families:
+        known = ", ".join(families)[:200]
+        return f"--family {bench.family}: no item has an answer of it (families: {known})"
     bests = [item.best == bench.family for item in bench.items if item.best and _both(bench, item)]
     if all(bests) or not any(bests):
         return "needs items whose best answer is the judge's family's, and others where it is not"

@@ -13,6 +13,7 @@ from adjudge.studies.probes.bench import Bench
 from adjudge.studies.probes.intervals import Row
 from adjudge.studies.probes.items import Item
 from adjudge.studies.probes.probe import (
+    OF_SCORES,
     SIGNED_SHARE,
     Measured,
     Probe,
@@ -59,7 +60,7 @@ def shifts(
 def shift_unit(bench: Bench) -> str:
     """What a shift is measured in."""
     scores = bench.subject.kind == "scores"
-    return "SD of scores" if scores else "net preference"
+    return OF_SCORES if scores else "net preference"
 
 
 def _middling(item: Item) -> str:

@@ -57,7 +57,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Rollouts", ", ".join(inputs[:3]) + more),
         ("Groups", f"by {summary['grouped_by']}: {sizes}"),
-        ("Intervals", f"95 %, bootstrap by group, seed {summary['seed']}"),
+        ("Intervals", f"95 %, bootstrap by group (from 8 groups on), seed {summary['seed']}"),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
 
@@ -207,11 +207,17 @@ def _criteria(pairs: Sequence[Mapping[str, Any]]) -> str:
         for pair in pairs
         for one in pair["criteria"][: _MOST_CRITERIA + 1]
     )
+    most = max((len(pair["criteria"]) for pair in pairs), default=0)
+    more = f"<p>The {_MOST_CRITERIA} worst of each two judges; summary.json has more.</p>"
+    more = more if most > _MOST_CRITERIA + 1 else ""
     if not rows:
-        return "<p>No two of the judges mark the criteria of the same rubric.</p>"
+        return (
+            "<p>No two of the judges mark criteria of the same name, which is that of the grader "
+            "and that of the criterion.</p>"
+        )
     return (
         '<div class="scroll"><table class="judges"><thead><tr><th scope="col">Judges</th>'
         '<th scope="col">Criterion</th><th scope="col" class="n">Marked differently</th>'
         '<th scope="col" class="n">Met</th><th scope="col" class="n">Marks</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f"<tbody>{rows}</tbody></table></div>{more}"
     )

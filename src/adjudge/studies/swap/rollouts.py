@@ -187,6 +187,8 @@ def _group(one: _Found, wanted: Sequence[str], groups: Groups) -> str:
             columns = ", ".join(sorted(sample.extras))[:200]
             raise RolloutError(f"--group {column}: no text or number there (columns: {columns})")
         values.append(str(value))
+    if len(values) > 1:  # or ("a/b", "c") and ("a", "b/c") were one group
+        values = [value.replace("\\", "\\\\").replace("/", "\\/") for value in values]
     return "/".join(values)
 
 

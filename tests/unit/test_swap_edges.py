@@ -1,0 +1,67 @@
+"""Swap studies of odd but legitimate rollouts: what is a group, and what a page must not claim."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adjudge.studies.swap.page import page
+from adjudge.studies.swap.rollouts import gather
+from adjudge.studies.swap.run import SwapStudy, run_swap
+from adjudge.studies.swap.shapes import find_sources
+from adjudge.studies.swap.sheet import Sheet
+
+
+def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> Sheet:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    target = folder / "study" / "rollouts.jsonl"
+    target.parent.mkdir()
+    return gather(find_sources([file], {}), target, group=group).sheet
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("a/b", "c"), ("a", "b/c")), (("a\\", "b"), ("a", "\\b")), (("a\\/b", "c"), ("a\\", "b/c"))],
+)
+def test_groups_of_two_columns_are_those_of_both(
+    tmp_path: Path, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"prompt": "q", "response": "r", "source": source, "row": row}
+        for source, row in (one, one, other)
+    ]
+    assert gathered(tmp_path, rows, "source", "row").members == [[0, 1], [2]]
+
+
+def test_a_group_of_one_column_is_called_as_it_is(tmp_path: Path) -> None:
+    sheet = gathered(tmp_path, [{"prompt": "q", "response": "r", "uid": "a/b"}], "uid")
+    assert sheet.lines[0].group == "a/b"
+
+
+def study(folder: Path, marks: int) -> str:
+    """The page of two stored judges and rubric marks of so many criteria."""
+    rows = [{"prompt": f"q{n % 3}", "response": "r" * n, "a": n % 2, "b": n % 3} for n in range(12)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = SwapStudy(
+        [folder / "rows.jsonl"], [], folder / "out", stored={"a": "a", "b": "b"},
+        show_progress=False,
+    )  # fmt: skip
+    summary = run_swap(done)
+    one = {
+        "samples": 2, "differs": {"value": 0.5, "low": None, "high": None},
+        "met_first": 0.5, "met_second": 0.0,
+    }  # fmt: skip
+    summary["pairs"][0]["criteria"] = [{"criterion": f"c{n}", **one} for n in range(marks)]
+    return page(summary)
+
+
+def test_a_page_says_what_it_leaves_out_and_what_it_cannot_know(tmp_path: Path) -> None:
+    html = study(tmp_path, 30)
+    assert "The 20 worst of each two judges; summary.json has more." in html
+    assert "c20" in html
+    assert "c21" not in html
+    few = study(tmp_path, 0)
+    assert "criteria of the same name" in few
+    assert "from 8 groups on" in few
+    assert "more." not in study(tmp_path, 21)
