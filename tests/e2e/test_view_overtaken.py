@@ -72,17 +72,22 @@ def test_a_slow_group_or_sample_does_not_replace_the_one_chosen_since(
         expect(title).to_have_text("Sample 1 of step 3, group 3/0")
 
 
+def left_for_the_first_two(page: Page) -> list[Route]:
+    """All steps were shown, two of them were asked for, and the answer is held."""
+    state(page, "running")
+    expect(page.locator("#spread-of")).to_have_text("24 samples of steps 1 to 3")
+    kept = held(page, "**/api/histograms?*to=2*")
+    page.fill("#to", "2")
+    page.press("#to", "Enter")
+    return kept
+
+
 def test_slow_histograms_do_not_replace_those_of_the_steps_chosen_since(
     browser: Browser, live: str
 ) -> None:
     with opened(browser, live) as watched:
-        page = watched.page
-        state(page, "running")
-        of = page.locator("#spread-of")
-        expect(of).to_have_text("24 samples of steps 1 to 3")
-        kept = held(page, "**/api/histograms?*to=2*")
-        page.fill("#to", "2")
-        page.press("#to", "Enter")
+        page, of = watched.page, watched.page.locator("#spread-of")
+        kept = left_for_the_first_two(page)
         page.fill("#to", "1")
         page.press("#to", "Enter")
         expect(of).to_have_text("8 samples of steps 1 to 1")
@@ -95,13 +100,8 @@ def test_slow_histograms_do_not_replace_those_that_were_gone_back_to(
     browser: Browser, live: str
 ) -> None:
     with opened(browser, live) as watched:
-        page = watched.page
-        state(page, "running")
-        of = page.locator("#spread-of")
-        expect(of).to_have_text("24 samples of steps 1 to 3")
-        kept = held(page, "**/api/histograms?*to=2*")
-        page.fill("#to", "2")
-        page.press("#to", "Enter")
+        page, of = watched.page, watched.page.locator("#spread-of")
+        kept = left_for_the_first_two(page)
         expect(page.locator("#latest")).to_have_attribute("aria-pressed", "false")
         page.click("#latest")
         expect(page.locator("#latest")).to_have_attribute("aria-pressed", "true")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.helpers.probe_graders import Referring, Scorer
 
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader
@@ -19,20 +20,6 @@ from adjudge.studies.probes.subject import Question, Subject
 from adjudge.types import GraderError, GraderResult, GraderScore
 
 Answering = Callable[[Item, Question], GraderResult | float]
-
-
-class Scorer(BaseGrader):
-    score_range = (0.0, 10.0)
-
-    async def aevaluate(self, prompt: str, response: str) -> float:
-        raise NotImplementedError
-
-
-class Referring(BaseGrader):
-    score_range = (0.0, 10.0)
-
-    async def aevaluate(self, response: str, reference: str) -> float:
-        raise NotImplementedError
 
 
 def probed(

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.helpers.probe_graders import Referring, Scorer
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
@@ -24,20 +25,6 @@ from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore
 
 Answering = Callable[[Item, Question], GraderResult | float]
 GOLD = {"right": 4.0, "reference": 4.0, "partial": 2.0, "wrong": 0.0}
-
-
-class Scorer(BaseGrader):
-    score_range = (0.0, 10.0)
-
-    async def aevaluate(self, prompt: str, response: str) -> float:
-        raise NotImplementedError
-
-
-class Referring(BaseGrader):
-    score_range = (0.0, 10.0)
-
-    async def aevaluate(self, response: str, reference: str) -> float:
-        raise NotImplementedError
 
 
 def gold(item: Item, text: str) -> float:

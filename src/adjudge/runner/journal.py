@@ -1,8 +1,9 @@
 """What has been graded already, so that an interrupted run resumes.
 
 One JSON line a result: ``{"s": sample key, "g": grader, "d": draw, "r": result}``, after a first
-line that names the spec's hash. Failures are never written, so a resumed run asks them again. A
-torn last line (the process died while writing) is ignored; another spec's journal is refused.
+line that names the spec's hash. Failures are not written, so a resumed run asks them again (but see
+:attr:`Journal.keeps`). A torn last line (the process died while writing) is ignored; another spec's
+journal is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import RunFolderError
+from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.types import GraderError, GraderResult, encode_result
 
 __all__ = ["Journal", "sample_key"]
@@ -70,6 +71,9 @@ class Journal:
     Not for two writers at once: the run folder's lock sees to that. Pickling carries the path and
     the spec hash only.
     """
+
+    keeps: frozenset[ErrorKind] = frozenset()
+    """Failures that are remembered like scores, where they are what is measured."""
 
     def __init__(self, path: Path | str, spec_hash: str) -> None:
         self.path = Path(path)
@@ -136,8 +140,8 @@ class Journal:
             return None  # damaged on disk: asked again, as after a torn write
 
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
-        """Remember ``result`` unless it is a failure; written within about half a second."""
-        if isinstance(result, GraderError):
+        """Remember ``result``, a failure only of :attr:`keeps`; written in about half a second."""
+        if isinstance(result, GraderError) and result.kind not in self.keeps:
             return
         if self._pid != os.getpid():  # a forked child: what is pending belongs to the parent
             self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
