@@ -31,6 +31,7 @@ from adjudge.judge_training.data.rows import (
 )
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judges.local.conversation import templated, turns_of
+from adjudge.judges.local.tokenizers import special_tokens_of
 
 __all__ = [
     "Encoded",
@@ -94,9 +95,7 @@ class Encoder:
     """Conversations as token ids, exactly as a served judge will read them."""
 
     def __init__(self, tokenizer: Any) -> None:
-        added = tokenizer.added_tokens_decoder.values()
-        texts = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
-        self._special = sorted((one for one in texts if len(one) > 1), key=len, reverse=True)
+        self._special = special_tokens_of(tokenizer)
         self._tokenizer = tokenizer
         self._bos = tokenizer.bos_token_id
 

@@ -144,6 +144,8 @@ class ChatModel(ABC):
     model: str
     kind: Literal["openai", "anthropic", "recorded", "scripted", "local"]
     features: frozenset[str] = FEATURES
+    control_tokens: frozenset[str] = frozenset()
+    """What its tokenizer takes for structure; broken up in what it judges. Empty: unknown."""
 
     @property
     def fingerprint(self) -> str:

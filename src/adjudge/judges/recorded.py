@@ -59,7 +59,8 @@ class RecordedModel(ChatModel):
         self.features = checked_features(known, features)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.path, *self._arguments)
+        state = {"control_tokens": self.control_tokens}
+        return _rebuilt, (self.path, *self._arguments), state
 
     @property
     def fingerprint(self) -> str:

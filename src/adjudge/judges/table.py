@@ -18,6 +18,7 @@ from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.local.loading import Task
 from adjudge.judges.local.models import LocalChatModel, LocalScalarModel
+from adjudge.judges.local.tokenizers import read_control_tokens
 from adjudge.judges.openai import OpenAIChatModel
 from adjudge.judges.recorded import RecordedModel
 from adjudge.judges.scripted import ScriptedModel
@@ -52,8 +53,8 @@ _DRAWN_HERE = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_bo
 _OF_NO_SERVER = {"cassette", "provider", "script", "function", "task", *_LOADING}
 _KEYS_OF = {
     "local": {"model", "task", *_LOADING, *_DRAWN_HERE},
-    "recorded": {"model", "cassette", "provider", "features", *SAMPLING},
-    "scripted": {"model", "script", "function"},
+    "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
+    "scripted": {"model", "script", "function", "tokenizer"},
 }
 _REQUIRED = {"local": ("model",), "recorded": ("cassette",), "scripted": ("script", "function")}
 
@@ -78,8 +79,10 @@ class JudgeTable(BaseModel):
     where the cassette has several) or of ``scripted`` (``script``: one reply, a list by draw, or
     replies by words of the question; or ``function``: ``module:name`` of a function of the
     messages). Sampling is sent as written, and nothing that is not; fields that only one server
-    knows go into ``extra_body``. ``endpoint`` has the names and defaults of
-    :class:`~adjudge.judges.EndpointSettings`.
+    knows go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served
+    model's, whose control tokens are broken up in what is judged: a folder with ``tokenizer.json``
+    or such a file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the
+    names and defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -90,6 +93,7 @@ class JudgeTable(BaseModel):
     api_key_env: str | None = None
     stream: bool = False
     features: list[str] | None = None
+    tokenizer: str | None = None
     cache: str | None = None
     cache_sampled: bool = False
     price: _Price | None = None
@@ -175,22 +179,37 @@ def build_judge(
     """
     folder = folder or Path()
     try:
-        if table.type == "recorded":
-            return RecordedModel(
-                folder / (table.cassette or ""),
-                table.model,
-                provider=table.provider,
-                sampling=table.sampling() or None,
-                features=table.features,
-            )
-        if table.type == "scripted":
-            script = import_named(table.function, folder) if table.function else table.script
-            return ScriptedModel(script or "", model=table.model or name)
-        if table.type == "local":
-            return _local(table, folder)
-        return _server(table, folder, cache, budget)
+        model = _model(name, table, folder, cache, budget)
+        if table.tokenizer is not None:
+            beside = folder / table.tokenizer
+            place = str(beside) if beside.exists() else table.tokenizer
+            model.control_tokens = read_control_tokens(place)
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
+    return model
+
+
+def _model(
+    name: str,
+    table: JudgeTable,
+    folder: Path,
+    cache: ReplyCache | None,
+    budget: SpendCeiling | None,
+) -> ChatModel:
+    if table.type == "recorded":
+        return RecordedModel(
+            folder / (table.cassette or ""),
+            table.model,
+            provider=table.provider,
+            sampling=table.sampling() or None,
+            features=table.features,
+        )
+    if table.type == "scripted":
+        script = import_named(table.function, folder) if table.function else table.script
+        return ScriptedModel(script or "", model=table.model or name)
+    if table.type == "local":
+        return _local(table, folder)
+    return _server(table, folder, cache, budget)
 
 
 def _local(table: JudgeTable, folder: Path) -> ChatModel:

@@ -127,12 +127,15 @@ class PromptTemplate:
         language: LanguageEnum | str = LanguageEnum.EN,
         *,
         key: bytes = PROCESS_KEY,
+        control_tokens: frozenset[str] = frozenset(),
     ) -> Rendered:
         """The prompt for ``values``; ``key`` makes the tags.
 
-        Raises ``GradingFailure(invalid_input)`` for a field without a value.
+        ``control_tokens`` are those of the judge's tokenizer, broken up in every fenced text;
+        see :func:`~adjudge.prompts.clean_text`. Raises ``GradingFailure(invalid_input)`` for a
+        field without a value.
         """
-        filling = _Filling(values, self.trusted, key)
+        filling = _Filling(values, self.trusted, key, control_tokens)
         chosen = self._chosen(language)
         messages = []
         for role, parts in self._parsed[chosen]:
@@ -155,8 +158,15 @@ class PromptTemplate:
 class _Filling:
     """The values of one rendering: cleaned, fenced, and remembered."""
 
-    def __init__(self, values: Mapping[str, Any], trusted: frozenset[str], key: bytes) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        trusted: frozenset[str],
+        key: bytes,
+        control_tokens: frozenset[str],
+    ) -> None:
         self._values, self._trusted, self._key = values, trusted, key
+        self._control_tokens = control_tokens
         self._done: dict[str, list[Piece]] = {}
         self.untrusted: list[str] = []
         self.tags: list[str] = []
@@ -189,10 +199,13 @@ class _Filling:
 
     def _fenced(self, name: str, value: Any) -> list[Piece]:
         if isinstance(value, str):
-            text = clean_text(value)
+            text = clean_text(value, self._control_tokens)
             pieces: list[Piece] = [text]
         else:
-            pieces = [clean_text(p) if type(p) is str else p for p in pieces_of(value)]
+            pieces = [
+                clean_text(piece, self._control_tokens) if type(piece) is str else piece
+                for piece in pieces_of(value)
+            ]
             turns = tag_of(self._key, _text(pieces), "turns")[:_TURN_TAG]
             pieces = _marked(pieces, turns)
             text = _text(pieces)

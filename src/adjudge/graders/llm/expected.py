@@ -128,7 +128,12 @@ class ExpectedScoreGrader(JudgeGrader):
         words = _FORM[self.language].format(choices=self._said_points())
         values = with_query(shown, self.template)
         values |= {"criterion": self.criterion, REPLY_FORM: words}
-        asked = self.template.render(values, self.language, key=self.model.fence_key)
+        asked = self.template.render(
+            values,
+            self.language,
+            key=self.model.fence_key,
+            control_tokens=self.model.control_tokens,
+        )
         reply = await self.model.achat(
             asked.messages,
             choices=[str(point) for point in self._points],

@@ -109,7 +109,12 @@ class JudgeGrader(BaseGrader):
         if worded:
             words = object_words(form, self.language, as_schema=as_schema)
             values = {**values, REPLY_FORM: words}
-        asked = template.render(values, self.language, key=self.model.fence_key)
+        asked = template.render(
+            values,
+            self.language,
+            key=self.model.fence_key,
+            control_tokens=self.model.control_tokens,
+        )
         block = f"verdict-{asked.seal}" if worded and not as_schema else None
         if block is not None:
             _append(asked.messages, block_words(form, self.language, block))

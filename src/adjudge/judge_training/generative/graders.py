@@ -61,7 +61,12 @@ class _Trained(JudgeGrader):
         if blank(values.get("query")):
             raise lacking(("query", "messages", "prompt"), values)
         values = {**values, "request": _request(values["query"])}
-        asked = template.render(values, self.language, key=self.model.fence_key)
+        asked = template.render(
+            values,
+            self.language,
+            key=self.model.fence_key,
+            control_tokens=self.model.control_tokens,
+        )
         reply = await self.model.achat(asked.messages, draw=draw, group=group)
         source = msgspec.structs.replace(reply.provenance, prompt_hash=template.hash)
         read = self._taught.form.read(_whole(reply), cut=reply.finish_reason == "length")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.prompts.control_tokens import part_tokens
 from adjudge.rollouts.messages import content_text
 
-__all__ = ["Turns", "harmless", "templated", "turns_of"]
+__all__ = ["Turns", "templated", "turns_of"]
 
 Turns = list[dict[str, str]]
 """Roles and texts."""
 
-_APART = "\u200b"
 
+def turns_of(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> Turns:
+    """Messages as roles and texts, in which none of the tokens ``special`` stands.
 
-def turns_of(messages: Sequence[Mapping[str, Any]], special: Sequence[str]) -> Turns:
-    """Messages as roles and :func:`harmless` texts.
-
-    Raises ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts
-    that are no text (images), which these models are not shown.
+    A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises
+    ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts that are
+    no text (images), which these models are not shown.
     """
+    tokens = frozenset(special)
     turns = []
     for place, message in enumerate(messages):
         role = message.get("role")
@@ -32,28 +33,13 @@ def turns_of(messages: Sequence[Mapping[str, Any]], special: Sequence[str]) -> T
             raise GradingFailure(
                 ErrorKind.UNSUPPORTED, "this local judge reads text only, no images or other parts"
             )
-        turns.append({"role": role, "content": harmless(content_text(content), special)})
+        turns.append({"role": role, "content": part_tokens(content_text(content), tokens)})
     return turns
 
 
 def _is_text(part: Any) -> bool:
     text = part.get("text") if isinstance(part, Mapping) else part
     return isinstance(text, str)
-
-
-def harmless(text: str, special: Sequence[str]) -> str:
-    r"""``text`` in which nothing reads as a control token.
-
-    A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. A zero
-    width space parts such a text after its first character.
-
-    >>> harmless("a<|end|>b", ["<|end|>"]).replace("\u200b", "·")
-    'a<·|end|>b'
-    """
-    for token in special:
-        if token in text:
-            text = text.replace(token, token[0] + _APART + token[1:])
-    return text
 
 
 def templated(tokenizer: Any, turns: Turns, *, reply: bool, **options: Any) -> list[int]:

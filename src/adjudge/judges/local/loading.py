@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError
+from adjudge.judges.local.tokenizers import LOADING, special_tokens_of
 
 __all__ = ["DTYPES", "Loaded", "Task", "Wanted", "digest", "load"]
 
 Task = Literal["chat", "score"]
 DTYPES = ("float32", "bfloat16", "float16")
 
-# The library is not made for threads: its names come into being as they are asked for, and while
-# a model is loaded all modules of the process are made without weights.
-_loading = threading.Lock()
 _BLOCKS, _BLOCK = 64, 4096
 _NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
 
@@ -44,14 +41,14 @@ class Wanted:
 class Loaded:
     """A model ready to be asked; ``length`` is the most tokens it takes, ``None`` without a limit.
 
-    ``special`` are texts that the tokenizer takes for control tokens.
+    ``special`` are the tokenizer's special tokens.
     """
 
     model: Any
     tokenizer: Any
     device: Any
     length: int | None
-    special: tuple[str, ...]
+    special: frozenset[str]
 
 
 def load(wanted: Wanted) -> Loaded:
@@ -60,7 +57,7 @@ def load(wanted: Wanted) -> Loaded:
     Code that comes with a model is not run, and weights are read as safetensors only. Threads that
     load at once wait for each other.
     """
-    with _loading:
+    with LOADING:
         return _load(wanted)
 
 
@@ -97,7 +94,8 @@ def _load(wanted: Wanted) -> Loaded:
         _check_head(model, found, wanted.path)
     elif not tokenizer.chat_template:
         raise ConfigError(f"model: {wanted.path} has no chat template, so it cannot be asked")
-    return Loaded(model, tokenizer, device, _length(wanted, model, tokenizer), _special(tokenizer))
+    length = _length(wanted, model, tokenizer)
+    return Loaded(model, tokenizer, device, length, special_tokens_of(tokenizer))
 
 
 def _check_head(model: Any, found: Any, path: str) -> None:
@@ -123,12 +121,6 @@ def _length(wanted: Wanted, model: Any, tokenizer: Any) -> int | None:
     ]
     limits = own if wanted.max_length is None else [*own, wanted.max_length]
     return int(min(limits)) if limits else None
-
-
-def _special(tokenizer: Any) -> tuple[str, ...]:
-    added = tokenizer.added_tokens_decoder.values()
-    texts = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
-    return tuple(sorted((text for text in texts if len(text) > 1), key=len, reverse=True))
 
 
 def digest(path: str) -> str:

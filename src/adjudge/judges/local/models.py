@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from adjudge.judges.base import ChatCall, ChatModel, Reply
 from adjudge.judges.local import chat, scalar
 from adjudge.judges.local.batches import Batches
 from adjudge.judges.local.loading import DTYPES, Loaded, Task, Wanted, digest, load
+from adjudge.judges.local.tokenizers import read_control_tokens
 from adjudge.judges.wire_text import not_honoured, split_thinking
 from adjudge.types import Provenance, Usage
 
@@ -91,6 +93,17 @@ class _LocalModel(ChatModel):
     def fingerprint(self) -> str:
         """A digest of the model's folder; ``""`` for a name."""
         return digest(self.model)
+
+    @cached_property
+    def control_tokens(self) -> frozenset[str]:  # type: ignore[override]  # found when first asked
+        """Those of its own tokenizer; empty where that cannot be loaded, which the call will say.
+
+        Read from the folder's files; for a name the tokenizer is loaded, not the model.
+        """
+        try:
+            return read_control_tokens(self.model)
+        except ConfigError:
+            return frozenset()
 
     def _engine(self) -> _Engine:
         with _lock:

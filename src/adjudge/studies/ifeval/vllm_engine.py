@@ -13,6 +13,7 @@ import msgspec
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import Reply
 from adjudge.judges.local.conversation import templated, turns_of
+from adjudge.judges.local.tokenizers import special_tokens_of
 from adjudge.judges.wire_text import split_thinking
 
 __all__ = ["VllmSettings", "check_installed", "generate"]
@@ -102,8 +103,7 @@ def generate(
 
 def _prompt(tokenizer: Any, prompt: str, longest: int) -> list[int]:
     """The tokens that transformers would be given here; what does not fit is not asked."""
-    control = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    turns = turns_of([{"role": "user", "content": prompt}], sorted(control, key=len, reverse=True))
+    turns = turns_of([{"role": "user", "content": prompt}], special_tokens_of(tokenizer))
     ids = templated(tokenizer, turns, reply=True)
     if len(ids) > longest:
         raise GradingFailure(
