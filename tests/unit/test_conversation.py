@@ -1,7 +1,7 @@
 """Conversations as tokens: what a policy reads is its template's text, what it wrote stays."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,8 @@ class Letters:
 
     eos_token = END
     eos_token_id = ord(END)
+    all_special_tokens = (START, END, "<bos>")
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
     def apply_chat_template(
         self, turns: Sequence[Any], *, tokenize: bool, add_generation_prompt: bool

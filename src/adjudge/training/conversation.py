@@ -6,27 +6,38 @@ decoding and encoding need not come back to the tokens that were drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.environments import OutOfContext
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.local.tokenizers import control_tokens_of
+from adjudge.prompts.control_tokens import part_tokens
 
 __all__ = ["ChatCodec", "Conversation"]
 
 _ASKED = {"role": "user", "content": "?"}
 _SAID = {"role": "assistant", "content": "!"}
+_OWN = ("system", "developer", "assistant")
+"""Roles of what a task says of its own: instructions, and words put into the policy's mouth."""
 
 
 class ChatCodec:
     """Chat messages to tokens, by a tokenizer's own template.
 
+    What an environment says (messages of ``user`` and ``tool``) is text, whatever it looks like: a
+    control token of the tokenizer in it is broken up, so that a page that was fetched cannot end
+    its turn and begin the policy's. ``own_prompts``: the opening messages are data of the user's
+    own, a dataset, and stay as they are.
+
     Raises :class:`~adjudge.errors.ConfigError` for a template whose turns do not end with the
     tokenizer's end token: generation would not stop where a turn does.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, own_prompts: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._control_tokens = control_tokens_of(tokenizer)
+        self._own_prompts = own_prompts
         self.end: int = tokenizer.eos_token_id
         # What the template puts after a reply's end token belongs to the next turn.
         said = self._text([_ASKED, _SAID])
@@ -40,14 +51,15 @@ class ChatCodec:
 
     def opening(self, messages: Sequence[Any]) -> list[int]:
         """A conversation's first tokens, up to where the policy speaks."""
-        return self._encode(self._text(messages, speak=True))
+        said = messages if self._own_prompts else self._as_text(messages)
+        return self._encode(self._text(said, speak=True))
 
     def between(self, messages: Sequence[Any]) -> list[int]:
         """What stands between a reply's end token and the next reply: ``messages``.
 
         Raises ``GradingFailure(unsupported)`` for a template that writes earlier turns anew.
         """
-        whole = self._text([_ASKED, _SAID, *messages], speak=True)
+        whole = self._text([_ASKED, _SAID, *self._as_text(messages)], speak=True)
         if not whole.startswith(self._before):
             raise GradingFailure(
                 ErrorKind.UNSUPPORTED,
@@ -59,6 +71,24 @@ class ChatCodec:
         """Tokens as text, without control tokens."""
         decoded: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return decoded
+
+    def _as_text(self, messages: Sequence[Any]) -> list[Any]:
+        """``messages`` without control tokens in what the environment says."""
+        return [
+            turn
+            if turn.get("role") in _OWN or "content" not in turn
+            else {**turn, "content": self._parted(turn["content"])}
+            for turn in messages
+        ]
+
+    def _parted(self, content: Any) -> Any:
+        if isinstance(content, str):
+            return part_tokens(content, self._control_tokens)
+        if isinstance(content, list):
+            return [self._parted(part) for part in content]
+        if isinstance(content, Mapping) and isinstance(content.get("text"), str):
+            return {**content, "text": self._parted(content["text"])}
+        return content
 
     def _text(self, messages: Sequence[Any], *, speak: bool = False) -> str:
         said: str = self._tokenizer.apply_chat_template(

@@ -49,7 +49,8 @@ class LocalPlayer:
 
     ``seed`` decides the draws, together with what :meth:`reseed` names. ``linger_s``: how long a
     batch waits for lanes that are still busy elsewhere; ``None``: until all ask.
-    ``conversations`` are those of the last :meth:`run`, by place.
+    ``own_prompts``: see :class:`.conversation.ChatCodec`. ``conversations`` are those of the last
+    :meth:`run`, by place.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class LocalPlayer:
         temperature: float = 1.0,
         seed: int = 0,
         linger_s: float | None = None,
+        own_prompts: bool = False,
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
-        self._codec = ChatCodec(tokenizer)
+        self._codec = ChatCodec(tokenizer, own_prompts=own_prompts)
         self._max_tokens, self._temperature = max_tokens, temperature
         self._linger_s = linger_s
         self._seed = seed

@@ -135,6 +135,7 @@ class _Run:
             temperature=run.rollout.temperature,
             seed=run.training.seed,
             linger_s=None if run.services.task_url is None else _LINGER_S,
+            own_prompts=run.rollout.dataset is not None,
         )
         if self._dir.step == 0:
             self._evaluate(0)

@@ -94,6 +94,7 @@ def sample_answers(
         max_tokens=run.rollout.max_tokens,
         temperature=run.rollout.temperature,
         seed=run.training.seed,
+        own_prompts=run.rollout.dataset is not None,
     )
     task, tell = build_task(run, nobody), progress(name)
     seeds = run.evaluation.held_out[:prompts]

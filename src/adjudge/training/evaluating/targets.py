@@ -157,6 +157,7 @@ def player_for(target: Target, run: RunFile, seeds: Sequence[int]) -> Player:
         temperature=run.rollout.temperature,
         seed=run.training.seed,
         linger_s=None if run.services.task_url is None else _LINGER_S,
+        own_prompts=run.rollout.dataset is not None,
     )
     player.reseed("evaluation")
     return player
