@@ -62,7 +62,7 @@ def part_families(text: str) -> str:
         text = _ANGLE.sub("< ", text)
     if "[" in text:
         text = _SQUARE.sub("[ ", text)
-    if "]~" in text or "]!" in text or "]<]" in text:
+    if "]" in text and ("~" in text or "]<]" in text):
         text = _BACKWARD.sub("] ", text)
     return text
 
@@ -72,6 +72,7 @@ class _Shapes(msgspec.Struct, frozen=True):
 
     tokens: frozenset[str]
     firsts: re.Pattern[str]
+    """Every character that folded begins one."""
     lengths: dict[str, tuple[int, ...]]
     """By their first two characters."""
     single: str
@@ -92,14 +93,17 @@ def part_tokens(text: str, tokens: frozenset[str]) -> str:
     shapes = _shapes(tokens)
     if shapes.single:
         text = text.translate(dict.fromkeys(map(ord, shapes.single), "\ufffd"))
+    if not shapes.firsts.search(text):
+        return text
     folded = _folded(text)
     pieces, done = [], 0
-    for found in shapes.firsts.finditer(folded):
+    for found in shapes.firsts.finditer(text):
         at = found.start()
-        lengths = shapes.lengths.get(folded[at : at + 2], ())
-        if any(folded[at : at + length] in shapes.tokens for length in lengths):
-            pieces.append(text[done : at + 1])
-            done = at + 1
+        for length in shapes.lengths.get(folded[at : at + 2], ()):
+            if folded[at : at + length] in shapes.tokens:
+                pieces.append(text[done : at + 1])
+                done = at + 1
+                break
     return shapes.apart.join((*pieces, text[done:])) if pieces else text
 
 
@@ -109,12 +113,14 @@ def _shapes(tokens: frozenset[str]) -> _Shapes:
     lengths: defaultdict[str, set[int]] = defaultdict(set)
     for one in longer:
         lengths[one[:2]].add(len(one))
-    firsts = "".join(sorted({re.escape(one[0]) for one in longer}))
+    firsts = {one[0] for one in longer}
+    firsts |= {chr(code) for code, plain in _plain().items() if plain in firsts}
+    any_first = "".join(map(re.escape, sorted(firsts)))
     # A sign that none of them has makes no new one of two pieces of text.
     has_space = any(re.search(r"\s", one) for one in longer)
     return _Shapes(
         tokens=longer,
-        firsts=re.compile(f"[{firsts}]" if firsts else r"(?!)"),
+        firsts=re.compile(f"[{any_first}]" if firsts else r"(?!)"),
         lengths={start: tuple(sorted(found)) for start, found in lengths.items()},
         single="".join(sorted(one for one in tokens if len(one) == 1)),
         apart="·" if has_space else " ",
