@@ -194,7 +194,8 @@ def test_the_view_says_what_the_judge_sees() -> None:
     final, full = Judge(FOUR), Judge(FOUR)
     graded(RelevanceGrader(final), query="q", response=thought)
     graded(RelevanceGrader(full, view="full"), query="q", response=thought)
-    assert (final.fenced["response"], full.fenced["response"]) == ("Paris.", thought)
+    shown = "< think>a< /think>Paris."
+    assert (final.fenced["response"], full.fenced["response"]) == ("Paris.", shown)
 
 
 def test_a_cut_response_says_so_or_is_masked() -> None:
