@@ -165,7 +165,7 @@ class AnswerGrader(RuleGrader):
 
     async def _compare(self, kind: str, text: str, marked: bool, reference: Any) -> Finding:
         if kind == "NUMBER":
-            return compare_number(text, reference, self.rel_tol, self.abs_tol)
+            return compare_number(text, marked, reference, self.rel_tol, self.abs_tol)
         if kind == "MATH_EXPRESSIONS":
             return await self._maths(text if marked else _last_expression(text), reference)
         if kind == "OCRTEXT":

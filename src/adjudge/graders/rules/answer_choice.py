@@ -1,84 +1,144 @@
 """Option letters and yes/no answers as whole words, read from a marked answer or from free text.
 
-One reading of a text, never several: "A or B" is B, so hedging earns no more than answering B.
+One reading of a text, never several: "A or B" is a hedge, which gives no answer. What a text denies
+("not A, but B") is none of its answers.
 """
 
 from __future__ import annotations
 
 import re
 
+from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain
 
 __all__ = ["read_boolean", "read_letter"]
 
-_CUE = r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe))?\s?:?\s?"
 _OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
+_CUES = (
+    r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)\s?",
+    r"\b(?:answer|option|choice|verdict|choose|pick|select|go(?:ing)?\swith)\s",
+)
+# Between two answers, these words leave open which of them is meant.
+_BETWEEN = r"(?:or|and|to|nor|but|vs|versus|then|also|even|maybe|perhaps|possibly|either|both)"
+_JOINED = re.compile(rf"(?:.*\bor\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+", re.DOTALL)
+_JOINED_CHARS = 200
 
+# A capital that is a word of its own; "I" and the article "A" are English, not options.
+_AFTER_A = r"(?!\s(?!(?:or|and|because|since|as|not|but|rather|is|are|was)\b)[a-z])"
+_CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-])"
+_LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
 # "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
-_LETTER_ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
-_LETTER_LABEL = re.compile(rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}[).:,]|[)\]}}*])")
-_LETTER_CUE = re.compile(rf"(?i:{_CUE}){_OPEN}([A-Z])(?![\w'’]|\s[a-z])")
-# A letter that is a word of its own; "I" and the article "A" are English, not options.
-_LETTER_WORD = re.compile(
-    r"(?<![\w'’.\\-])(?:(?<=[(\[*{])[AI](?=[)\]*}])|A(?![\w'’-]|\s[a-z])|[B-HJ-Z](?![\w'’-]))"
+_ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
+_LABEL = re.compile(rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,))|[)\]}}*])")
+_BRACKET = re.compile(r"(?<!\w)([A-Z])\)")
+_LETTER_CUES = [re.compile(rf"(?i:{cue}){_OPEN}({_CAPITAL})") for cue in _CUES]
+# Letters and nothing but what may stand between them.
+_LIST = re.compile(rf"\W*[A-Za-z]\b\W*(?:(?:[A-Za-z]|{_BETWEEN})\b\W*)*\b[A-Za-z]\W*")
+_SINGLE = re.compile(r"\b[A-Z]\b")
+_OPTION_OF_TWO = re.compile(r"(?<=[).:])\s+(?:both\s)?[A-Z]\s(?:and|or)\s[A-Z]\W*\Z")
+_GROUP = r"[A-Z](?![\w'’])(?:\W{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
+_DENIED = re.compile(
+    r"\b(?i:(?:not|\w{1,8}n['’]t|never|neither|nor|except|excluding|rather\sthan|instead\sof)\s"
+    rf"(?:(?:the|be|it|is|option|choice|answer)\s){{0,3}})\W{{0,4}}{_GROUP}"
+    rf"|\b{_GROUP}\W{{0,3}}\s(?:is|are|was|were|seems?|looks?)\s(?:\w{{1,12}}ly\s)?"
+    r"(?:wrong|incorrect|false|not|out|eliminated|impossible)\b"
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n")
 
-_WORD = r"(yes|no|true|false)"
-_BOOLEAN_LABEL = re.compile(
-    rf"\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}(?![\w'’])(?!\s\w)", re.IGNORECASE
-)
-_BOOLEAN_CUE = re.compile(rf"{_CUE}{_OPEN}(not\s)?{_WORD}(?![\w'’])", re.IGNORECASE)
-# "no" before a noun ("no doubt") denies the noun; "not true" and "isn't true" are false.
-_BOOLEAN_WORD = re.compile(
-    r"(?<![\w'’])((?:not|never|hardly|\w{1,8}n['’]t)\s)?(?<![\w'’])"
-    r"(?:(yes|true|false)(?![\w'’])|(no)(?![\w'’]|\s\w))",
+# "no" before a noun ("no doubt") denies the noun.
+_WORD = r"(?<![\w'’])(?:(yes|true)|(false|no(?!\s\w)))(?![\w'’])"
+_BOOLEAN = re.compile(_WORD, re.IGNORECASE)
+_BOOLEAN_LABEL = re.compile(rf"\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}", re.IGNORECASE)
+_BOOLEAN_CUE = re.compile(rf"(?:{'|'.join(_CUES)}){_OPEN}(?:not\s)?{_WORD}", re.IGNORECASE)
+_CLAUSE = re.compile(r"[.,;:!?\n]|\b(?:but|because|and)\b", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?P<none>(?:no|without(?:\s(?:a|any))?|beyond(?:\sany)?)\sdoubt|not\sonly)\b"
+    r"|\b(?:not|never|hardly|cannot|no\sway|impossible|doubt|\w{1,8}n['’]t)\b",
     re.IGNORECASE,
 )
-_TRUE = frozenset({"yes", "true"})
+_LEANING = re.compile(r"\b(?:partly|partially|half|sometimes)\s\Z", re.IGNORECASE)
 
 
 def read_letter(text: str) -> str | None:
     """The option letter that ``text`` gives, in upper case; ``None`` without one.
 
     In this order: the whole text is a letter; it begins with a label ("B) Paris"); the last
-    "answer is B"; the last capital letter that is a word of its own.
+    "answer is B"; the one capital letter that is a word of its own in the last sentence with any.
+    Letters that are denied ("not A", "A is wrong") do not count; two that are joined ("A or B",
+    "A/B") are a hedge, and so no answer.
 
     >>> [read_letter(text) for text in ("(b)", "B. Paris", "I say the answer is **C**.", "Banana")]
     ['B', 'B', 'C', None]
+    >>> [read_letter(text) for text in ("A or B", "A/B/C/D", "not A, but B")]
+    [None, None, 'B']
     """
-    text = plain(text)
-    for pattern in (_LETTER_ALONE.fullmatch, _LETTER_LABEL.match):
-        if (match := pattern(text)) is not None:
-            return match[1].upper()
-    last = None
-    for last in _LETTER_CUE.finditer(text):  # noqa: B007  only the last one counts
-        pass
-    if last is not None:
-        return last[1]
-    for last in _LETTER_WORD.finditer(text):  # noqa: B007
-        pass
-    return last[0] if last is not None else None
+    text = latex(plain(text))
+    if (alone := _ALONE.fullmatch(text)) is not None:
+        return alone[1].upper()
+    label = _LABEL.match(text)
+    of_two = label and _OPTION_OF_TWO.match(text, label.end())
+    if not of_two and _LIST.fullmatch(text) and len(set(_SINGLE.findall(text.upper()))) > 1:
+        return None
+    text = _DENIED.sub(lambda match: " " * len(match[0]), text)
+    return _said_letter(text, label if len(set(_BRACKET.findall(text))) < 2 else None)
+
+
+def _said_letter(text: str, label: re.Match[str] | None) -> str | None:
+    letters = {match.start(): match[0] for match in _LETTER.finditer(text)}
+    found = label
+    if label is not None:  # what follows at once is the option's own text: "B. U.S. Senate"
+        letters = {
+            place: one for place, one in letters.items() if text[label.end() : place].strip()
+        }
+    for cue in _LETTER_CUES if found is None else ():
+        for found in cue.finditer(text):  # noqa: B007  only the last one counts
+            pass
+        if found is not None:
+            break
+    if found is not None:
+        hedge = _is_hedge(text, {**letters, found.start(1): found[1]}, found.start(1), found.end())
+        return None if hedge else found[1]
+    for sentence in reversed(_SENTENCE.split(text)):
+        if one := set(_LETTER.findall(sentence)):
+            return one.pop() if len(one) == 1 else None
+    return None
 
 
 def read_boolean(text: str) -> bool | None:
     """True for yes/true, False for no/false, as whole words; ``None`` without one.
 
     In this order: the text begins with the word ("Yes, because …"); the last "answer is no"; the
-    last such word. A negation turns it over, and "no" before another word is not an answer.
+    last such word. A negation in its clause turns it over, and "no" before another word is not an
+    answer. Two that are joined ("yes and no") are a hedge, and so no answer.
 
     >>> [read_boolean(text) for text in ("No.", "It is not true.", "I know none", "No doubt: yes")]
     [False, False, None, True]
     """
-    text = plain(text)
-    if (label := _BOOLEAN_LABEL.match(text)) is not None:
-        return bool(label[1]) and label[1].lower() in _TRUE
-    last = None
-    for last in _BOOLEAN_CUE.finditer(text):  # noqa: B007
-        pass
-    if last is not None:
-        return (last[2].lower() in _TRUE) != bool(last[1])
-    for last in _BOOLEAN_WORD.finditer(text):  # noqa: B007
-        pass
-    if last is None:
+    text = latex(plain(text))
+    found = _BOOLEAN_LABEL.match(text)
+    for pattern in (_BOOLEAN_CUE, _BOOLEAN) if found is None else ():
+        for found in pattern.finditer(text):  # noqa: B007  only the last one counts
+            pass
+        if found is not None:
+            break
+    if found is None:
         return None
-    return ((last[2] or last[3]).lower() in _TRUE) != bool(last[1])
+    start, end = found.span(1 if found[1] else 2)
+    words = {word.start(): word[0].lower() for word in _BOOLEAN.finditer(text)}
+    before = _CLAUSE.split(text[max(0, start - _JOINED_CHARS) : start])[-1]
+    if _is_hedge(text, words, start, end) or _LEANING.search(before):
+        return None
+    denials = sum(not negation["none"] for negation in _NEGATION.finditer(before))
+    return bool(found[1]) != bool(denials % 2)
+
+
+def _is_hedge(text: str, answers: dict[int, str], start: int, end: int) -> bool:
+    """Whether the answer at ``start`` is joined to another one before it, or behind ``end``."""
+    answer = answers.get(start)
+    before = [place for place in answers if place < start][-1:]
+    after = [place for place in answers if place >= end][:1]
+    between = [
+        text[place + len(answers[place]) : start] for place in before if answers[place] != answer
+    ]
+    between += [text[end:place] for place in after if answers[place] != answer]
+    return any(len(one) <= _JOINED_CHARS and _JOINED.fullmatch(one) for one in between)

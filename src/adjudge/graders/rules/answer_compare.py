@@ -7,16 +7,17 @@ text without an answer of the type is a wrong answer, and the finding says so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.answer_box import Box, iou, last_box, read_box
 from adjudge.graders.rules.answer_choice import read_boolean, read_letter
-from adjudge.graders.rules.answer_number import Number, last_number, numbers_match, read_number
+from adjudge.graders.rules.answer_items import Number
+from adjudge.graders.rules.answer_number import last_number, numbers_match, read_number
 from adjudge.graders.rules.answer_text import find_json, same_text
+from adjudge.graders.rules.arithmetic import MAX_DIGITS
 from adjudge.graders.rules.extraction import last_marked, plain
 from adjudge.graders.rules.json_match import JsonMatchGrader
 from adjudge.graders.rules.text import shown
@@ -33,14 +34,18 @@ class Finding(NamedTuple):
 
 
 _MATHS_DIGITS = 1e-5
-_REFERENCE_BITS = 900  # some 270 digits; longer runs are not read in answers
 _json_match = JsonMatchGrader(view="full")
 
 
-def compare_number(text: str, reference: Any, rel_tol: float, abs_tol: float) -> Finding:
-    """1 when the number in ``text`` is within tolerance of any reference number."""
+def compare_number(
+    text: str, marked: bool, reference: Any, rel_tol: float, abs_tol: float
+) -> Finding:
+    """1 when the number in ``text`` is within tolerance of any reference number.
+
+    A ``marked`` answer must be one number as a whole; else the text may end on one.
+    """
     references = [_reference_number(one) for one in _each(reference)]
-    number = read_number(text) or last_number(text)
+    number = read_number(text) or (None if marked else last_number(text))
     if number is None:
         return _nothing("number")
     equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
@@ -107,19 +112,25 @@ COMPARE: dict[str, Callable[[str, Any], Finding]] = {
 
 
 def numeric_verdict(answer: str, references: list[str]) -> bool | None:
-    """Whether plain numbers are equal, for maths; ``None`` where more than arithmetic is needed.
+    """Whether numbers are equal, for maths; ``None`` where more than arithmetic is needed.
 
-    Numbers closer than 0.00001 that differ are left to the symbolic check, which rounds.
+    Here 5% is 0.05 and never 5. Numbers closer than 0.00001 that differ are left to the symbolic
+    check, which rounds; so are two equations, which may have two names on the left.
     """
-    number = read_number(answer)
-    others = [read_number(one) for one in references]
+    number = _maths_number(answer)
     if number is None:
         return None
-    known = [one for one in others if one is not None]
+    others = [one for one in references if not ("=" in one and "=" in answer)]
+    known = [one for one in map(_maths_number, others) if one is not None]
     if any(numbers_match(number, one, 0.0, 0.0) for one in known):
         return True
     close = any(numbers_match(number, one, 0.0, _MATHS_DIGITS) for one in known)
-    return None if close or len(known) < len(others) else False
+    return None if close or len(known) < len(references) else False
+
+
+def _maths_number(text: str) -> Number | None:
+    number = read_number(text, symbols=True)
+    return number and number._replace(percent=False)
 
 
 def reference_texts(reference: Any) -> list[str]:
@@ -158,9 +169,9 @@ def _reference_number(reference: Any) -> Number:
 
 def _given_number(given: float) -> Number | None:
     """A number of the row's own; ``None`` for what no answer can be read as."""
-    if isinstance(given, int) and given.bit_length() > _REFERENCE_BITS:
+    if not -(10**MAX_DIGITS) < given < 10**MAX_DIGITS:  # NaN is not either
         return None
-    return Number(Decimal(repr(given)), False, 0, repr(given)) if math.isfinite(given) else None
+    return Number(Fraction(repr(given)), False, 0, repr(given))
 
 
 def _reference_boxes(reference: Any) -> list[Box]:

@@ -1,188 +1,199 @@
-r"""Numbers as people and models write them: found in text, read exactly, compared.
+r"""Numbers as people and models write them: one value read from an answer, or none.
 
-A number is a maximal run: "14" does not contain "4", and neither do ``2^{4}``, ``\sqrt{4}``, "x4"
-or the operands of "3*4". Understood are signs, decimals, thousands separators (``1,234``,
-``1{,}234``, ``1\,234``), scientific notation (``3e5``, ``3 \times 10^5``), fractions (``3/4``,
-``\frac{3}{4}``, ``1\frac{1}{2}``), percent signs and currency signs.
+A number is what :mod:`adjudge.graders.rules.arithmetic` reads, with a scale word, a unit and words
+around it that do not change it. Two different numbers are a hedge, and a hedge is no number; so is
+one with something left over that may change it: "at least 5", "5x", "2024-05-14", "x^2 = 4".
 """
 
 from __future__ import annotations
 
 import re
-from decimal import Context, Decimal
-from typing import NamedTuple
+from fractions import Fraction
 
+from adjudge.graders.rules.answer_items import Item, Number, affirmed_items
+from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain
 
 __all__ = ["Number", "last_number", "numbers_match", "read_number"]
 
-_MAX_CHARS = 300
-# Wide enough to hold every digit of a run that is read, so equality is exact. Division rounds
-# correctly, so equal fractions stay equal.
-_EXACT = Context(prec=400, Emax=5000, Emin=-5000, traps=[])
-
-_RUN = r"(?:\d|\.(?=\d)|(?:,|\{,\}|\\[,!]|[\u00a0\u202f])(?=\d))"
-# Groups that capture are never possessive: Python before 3.11.5 then loses what they captured.
-_TOKEN = re.compile(
-    rf"""
-    (?P<sign>[-+−])? (?P<currency>\\?[$€£¥₹])? (?P<inner_sign>[-+−])?
-    (?:
-        (?P<whole>\d++)? \\[dt]?frac\s*+
-        \{{\s*+(?P<above>{_RUN}++)\s*+\}}\s*+\{{\s*+(?P<below>{_RUN}++)\s*+\}}
-      | (?:(?P<units>\d{{1,3}})\s(?=\d{{1,3}}/\d))? (?P<run>{_RUN}++)
-        (?: [eE](?P<exponent>[-+−]?\d++)
-          | \s*+(?:\\times|\\cdot|[×*·])\s*+10\s*+(?:\^|\*\*)\s*+\{{?(?P<power>[-+−]?\d++)\}}?+
-          | \s?+/\s?+(?P<under>{_RUN}++)
-        )?
-    )
-    (?P<percent>\s*+(?:\\?%|per\s?+cent\b))?
-    """,
-    re.VERBOSE | re.IGNORECASE | re.ASCII,
-)
-# What makes a number part of something larger: directly before it (signs are seen to separately),
-_BEFORE = re.compile(
-    r"""(?: [^\W_] | [.^√/×·÷±] | [\^√]\{ | (?:sqrt|frac|[}\]])\{          # H2, x^{2}, \\sqrt{2}
-          | [\w}]_\{? | [\w)\]}]\* | [\d)\]}]\*\* | \d:                     # x_2, 3*4, 2**4, 10:30
-          | \\(?:cdot|times|div|pm|mp)\s? | [\d)\]}]\s[-+−*×·÷/]\s )\Z""",
-    re.VERBOSE,
-)
-# and directly after it.
-_AFTER = re.compile(
-    r"""[-+−*×·÷/:]\(?[\d\\] | \^ | \*\*\d | \s?[π√] | [ijknxyz](?![^\W_])
-      | \s?\\(?:pi|sqrt|[dt]?frac|cdot|times|div|pm|mp)(?![A-Za-z]) | \s[-+−*×·÷/]\s\(?[\d\\]""",
-    re.VERBOSE,
-)
-_OPERAND = re.compile(r"[\w)\]}]\Z")
-_LOOK_BACK = 8
-_TAIL = 2_000
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})++(?:\.\d++)?+|\d*+\.\d++|\d++", re.ASCII)
-_SEPARATORS = re.compile(r"\{,\}|\\[,!]|[\u00a0\u202f]")
+_MAX_CHARS = 2_000  # of an answer that is read as a whole
+_MAX_SENTENCE = 500  # of text without a marker
 _SIMPLE = re.compile(r"-?\d{1,150}(?:\.\d{1,150})?", re.ASCII)
-_LOOSE_SIGN = re.compile(r"\A([-+−])\s+")
+_SAME = Fraction(1, 10**40)  # relative; irrational values agree to more digits than this
+_ROUNDED = Fraction(1, 100)  # relative; what "≈" may stand between
+_CUE = re.compile(r"\banswer(?:\s+is\b|\s*[:=])|####", re.IGNORECASE)
+_MAX_CUES = 20
+_SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s|\Z))++")
+_BULLET = re.compile(r"\A(\s*)[-*•](\s)")
+_DIGIT = re.compile(r"\d|\\(?:pi|sqrt)", re.ASCII)
 
 
-class Number(NamedTuple):
-    """An exact value. ``percent``: written with a percent sign, which ``value`` includes."""
+def read_number(text: str, *, symbols: bool = False) -> Number | None:
+    r"""The one number that the whole of ``text`` gives; ``None`` without one.
 
-    value: Decimal
-    percent: bool
-    start: int
-    text: str
-
-    @property
-    def bare(self) -> Decimal:
-        """The value without its percent sign: 50 for "50%"."""
-        return self.value.scaleb(2, _EXACT) if self.percent else self.value
-
-
-def last_number(text: str) -> Number | None:
-    """The last number in ``text``; ``None`` without one.
-
-    >>> last_number("17 apples cost $1,234.50.").value
-    Decimal('1234.50')
-    >>> last_number("2^{10} and x14") is None
-    True
-    """
-    # The end first: that is where answers stand, and long responses are full of numbers.
-    for cut in dict.fromkeys((max(0, len(text) - _TAIL), 0)):
-        for token in reversed(list(_TOKEN.finditer(text, cut))):
-            if cut and token.start() < cut + _MAX_CHARS:
-                break  # it may begin before the cut
-            number = _token_number(token, text)
-            if number is not None:
-                return number
-    return None
-
-
-def read_number(text: str) -> Number | None:
-    r"""``text`` as one number and nothing else but wrappers, a currency sign and a full stop.
+    Around it may stand a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do
+    not change it. What follows the last "answer is" stands for the whole. With ``symbols`` a
+    letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit.
 
     >>> read_number(r"$-\frac{3}{4}$").value
-    Decimal('-0.75')
-    >>> read_number("about 3") is None
-    True
+    Fraction(-3, 4)
+    >>> read_number("about 1.5 million dollars").value
+    Fraction(1500000, 1)
+    >>> [read_number(text) for text in ("5 or 6", "5 to 6", "at least 5", "1 = 2")]
+    [None, None, None, None]
     """
     text = text.strip()
     if _SIMPLE.fullmatch(text):
-        return Number(Decimal(text), False, 0, text)
-    text = _LOOSE_SIGN.sub(r"\1", plain(text).rstrip("."))
-    token = _TOKEN.fullmatch(text)
-    return _token_number(token, text) if token else None
+        return Number(Fraction(text), False, 0, text)
+    text = latex(plain(text))
+    text = _CUE.split(text)[-1] or text
+    if len(text) > _MAX_CHARS:
+        return None
+    return _one_number(list(affirmed_items(text, worded=True, symbols=symbols)))
+
+
+def last_number(text: str) -> Number | None:
+    """The number that a text without marker ends on; ``None`` without one.
+
+    It is the first after the last "answer is", else the last of the last sentence that has any.
+    A number that is denied ("not 6"), one of several joined ("5 or 6") and a part of something
+    larger are no answer, and then nothing is read.
+
+    >>> last_number("17 apples cost $1,234.50.").value
+    Fraction(2469, 2)
+    >>> last_number("The answer is 5, not 6.").value
+    Fraction(5, 1)
+    >>> last_number("5 or 6") is None, last_number("x14") is None
+    (True, True)
+    """
+    text = latex(text)
+    cues = list(_CUE.finditer(text))[-_MAX_CUES:]
+    for cue in reversed(cues):
+        clause = _SENTENCE.match(text, cue.end())
+        found, number = _spoken(clause, first=True) if clause else (False, None)
+        if found:
+            return number
+    for sentence in reversed(list(_SENTENCE.finditer(text))):
+        found, number = _spoken(sentence, first=False)
+        if found:
+            return number
+    return None
 
 
 def numbers_match(answer: Number, reference: Number, rel_tol: float, abs_tol: float) -> bool:
     """True when ``|answer − reference| ≤ max(abs_tol, rel_tol · |reference|)``.
 
     When only one of the two carries a percent sign, it may be meant or not: 50% matches 0.5 and 50.
+    Two different units never match; a unit that only one of the two has is not compared.
     """
+    if answer.unit and reference.unit and answer.unit != reference.unit:
+        return False
     pairs = [(answer.value, reference.value)]
+    if answer.rounded is not None:
+        pairs.append((answer.rounded, reference.value))
     if answer.percent != reference.percent:
-        pairs.append((answer.bare, reference.bare))
-    return any(_close(a, b, rel_tol, abs_tol) for a, b in pairs)
+        scale = {True: 100, False: 1}
+        pairs.append(
+            (answer.value * scale[answer.percent], reference.value * scale[reference.percent])
+        )
+    rough = not (answer.exact and reference.exact)
+    return any(_close(a, b, rel_tol, abs_tol, rough) for a, b in pairs)
 
 
-def _close(answer: Decimal, reference: Decimal, rel_tol: float, abs_tol: float) -> bool:
+def _close(
+    answer: Fraction, reference: Fraction, rel_tol: float, abs_tol: float, rough: bool
+) -> bool:
     if answer == reference:
         return True
-    if rel_tol == 0.0 and abs_tol == 0.0:
+    if rel_tol == abs_tol == 0.0 and not rough:
         return False
-    gap = _EXACT.subtract(answer, reference).copy_abs()
-    allowed = _EXACT.multiply(Decimal(repr(rel_tol)), reference.copy_abs())
-    return gap <= max(Decimal(repr(abs_tol)), allowed)
+    relative = max(Fraction(repr(rel_tol)), _SAME if rough else 0)
+    return abs(answer - reference) <= max(Fraction(repr(abs_tol)), relative * abs(reference))
 
 
-def _token_number(token: re.Match[str], text: str) -> Number | None:
-    start, end = token.span()
-    if end - start > _MAX_CHARS:
+def _spoken(sentence: re.Match[str], *, first: bool) -> tuple[bool, Number | None]:
+    """Whether there is a number in a sentence, and the one that it says."""
+    text, start = sentence[0], sentence.start()
+    digits = [digit.start() for digit in _DIGIT.finditer(text)]
+    if not digits:
+        return False, None
+    cut = 0 if first else max(0, digits[-1] - _MAX_SENTENCE)
+    if cut and not cut <= (cut := text.find(" ", cut)) < digits[-1]:  # inside a number, perhaps
+        return True, None
+    window = text[cut : cut + 2 * _MAX_SENTENCE]
+    if cut + len(window) < len(text):
+        window = window.rpartition(" ")[0]
+    text, start = window, start + cut
+    items = list(affirmed_items(_BULLET.sub(r"\1 \2", text)))
+    places = [place for place, item in enumerate(items) if item.kind in ("value", "broken")]
+    if not places:
+        return False, None
+    number = _one_number(items)
+    if number is None:
+        number = _unjoined(items, places, first)
+    return True, number and number._replace(start=start + number.start)
+
+
+def _unjoined(items: list[Item], places: list[int], first: bool) -> Number | None:
+    """The first or last number among ``items``, unless it is one of several or part of more."""
+    place = places[0 if first else -1]
+    beside = {item.kind for item in items[max(0, place - 1) : place + 2]}
+    if beside & {"broken", "op", "change", "or"}:
         return None
-    before = text[max(0, start - _LOOK_BACK) : start]
-    if token["sign"]:
-        if _OPERAND.search(before):  # the sign is a minus between two things
+    if len(places) > 1:
+        low, high = places[:2] if first else places[-2:]
+        kinds = [item.kind for item in items[low + 1 : high]]
+        if "or" in kinds or not (set(kinds) - {"join", "stop", "word"} or kinds.count("word") > 1):
             return None
-    elif not token["currency"] and _BEFORE.search(before):
+    return items[place].number
+
+
+def _one_number(items: list[Item]) -> Number | None:
+    """The value of items that give one and nothing that may change it."""
+    sides: list[tuple[str, list[Item]]] = [("=", [])]
+    for item in items:
+        if item.kind in ("=", "≈"):
+            sides.append((item.kind, []))
+        else:
+            sides[-1][1].append(item)
+    values: list[tuple[str, Number]] = []
+    for relation, side in sides:
+        kinds = {item.kind for item in side}
+        if kinds & {"change", "broken"}:
+            return None
+        numbers = [item.number for item in side if item.number is not None]
+        if len(numbers) < 2 and "or" in kinds:
+            return None
+        if not numbers:
+            continue
+        if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
+            return None
+        values.append((relation if values else "=", _merged(numbers)))
+    return _chained(values)
+
+
+def _chained(values: list[tuple[str, Number]]) -> Number | None:
+    """The number that an equation of numbers says: all of them, or what a computation gives."""
+    if not values:
         return None
-    if _AFTER.match(text, end):
-        return None
-    value = _value(token)
-    if value is None:
-        return None
-    if "-" in _ascii_sign(token["sign"]) + _ascii_sign(token["inner_sign"]):
-        value = value.copy_negate()
-    percent = token["percent"] is not None
-    return Number(value.scaleb(-2, _EXACT) if percent else value, percent, start, token[0].strip())
+    (_, number), *others = values
+    if len(others) == 1 and others[0][0] == "=" and number.computed and not others[0][1].computed:
+        return others[0][1]  # "2 + 3 = 6" says 6
+    for relation, other in others:
+        if relation == "=" and not _same(number, other):
+            return None
+        if relation == "≈":
+            if abs(number.value - other.value) > _ROUNDED * abs(number.value):
+                return None
+            number = number._replace(rounded=other.value)
+        number = number._replace(unit=number.unit or other.unit)
+    return number
 
 
-def _value(token: re.Match[str]) -> Decimal | None:
-    above, below = token["above"] or token["run"], token["below"] or token["under"]
-    if below is not None:
-        value = _quotient(above, below)
-        units = token["whole"] or token["units"]
-        return _EXACT.add(Decimal(units), value) if units and value is not None else value
-    value = _decimal(token["run"])
-    exponent = token["exponent"] or token["power"]
-    if value is None or exponent is None:
-        return value
-    return _finite(value.scaleb(int(_ascii_sign(exponent)), _EXACT), value)
+def _same(first: Number, second: Number) -> bool:
+    return numbers_match(first._replace(percent=False), second._replace(percent=False), 0.0, 0.0)
 
 
-def _quotient(above: str, below: str) -> Decimal | None:
-    numerator, denominator = _decimal(above), _decimal(below)
-    if numerator is None or not denominator:
-        return None
-    return _finite(_EXACT.divide(numerator, denominator), numerator)
-
-
-def _decimal(run: str) -> Decimal | None:
-    run = _SEPARATORS.sub(",", run)
-    if not _GROUPED.fullmatch(run):
-        return None
-    return _EXACT.create_decimal(run.replace(",", ""))
-
-
-def _finite(value: Decimal, source: Decimal) -> Decimal | None:
-    """``None`` for what is too large or too small to hold."""
-    return value if value.is_finite() and bool(value) == bool(source) else None
-
-
-def _ascii_sign(text: str | None) -> str:
-    return (text or "").replace("−", "-")
+def _merged(numbers: list[Number]) -> Number:
+    unit = next((one.unit for one in numbers if one.unit), "")
+    return numbers[-1]._replace(unit=unit, percent=all(one.percent for one in numbers))

@@ -2,16 +2,19 @@
 
 By the ``math-verify`` library with its own timeouts off, because they need the main thread and
 fail silently elsewhere. Only its LaTeX reader is used; the reader for plain expressions evaluates
-text as Python and so has no place near a policy's output.
+text as Python and so has no place near a policy's output. What the library would take too easily
+is settled before it is asked: an equation stands for its last side only where all sides say it.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from functools import lru_cache
 from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain
 
 __all__ = ["verify", "warm_up"]
@@ -19,6 +22,14 @@ __all__ = ["verify", "warm_up"]
 _DELIMITED = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 # Read as LaTeX, a word is the product of its letters, and "listen" would equal "silent".
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
+_NO_VALUE = frozenset({"nan", "null", "undefined"})
+_FUNCTION = re.compile(
+    r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|max|min|gcd)(?![A-Za-z])"
+)
+_ABOUT = re.compile(
+    r"\A(?:approximately|about|roughly|around|\\approx|\\sim|~)\s*+|\s*\\text\s*\{[\s(]*approx\w*[\s)]*\}"
+)
+_MATRIX = re.compile(r"\\begin\{[pbv]?matrix\}(.*)\\end\{[pbv]?matrix\}", re.DOTALL)
 
 
 def warm_up() -> None:
@@ -32,24 +43,68 @@ def verify(payload: dict[str, Any]) -> dict[str, bool]:
     ``parsed`` is False when the answer is no expression. A reference that is none raises
     ``GradingFailure(invalid_input)``.
     """
-    references = [(plain(text), _reference(text)) for text in payload["references"]]
-    answer_text = plain(payload["answer"])
-    answer = _parsed(answer_text)
-    correct = any(_equal(answer_text, answer, *reference) for reference in references)
-    return {"correct": correct, "parsed": bool(answer)}
+    answer = _written(payload["answer"])
+    parsed = [] if answer.lower() in _NO_VALUE else _parsed(answer)
+    correct = answer.lower() not in _NO_VALUE and any(
+        _equal(answer, parsed, _written(text)) for text in payload["references"]
+    )
+    return {"correct": correct, "parsed": bool(parsed)}
 
 
-def _equal(answer_text: str, answer: list[Any], text: str, reference: list[Any]) -> bool:
+def _written(text: str) -> str:
+    """``text`` as the library reads it best: LaTeX, without wrappers, "about" and a full stop."""
+    text = _ABOUT.sub("", latex(plain(text))).rstrip(" .?,;")
+    return _FUNCTION.sub(r"\\\1", plain(text))
+
+
+def _equal(answer_text: str, answer: list[Any], text: str) -> bool:
+    reference = _reference(text)
     if _WORDS.fullmatch(text) and _WORDS.fullmatch(answer_text):
         return text.casefold().split() == answer_text.casefold().split()
-    library = _library()
-    return bool(answer) and bool(library.verify(reference, answer, timeout_seconds=None))
+    if ("matrix}" in answer_text) != ("matrix}" in text):
+        answer, reference = _parsed(_tuple(answer_text)), _parsed(_tuple(text))
+    return bool(answer) and _consistent(answer[0], reference[0]) and _same(reference, answer)
+
+
+def _tuple(text: str) -> str:
+    """``(1, 2)`` for a matrix of one row or one column, which people write for a tuple."""
+    matrix = _MATRIX.fullmatch(text)
+    entries = re.split(r"&|\\\\", matrix[1]) if matrix else []
+    one_line = matrix is not None and ("&" not in matrix[1] or r"\\" not in matrix[1])
+    return f"({', '.join(entries)})" if one_line else text
+
+
+def _consistent(answer: Any, reference: Any) -> bool:
+    """False for an equation whose sides are neither a name nor equal: ``1=2=3`` says nothing.
+
+    One equation is compared with another by the library.
+    """
+    sympy: Any = importlib.import_module("sympy")  # comes with math-verify
+    parts = answer.args if isinstance(answer, sympy.And) else (answer,)
+    if not all(isinstance(part, sympy.Eq) for part in parts):
+        return True
+    if len(parts) == 1 and isinstance(reference, sympy.Eq):
+        return True
+    names = [side for part in parts for side in part.args[:1] if _is_name(side)]
+    values = [side for part in parts for side in part.args if side not in names]
+    return all(_same([values[0]], [value]) for value in values[1:])
+
+
+def _is_name(side: Any) -> bool:
+    """Whether an expression is what a value is given to: ``x``, ``f(x)``, ``AB``."""
+    applied: Any = importlib.import_module("sympy.core.function").AppliedUndef
+    factors = side.args if side.is_Mul else (side,)
+    return all(isinstance(factor, applied) or factor.is_Symbol for factor in factors)
+
+
+def _same(reference: list[Any], answer: list[Any]) -> bool:
+    return bool(_library().verify(reference, answer, timeout_seconds=None))
 
 
 @lru_cache(maxsize=256)
 def _reference(text: str) -> list[Any]:
     """A reference as expressions; one is shared by all samples of a group, hence the cache."""
-    expressions = _parsed(plain(text))
+    expressions = _parsed(text)
     if not expressions:
         message = f"the reference is not a mathematical expression: {text[:100]!r}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message)

@@ -1,0 +1,291 @@
+r"""What stands in an answer, item by item: numbers with their units, and words that change them.
+
+An answer is read as a whole, so everything in it is one of a few kinds of :class:`Item`. Words that
+change nothing ("apples", "the total") are open and so not listed; those that do are listed here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+from adjudge.graders.rules.arithmetic import MAX_EXPONENT, read_value
+
+__all__ = ["Item", "Number", "affirmed_items"]
+
+
+class Number(NamedTuple):
+    """An exact value, and where it stands.
+
+    ``percent``: written with a percent sign, which ``value`` includes. ``unit``: a known unit of
+    measure or currency in its short form; empty without one. ``exact``: false for irrational
+    values, which are held to 60 digits. ``computed``: more than a numeral ("2 + 3").
+    ``rounded``: the second value of "x ≈ y".
+    """
+
+    value: Fraction
+    percent: bool
+    start: int
+    text: str
+    unit: str = ""
+    exact: bool = True
+    computed: bool = False
+    rounded: Fraction | None = None
+
+
+class Item(NamedTuple):
+    """``value`` (with ``number``); ``broken``: a numeral in something that is no number; ``name``:
+    a symbol; ``op``: a sign that joins no two numbers; ``change``: words or signs that change a
+    number; ``or``, ``join``, ``stop``: between numbers or clauses; ``=``, ``≈``; ``word``.
+    """
+
+    kind: str
+    number: Number | None = None
+
+
+_SIGNED_MONEY = re.compile(r"([-+])(\\?[$€£¥₹])")
+_LOOSE_SIGN = re.compile(r"\A(\s*)([-+])(\s+)(?=[\d.\\$])")
+_EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|_{1,2}|`)(?=[^\s*_`])([^*_`]*)(?<!\s)\1(?![\w(*])")
+_TEXT = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*)\}")
+_SPOKEN = (
+    (re.compile(r"\b(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE), "-"),
+    (re.compile(r"\bplus\s+(?=[\d.\\])", re.IGNORECASE), "+"),
+    (re.compile(r"\b(?:times|multiplied by)\s+(?=[\d.\\])", re.IGNORECASE), "*"),
+    (re.compile(r"\bdivided by\s+(?=[\d.\\])", re.IGNORECASE), "/"),
+)
+
+_LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
+_SKIPPED = re.compile(
+    r"[\s(){}\[\]\"'“”‘’$€£¥₹~#@!?:_`…]|\\[,;:! $]|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
+)
+_VALUE = re.compile(
+    r"[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))", re.ASCII
+)
+# A numeral that goes on like this is part of a time, a name or a larger formula.
+_PART = re.compile(r":\d|['’]\d|_[\w{]")
+_BROKEN = re.compile(r"[-+({[]*(?:\\[A-Za-z]+|[\w.,:/^*{}'’+-])+")
+_WORD = re.compile(
+    rf"{_LETTER}(?:\([^()\n]{{0,40}}\)|(?:[0-9_]|{_LETTER}|['’](?={_LETTER}))*"
+    r"(?:_?\{[^{}\n]{0,40}\})?(?:[-.]\d+)*)"
+)
+_PHRASE = re.compile(
+    r"(?P<change>(?:more|less|fewer|greater|larger|smaller|higher|lower|other)\s+than\b"
+    r"|(?:or|and)\s+(?:more|less|fewer|higher|lower|greater|above|below|up|over)\b"
+    r"|(?:at\s+(?:least|most)|up\s+to|between)\b"
+    r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
+    r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|[<>|^])"
+    r"|(?P<not>(?:rather\s+than|instead\s+of|except(?:\s+for)?|no\s+longer)\b)"
+    r"|(?P<same>=+>?|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒]|(?:is|are|equals?|so|thus|hence|therefore|gives|giving|makes|making|yields)\b)"
+    r"|(?P<about>\\(?:approx|simeq?|cong)(?![A-Za-z]))"
+    r"|(?P<or>\\(?:lor|vee)(?![A-Za-z])|\b(?:or(?!\s+so\b)|versus|vs)\b)"
+    r"|(?P<join>(?<=[A-Za-z.])\s?/\s?(?=[A-Za-z]{2})|\\land(?![A-Za-z])|(?:and|to)\b|&)"
+    r"|(?P<stop>[.,;]|but\b|\s[-–—]+\s(?=[A-Za-z])|(?<=[\d\w])-(?=[A-Za-z]{3})|[–—](?!\s?\d))"
+    r"|(?P<op>\\(?:times|cdot|div)(?![A-Za-z])|[-+*/–—])",
+    re.IGNORECASE,
+)
+_PHRASE_KINDS = {"same": "=", "about": "≈"}
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_NOT = re.compile(r"not|never|cannot|\w*n['’]t")
+# Words that make another number of the one beside them, or none.
+_CHANGES = re.compile(
+    r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
+    r"thousandth|millionth)s?|twice|double|triple|thrice|squared|cubed|factorial|root|negative|"
+    r"minus|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
+    r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
+)
+_SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
+
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen"
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_COUNTS = {word: value for value, word in enumerate(_ONES.split())}
+_COUNTS |= {word: 10 * value for value, word in enumerate(_TENS.split(), 2)}
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALES |= {"trillion": 10**12, "dozen": 12, "lakh": 10**5, "crore": 10**7}
+_SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "mln": 10**6, "B": 10**9}
+_SHORT_SCALES |= {"bn": 10**9, "tn": 10**12, "千": 10**3, "万": 10**4, "萬": 10**4}
+_SHORT_SCALES |= {"亿": 10**8, "億": 10**8, "百": 100}
+_COUNTED = "|".join([*_COUNTS, *_SCALES])
+_COUNTING = re.compile(
+    rf"(?<!\w)(?P<less>(?:minus|negative)\s)?(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})s?\b))*+(?:{_COUNTED})s?\b)",
+    re.IGNORECASE,
+)
+_SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
+_MONEY_BEFORE = re.compile(r"([$€£¥₹])\s?\Z")
+_SHORT_SCALE = re.compile(rf"({'|'.join(_SHORT_SCALES)})(?![A-Za-z0-9])")
+_ORDINAL = re.compile(r"(?:st|nd|rd|th)(?![A-Za-z])")
+_SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
+|km kilometer kilometre|inch inches|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
+|kg kilogram kilo|lb lbs pound|oz ounce|ml mL milliliter millilitre|L l liter litre|ms millisecond
+|s sec second|min minute|h hr hrs hour|day|week|month|year yr yrs|Hz hertz|J joule|kJ kilojoule
+|W watt|kW kilowatt|V volt|N newton|Pa pascal|mol mole|GB gigabyte|MB megabyte|kB KB kilobyte
+|° degree deg|rad radian|$ dollar USD|€ euro EUR|£ GBP|¥ yen JPY|cent ¢|ha hectare|acre
+|mi/h mph|km/h kph kmh|px pixel|dB decibel|eV"""
+_UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
+_DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
+_CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
+_UNIT = re.compile(r"\s*-?(square|cubic|sq)?\s*([A-Za-z]+|[$€£¥₹¢])(?![\w(])", re.IGNORECASE)
+_UNIT_POWER = re.compile(r"\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
+_UNIT_JOIN = re.compile(r"\s*(?:(/|per\b)|(\*|\\cdot(?![A-Za-z])))")
+_POWERS = {"squared": "2", "square": "2", "sq": "2", "cubed": "3", "cubic": "3"}
+
+
+def affirmed_items(text: str, *, worded: bool = False, symbols: bool = False) -> Iterator[Item]:
+    """The items of ``text``, without those that are denied: "5, not 6" leaves 5.
+
+    ``text`` as :func:`~adjudge.graders.rules.arithmetic.latex` returns it. With ``worded``,
+    "twelve" is a number; with ``symbols``, a letter at a numeral is a factor, not a unit.
+    """
+    denied = False
+    for item in _items(_prepared(text), worded, symbols):
+        if item.kind in ("not", "stop"):
+            denied = item.kind == "not"
+        if not denied:
+            yield item
+
+
+def _prepared(text: str) -> str:
+    """``text`` with plain signs for spoken ones and blanks for markup; of the same length."""
+    text = _LOOSE_SIGN.sub(r"\1\3\2", _SIGNED_MONEY.sub(r"\2\1", text))
+    text = _EMPHASIS.sub(_blanked, _TEXT.sub(_blanked, text))
+    for spoken, sign in _SPOKEN:
+        text = spoken.sub(lambda match: sign.rjust(len(match[0])), text)  # noqa: B023
+    return text
+
+
+def _blanked(match: re.Match[str]) -> str:
+    inner = match.span(match.lastindex or 0)
+    before, after = inner[0] - match.start(), match.end() - inner[1]
+    return " " * before + match[match.lastindex or 0] + " " * after
+
+
+def _items(text: str, worded: bool, symbols: bool) -> Iterator[Item]:
+    money = text.count("$") % 2 == 1  # an even number of signs encloses formulas
+    at, before = 0, "stop"
+    while at < len(text):
+        kind, number, end = _next(text, at, before, worded)
+        if number is not None:
+            number, end, kind = _measured(text, number, end, symbols, money)
+        if kind:
+            before = kind
+            yield Item(kind, number if kind == "value" else None)
+        at = end
+
+
+def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, Number | None, int]:
+    """The kind of what stands at ``at`` (empty: nothing), its number, and its end."""
+    if worded and (words := _COUNTING.match(text, at)) is not None:
+        count = _counted(words["words"].lower())
+        if count is None:
+            return "broken", None, words.end()
+        value = Fraction(-count if words["less"] else count)
+        return "value", Number(value, False, at, words[0]), words.end()
+    if (text[at] not in "+-" or before not in ("value", "name", "broken")) and _VALUE.match(
+        text, at
+    ):
+        if (read := read_value(text, at)) is not None:
+            number = Number(read.number, read.percent, at, text[at : read.end].strip())
+            number = number._replace(exact=read.exact, computed=not read.plain)
+            return "value", number, read.end
+        if text[at] not in "+-([{" and (broken := _BROKEN.match(text, at)) is not None:
+            return "broken", None, broken.end()
+    return _mark(text, at)
+
+
+def _mark(text: str, at: int) -> tuple[str, None, int]:
+    """The kind and end of what is no number."""
+    if (phrase := _PHRASE.match(text, at)) is not None:
+        return _PHRASE_KINDS.get(str(phrase.lastgroup), str(phrase.lastgroup)), None, phrase.end()
+    if (skipped := _SKIPPED.match(text, at)) is not None:
+        return "", None, skipped.end()
+    if (word := _WORD.match(text, at) or _COMMAND.match(text, at)) is not None:
+        return _word_kind(word[0]), None, word.end()
+    return "change" if unicodedata.category(text[at]) == "Sm" else "word", None, at + 1
+
+
+def _word_kind(word: str) -> str:
+    lower = word.lower()
+    if _NOT.fullmatch(lower):
+        return "not"
+    if _CHANGES.fullmatch(lower):
+        return "change"
+    short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and _known_unit(word) is None
+    return "name" if short or word[0] == "\\" or not re.sub(r"['’]", "", word).isalpha() else "word"
+
+
+def _measured(
+    text: str, number: Number, end: int, symbols: bool, money: bool
+) -> tuple[Number, int, str]:
+    """``number`` with the scale and unit behind it, where they end, and its kind."""
+    touching = text[end : end + 1]
+    glued = touching.isalpha() and text[end - 1].isdigit()
+    start, value = end, number.value
+    while (scale := _SCALE.match(text, end)) and abs(value) < 10**MAX_EXPONENT:
+        value, end = value * _SCALES[scale[1].lower()], scale.end()
+    if (scale := _SHORT_SCALE.match(text, end)) is not None and not symbols:
+        value, end = value * _SHORT_SCALES[scale[1]], scale.end()
+    unit, end = _unit(text, end, money)
+    if not unit and (sign := _MONEY_BEFORE.search(text, max(0, number.start - 4), number.start)):
+        unit = _UNITS.get(sign[1], sign[1]) if sign[1] != "$" or money else ""
+    if end == start and (ordinal := _ORDINAL.match(text, end)) is not None:
+        end = ordinal.end()
+    letter = symbols and len(unit) == 1
+    unknown = glued and touching.isascii() and (end == start or letter)
+    if unknown or _PART.match(text, end):
+        broken = _BROKEN.match(text, start)
+        return number, broken.end() if broken else end, "broken"
+    return number._replace(value=value, unit=unit), end, "value"
+
+
+def _unit(text: str, end: int, money: bool) -> tuple[str, int]:
+    """The known unit behind a number, such as ``m/s^2``, and where it ends; empty without one."""
+    if (degrees := _DEGREES.match(text, end)) is not None:
+        scale = _CELSIUS.match(text, degrees.end())
+        return ("°" + scale[1].upper(), scale.end()) if scale else ("°", degrees.end())
+    unit, place, join = "", end, ""
+    while (word := _UNIT.match(text, place)) is not None:
+        short = _known_unit(word[2])
+        if short is None or (short == "$" and word[2] == "$" and not money):
+            break
+        unit, end = unit + join + short, word.end()
+        power = _UNIT_POWER.match(text, end)
+        written = word[1] or (power and next(filter(None, power.groups()))) or ""
+        unit += _POWERS.get(written.lower(), written)
+        end = power.end() if power else end
+        if (joined := _UNIT_JOIN.match(text, end)) is None:
+            break
+        place, join = joined.end(), "/" if joined[1] else "*"
+    return unit, end
+
+
+def _known_unit(word: str) -> str | None:
+    if len(word) <= 2:
+        return _UNITS.get(word)
+    lower = word.lower()
+    return _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
+
+
+def _counted(words: str) -> int | None:
+    """The number that counting words say; ``None`` for words that do not make one."""
+    total, group, last, largest = 0, 0, 100, 10**15
+    for word in re.split(r"[-\s]+(?:and\s+)?", words):
+        scale = _SCALES.get(word.removesuffix("s"))
+        if word in ("a", "an"):
+            group, last = 1, 1
+        elif scale == 100:
+            group, last = (group or 1) * 100, 100
+        elif scale is not None:
+            if scale >= largest:
+                return None
+            total, group, last, largest = total + (group or 1) * scale, 0, 100, scale
+        else:
+            count = _COUNTS[word]
+            if count >= last or (last < 100 and (last < 20 or count > 9)):
+                return None
+            group, last = group + count, count
+    return total + group if words[:2] != "a " or total + group > 1 else None
