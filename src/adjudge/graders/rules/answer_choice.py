@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain
 
 __all__ = ["read_boolean", "read_letter"]
 
+_WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
 _OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
 _CUES = (
     r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)\s?",
@@ -20,7 +20,10 @@ _CUES = (
 )
 # Between two answers, these words leave open which of them is meant.
 _BETWEEN = r"(?:or|and|to|nor|but|vs|versus|then|also|even|maybe|perhaps|possibly|either|both)"
-_JOINED = re.compile(rf"(?:.*\bor\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+", re.DOTALL)
+_JOINED = re.compile(
+    rf"(?:.*\b(?:or|no|wait|actually|correction|mean)\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+",
+    re.DOTALL,
+)
 _JOINED_CHARS = 200
 
 # A capital that is a word of its own; "I" and the article "A" are English, not options.
@@ -72,7 +75,7 @@ def read_letter(text: str) -> str | None:
     >>> [read_letter(text) for text in ("A or B", "A/B/C/D", "not A, but B")]
     [None, None, 'B']
     """
-    text = latex(plain(text))
+    text = plain(text.translate(_WIDE))
     if (alone := _ALONE.fullmatch(text)) is not None:
         return alone[1].upper()
     label = _LABEL.match(text)
@@ -114,7 +117,7 @@ def read_boolean(text: str) -> bool | None:
     >>> [read_boolean(text) for text in ("No.", "It is not true.", "I know none", "No doubt: yes")]
     [False, False, None, True]
     """
-    text = latex(plain(text))
+    text = plain(text.translate(_WIDE))
     found = _BOOLEAN_LABEL.match(text)
     for pattern in (_BOOLEAN_CUE, _BOOLEAN) if found is None else ():
         for found in pattern.finditer(text):  # noqa: B007  only the last one counts

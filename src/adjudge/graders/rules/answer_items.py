@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.rules.arithmetic import MAX_EXPONENT, read_value
+from adjudge.graders.rules.arithmetic import MAX_EXPONENT, TooLarge, read_value
 
 __all__ = ["Item", "Number", "affirmed_items"]
 
@@ -59,7 +59,8 @@ _SPOKEN = (
 
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
 _SKIPPED = re.compile(
-    r"[\s(){}\[\]\"'“”‘’$€£¥₹~#@!?:_`…]|\\[,;:! $]|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
+    r"[\s(){}\[\]\"'“”‘’«»„$€£¥₹~#@!?¿¡:;_`…•]|\\[,;:! $]"
+    r"|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
 )
 _VALUE = re.compile(
     r"[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))", re.ASCII
@@ -77,16 +78,18 @@ _PHRASE = re.compile(
     r"|(?:at\s+(?:least|most)|up\s+to|between)\b"
     r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
     r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|[<>|^])"
+    r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
+    r"|[a-z0-9]+\s+(?:decimal|significant)\s+[a-z]+))"
     r"|(?P<not>(?:rather\s+than|instead\s+of|except(?:\s+for)?|no\s+longer)\b)"
-    r"|(?P<same>=+>?|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒]|(?:is|are|equals?|so|thus|hence|therefore|gives|giving|makes|making|yields)\b)"
+    r"|(?P<same>=+>?|-+>|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒]|(?:is|are|equals?|so|thus|hence|therefore|gives|giving|makes|making|yields)\b)"
     r"|(?P<about>\\(?:approx|simeq?|cong)(?![A-Za-z]))"
     r"|(?P<or>\\(?:lor|vee)(?![A-Za-z])|\b(?:or(?!\s+so\b)|versus|vs)\b)"
-    r"|(?P<join>(?<=[A-Za-z.])\s?/\s?(?=[A-Za-z]{2})|\\land(?![A-Za-z])|(?:and|to)\b|&)"
+    r"|(?P<join>(?<=[A-Za-z.\d])\s?/\s?(?=[A-Za-z]{2})|\\land(?![A-Za-z])|(?:and|to)\b|&)"
     r"|(?P<stop>[.,;]|but\b|\s[-–—]+\s(?=[A-Za-z])|(?<=[\d\w])-(?=[A-Za-z]{3})|[–—](?!\s?\d))"
     r"|(?P<op>\\(?:times|cdot|div)(?![A-Za-z])|[-+*/–—])",
     re.IGNORECASE,
 )
-_PHRASE_KINDS = {"same": "=", "about": "≈"}
+_PHRASE_KINDS = {"same": "=", "about": "≈", "rounded": "word"}
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _NOT = re.compile(r"not|never|cannot|\w*n['’]t")
 # Words that make another number of the one beside them, or none.
@@ -94,6 +97,7 @@ _CHANGES = re.compile(
     r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
     r"thousandth|millionth)s?|twice|double|triple|thrice|squared|cubed|factorial|root|negative|"
     r"minus|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
+    r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
 )
 _SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
@@ -118,7 +122,7 @@ _COUNTING = re.compile(
 _SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _MONEY_BEFORE = re.compile(r"([$€£¥₹])\s?\Z")
 _SHORT_SCALE = re.compile(rf"({'|'.join(_SHORT_SCALES)})(?![A-Za-z0-9])")
-_ORDINAL = re.compile(r"(?:st|nd|rd|th)(?![A-Za-z])")
+_ORDINAL = re.compile(r"(?:\^\s*\{?\s*)?(?:st|nd|rd|th)(?![A-Za-z])")
 _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
 |km kilometer kilometre|inch inches|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
 |kg kilogram kilo|lb lbs pound|oz ounce|ml mL milliliter millilitre|L l liter litre|ms millisecond
@@ -127,6 +131,7 @@ _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
 |° degree deg|rad radian|$ dollar USD|€ euro EUR|£ GBP|¥ yen JPY|cent ¢|ha hectare|acre
 |mi/h mph|km/h kph kmh|px pixel|dB decibel|eV"""
 _UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
+_METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal)")
 _DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
 _CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
 _UNIT = re.compile(r"\s*-?(square|cubic|sq)?\s*([A-Za-z]+|[$€£¥₹¢])(?![\w(])", re.IGNORECASE)
@@ -141,10 +146,13 @@ def affirmed_items(text: str, *, worded: bool = False, symbols: bool = False) ->
     ``text`` as :func:`~adjudge.graders.rules.arithmetic.latex` returns it. With ``worded``,
     "twelve" is a number; with ``symbols``, a letter at a numeral is a factor, not a unit.
     """
-    denied = False
-    for item in _items(_prepared(text), worded, symbols):
+    denied = pending = False
+    for item in [*_items(_prepared(text), worded, symbols), Item("stop")]:
+        if item.kind == "stop" and pending:  # "5 is not the answer" denies what stands before
+            yield Item("change")
         if item.kind in ("not", "stop"):
-            denied = item.kind == "not"
+            denied = pending = item.kind == "not"
+        pending &= item.kind not in ("value", "broken")
         if not denied:
             yield item
 
@@ -168,7 +176,11 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[Item]:
     money = text.count("$") % 2 == 1  # an even number of signs encloses formulas
     at, before = 0, "stop"
     while at < len(text):
-        kind, number, end = _next(text, at, before, worded)
+        try:
+            kind, number, end = _next(text, at, before, worded)
+        except TooLarge:
+            yield Item("broken")
+            return
         if number is not None:
             number, end, kind = _measured(text, number, end, symbols, money)
         if kind:
@@ -205,14 +217,15 @@ def _mark(text: str, at: int) -> tuple[str, None, int]:
         return "", None, skipped.end()
     if (word := _WORD.match(text, at) or _COMMAND.match(text, at)) is not None:
         return _word_kind(word[0]), None, word.end()
-    return "change" if unicodedata.category(text[at]) == "Sm" else "word", None, at + 1
+    harmless = unicodedata.category(text[at])[0] in "LM" or unicodedata.category(text[at]) == "So"
+    return "word" if harmless else "change", None, at + 1
 
 
 def _word_kind(word: str) -> str:
     lower = word.lower()
     if _NOT.fullmatch(lower):
         return "not"
-    if _CHANGES.fullmatch(lower):
+    if _CHANGES.fullmatch(lower.removeprefix("\\")):
         return "change"
     short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and _known_unit(word) is None
     return "name" if short or word[0] == "\\" or not re.sub(r"['’]", "", word).isalpha() else "word"
@@ -264,10 +277,9 @@ def _unit(text: str, end: int, money: bool) -> tuple[str, int]:
 
 
 def _known_unit(word: str) -> str | None:
-    if len(word) <= 2:
-        return _UNITS.get(word)
-    lower = word.lower()
-    return _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
+    lower = word.lower() if len(word) > 2 else word
+    known = _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
+    return known or (word if _METRIC.fullmatch(word) else None)
 
 
 def _counted(words: str) -> int | None:

@@ -45,11 +45,15 @@ def read_number(text: str, *, symbols: bool = False) -> Number | None:
     text = text.strip()
     if _SIMPLE.fullmatch(text):
         return Number(Fraction(text), False, 0, text)
-    text = latex(plain(text))
-    text = _CUE.split(text)[-1] or text
+    text = plain(text)
     if len(text) > _MAX_CHARS:
         return None
-    return _one_number(list(affirmed_items(text, worded=True, symbols=symbols)))
+    numbers = [
+        _one_number(list(affirmed_items(part, worded=True, symbols=symbols)))
+        for part in _CUE.split(latex(text))[-_MAX_CUES:]
+    ]
+    last = numbers[-1]
+    return last if last and all(one is None or _same(one, last) for one in numbers[1:]) else None
 
 
 def last_number(text: str) -> Number | None:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["MAX_DIGITS", "MAX_EXPONENT", "Value", "latex", "read_value"]
+__all__ = ["MAX_DIGITS", "MAX_EXPONENT", "TooLarge", "Value", "latex", "read_value"]
 
 MAX_DIGITS = 1_000
 """A numeral with more digits is not read."""
@@ -115,7 +115,7 @@ def _sign(sign: str) -> str:
     return str(unicodedata.decimal(sign, sign))
 
 
-_SPACE = re.compile(r"(?:\s|\\[;:! ]|\\(?:left|right|q?quad)(?![A-Za-z]))*")
+_SPACE = re.compile(r"(?:\s|\\[;:! ]|\\?[$€£¥₹](?=\s?[\d.])|\\(?:left|right|q?quad)(?![A-Za-z]))*")
 _RUN = re.compile(
     r"""(?: (?P<spaced>\d{1,3}(?:[ ]\d{3})++(?:\.\d++)?+(?![\d,]|\.\d))
           | (?P<run>(?:\d|\.(?=\d)|(?:,|\{,\}|\\[,!])(?=\d))++) )
@@ -151,15 +151,15 @@ class TooLarge(ValueError):
 def read_value(text: str, start: int = 0) -> Value | None:
     r"""The longest expression that begins at ``start``; ``None`` where none does.
 
-    ``text`` as :func:`latex` returns it. What is written but beyond a limit is not read either.
+    ``text`` as :func:`latex` returns it. Raises :class:`TooLarge` for what is beyond a limit.
 
-    >>> read_value(r"2^{10} apples").number, read_value("10^{10^{10}}")
-    (Fraction(1024, 1), None)
+    >>> read_value(r"2^{10} apples").number
+    Fraction(1024, 1)
     """
     reader = _Reader(text, start)
     try:
         number = reader.total()
-    except (Unreadable, TooLarge, ZeroDivisionError):
+    except (Unreadable, ZeroDivisionError):
         return None
     if reader.listed and reader.operators:
         return None
@@ -221,9 +221,8 @@ class _Reader:
             self.at = postfix.end()
         if (operator := self.operator(_POWER)) is not None:
             exponent = self.attempt(self.signed, operator[0])
-            if exponent is None:
-                raise Unreadable
-            number = self.raised(number, exponent)
+            if exponent is not None:
+                number = self.raised(number, exponent)
         return number
 
     def after(self, number: Fraction, postfix: str) -> Fraction:
