@@ -70,6 +70,54 @@ def test_a_number_equals_no_other(
     assert grade(runner, wrapper.format(number + gap), number, "NUMBER").score == 0
 
 
+hedges = st.sampled_from(
+    [
+        *["{} or {}", "{} to {}", "between {} and {}", "{}, {}", "{} and {}", "{} (or {})"],
+        *["{}; {}", "{} = {}", "either {} or maybe {}", "{} vs {}", "{} → {}", "{}, {} or 7"],
+    ]
+)
+marks = st.sampled_from(["<answer>{}</answer>", r"so \boxed{{{}}}.", "The answer is {}"])
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9), hedges, marks, st.booleans())
+@SHARED_LOOP
+def test_a_hedge_between_two_numbers_is_never_right(
+    runner: asyncio.Runner, first: int, second: int, hedge: str, mark: str, want_first: bool
+) -> None:
+    if first != second:
+        response = mark.format(hedge.format(first, second))
+        assert grade(runner, response, first if want_first else second, "NUMBER").score == 0
+
+
+@given(
+    st.permutations(string.ascii_uppercase.replace("I", "")[:6]),
+    st.integers(2, 5),
+    st.sampled_from(["/", " or ", ", ", " and ", "|", ".", " ", "; ", ") or (", ""]),
+    marks,
+)
+@SHARED_LOOP
+def test_a_list_of_letters_is_never_right(
+    runner: asyncio.Runner, letters: list[str], several: int, between: str, mark: str
+) -> None:
+    response = mark.format(between.join(letters[:several]))
+    for letter in letters[:several]:
+        assert grade(runner, response, letter, "MULTIPLE_CHOICE").score == 0
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(
+        ["{} apples", "about {}", "x = {}", "{} cm", "it is {}.", "{}?", "{}, not 7.5"]
+    ),
+)
+@SHARED_LOOP
+def test_words_that_change_nothing_cost_nothing(
+    runner: asyncio.Runner, number: int, form: str
+) -> None:
+    response = f"<answer>{form.format(number)}</answer>"
+    assert grade(runner, response, number, "NUMBER").score == 1
+
+
 @given(
     st.sampled_from(string.ascii_uppercase),
     st.sampled_from(["{}", "({})", "{}.", "**{}**"]),

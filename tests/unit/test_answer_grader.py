@@ -164,6 +164,112 @@ def test_a_configured_pattern_needs_no_reference(judge: Judge) -> None:
     assert judge.score("It is Paris.", None, "REGEX", pattern="rome") == 0
 
 
+RIGHT = [
+    ("NUMBER", "1.5 million", 1_500_000),
+    ("NUMBER", "12k", 12_000),
+    ("NUMBER", "2 dozen eggs", 24),
+    ("NUMBER", "forty-two", 42),
+    ("NUMBER", "7!", 5040),
+    ("NUMBER", "sqrt(144)", 12),
+    ("NUMBER", "√2", r"\sqrt{2}"),
+    ("NUMBER", "3 + 4 = 7", 7),
+    ("NUMBER", "3 + 4 = 8", 8),
+    ("NUMBER", "8, not 9", 8),
+    ("NUMBER", "8 (eight)", 8),
+    ("NUMBER", "the total is $1,200.50", 1200.5),
+    ("NUMBER", "3.14 (rounded to two decimal places)", 3.14),
+    ("NUMBER", "16/3 ≈ 5.33", "16/3"),
+    ("NUMBER", "16/3 ≈ 5.33", 5.33),
+    ("NUMBER", "9 km/h", 9),
+    ("NUMBER", "4 boxes of 3, so the answer is 12", 12),
+    ("NUMBER", "1" * 900, "1" * 900),
+    (MATHS, "7 cm", "7 centimeters"),
+    (MATHS, "7 cm", "7"),
+    (MATHS, "x = 7", "7"),
+    (MATHS, "x = 7", "x=7"),
+    (MATHS, "g(x) = x + 1", "1 + x"),
+    (MATHS, r"\frac{x}{2} = 0.5x", r"x/2"),
+    (MATHS, "sin(x) + 1", r"1 + \sin x"),
+    (MATHS, "√x", r"\sqrt{x}"),
+    (MATHS, "x³ · y", "y x^3"),
+    (MATHS, r"\begin{pmatrix} 4 \\ 5 \end{pmatrix}", "(4, 5)"),
+    (MATHS, r"3\sqrt{2} \text{ cm}", r"\sqrt{18}"),
+    (MATHS, "40%", "0.4"),
+    (MATHS, "about 7", "7"),
+    (MATHS, "7 or -7", r"\{7, -7\}"),
+    ("MULTIPLE_CHOICE", "not A, but C", "C"),
+    ("MULTIPLE_CHOICE", "C) vitamin D", "C"),
+    ("BOOLEAN", "no way this is true", False),
+]
+WRONG = [
+    ("NUMBER", "1.5 million", 1.5),
+    ("NUMBER", "12M", 12),
+    ("NUMBER", "7!", 7),
+    ("NUMBER", "sqrt(144)", 144),
+    ("NUMBER", "8 or 9", [8, 9]),
+    ("NUMBER", "8 to 9", 9),
+    ("NUMBER", "8–9", 9),
+    ("NUMBER", "8 / 9 / 10", 10),
+    ("NUMBER", "8, not 9", 9),
+    ("NUMBER", "8 is not the answer", 8),
+    ("NUMBER", "at least 8", 8),
+    ("NUMBER", "half of 8", 8),
+    ("NUMBER", "x^2 = 9", 9),
+    ("NUMBER", "1 = 2 = 3", 3),
+    ("NUMBER", "5²", 52),
+    ("NUMBER", "8 cm", "8 m"),
+    ("NUMBER", "The answer is 8. The answer is 9.", 9),
+    ("NUMBER", "10^{10^{10}}", 10),
+    (MATHS, "7 cm", "7 m"),
+    (MATHS, "7%", "7"),
+    (MATHS, "7", "7%"),
+    (MATHS, "1=2=3", "3"),
+    (MATHS, "x+1=3", "3"),
+    (MATHS, r"\sin x = 3", "3"),
+    (MATHS, "y = 7", "x = 7"),
+    (MATHS, "7 or 8", "8"),
+    (MATHS, "nan", "nan"),
+    ("MULTIPLE_CHOICE", "A or B", ["A", "B"]),
+    ("MULTIPLE_CHOICE", "A/B/C", "C"),
+    ("MULTIPLE_CHOICE", "40% A, 60% B", "B"),
+    ("MULTIPLE_CHOICE", "A. Wait, no, B.", "A"),
+    ("BOOLEAN", "true false", False),
+    ("BOOLEAN", "partly true", True),
+]
+
+
+@pytest.mark.parametrize(("answer_type", "answer", "reference"), RIGHT)
+def test_a_marked_answer_is_one_value(
+    judge: Judge, answer_type: str, answer: str, reference: Any
+) -> None:
+    assert judge.score(f"<answer>{answer}</answer>", reference, answer_type) == 1
+    assert judge.score(rf"so \boxed{{{answer}}}.", reference, answer_type) == 1
+
+
+@pytest.mark.parametrize(("answer_type", "answer", "reference"), WRONG)
+def test_a_hedge_or_another_value_is_wrong(
+    judge: Judge, answer_type: str, answer: str, reference: Any
+) -> None:
+    result = judge(f"<answer>{answer}</answer>", reference, answer_type)
+    assert (result.score, result.metadata["answer_type"]) == (0, answer_type)
+
+
+@pytest.mark.parametrize(
+    ("response", "right", "wrong"),
+    [
+        ("The answer is 8, not 9", 8, 9),
+        ("The answer is not 9 but 8.", 8, 9),
+        ("I used 3 steps. The answer is 8. That took 9 seconds.", 8, 9),
+        ("So 4 and 4 make 8", 8, 4),
+    ],
+)
+def test_what_a_text_without_marker_says(
+    judge: Judge, response: str, right: int, wrong: int
+) -> None:
+    assert judge.score(response, right, "NUMBER") == 1
+    assert judge.score(response, wrong, "NUMBER") == 0
+
+
 def test_tolerances_apply_to_numbers(judge: Judge) -> None:
     assert judge.score("3.14", 3.14159, "NUMBER") == 0
     assert judge.score("3.14", 3.14159, "NUMBER", rel_tol=0.001) == 1

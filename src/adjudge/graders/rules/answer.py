@@ -74,14 +74,20 @@ class AnswerGrader(RuleGrader):
 
     ``answer_type``: ``auto`` (default) takes the row's, and ``ANY`` where the row has none. With a
     list as ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text
-    reference is read as in a response.
+    reference is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or
+    6", "5 to 6", "A/B", "yes and no"; "5, not 6" is 5.
 
-    * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). Signs, decimals, thousands
-      separators, scientific notation, fractions, percent and currency signs are understood; "14"
-      does not contain "4".
+    * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). A marked answer must be one
+      number as a whole. Arithmetic is computed exactly (``2^{10}``, "10!", ``\sqrt{16}``, ½, "2+3
+      = 5"), to 1,000 digits and exponents of 5,000; scale words are multiplied in ("1.5 million",
+      "5k"); number words, units, and words that change nothing may stand around it. "at least 5"
+      and "5x" are no numbers; "50%" is 0.5 or 50. Two different units are not equal and none is
+      converted: 5 cm is 5, but not 5 m and not 0.05 m.
     * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
-      Plain numbers are compared at once. Needs ``adjudge[rules]``.
-    * MULTIPLE_CHOICE: the same letter, from "(B)", "B." or "The answer is B".
+      Numbers are read as for NUMBER and compared at once; 50% is 0.5 and not 50; a letter at a
+      numeral is a factor ("5k"). An equation stands for its right side where its left side is a
+      name or equals it; ``1=2=3`` stands for nothing. Needs ``adjudge[rules]``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A".
     * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
     * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
     * BBOX: intersection over union of [x1, y1, x2, y2].

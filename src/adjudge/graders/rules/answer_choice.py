@@ -28,7 +28,7 @@ _JOINED_CHARS = 200
 
 # A capital that is a word of its own; "I" and the article "A" are English, not options.
 _AFTER_A = r"(?!\s(?!(?:or|and|because|since|as|not|but|rather|is|are|was)\b)[a-z])"
-_CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-])"
+_CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-]|\.\w)"
 _LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
 # "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
 _ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)

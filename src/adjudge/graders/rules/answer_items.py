@@ -37,9 +37,12 @@ class Number(NamedTuple):
 
 
 class Item(NamedTuple):
-    """``value`` (with ``number``); ``broken``: a numeral in something that is no number; ``name``:
-    a symbol; ``op``: a sign that joins no two numbers; ``change``: words or signs that change a
-    number; ``or``, ``join``, ``stop``: between numbers or clauses; ``=``, ``≈``; ``word``.
+    """One thing in an answer.
+
+    ``kind`` is one of ``value`` (with ``number``); ``broken``, a numeral in something that is no
+    number; ``name``, a symbol; ``op``, a sign that joins no two numbers; ``change``, what changes
+    a number beside it; ``or``, ``join``, ``stop``, between numbers or clauses; ``=``, ``≈`` and
+    ``so``, before a result; ``word``, which changes nothing.
     """
 
     kind: str
@@ -81,7 +84,8 @@ _PHRASE = re.compile(
     r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
     r"|[a-z0-9]+\s+(?:decimal|significant)\s+[a-z]+))"
     r"|(?P<not>(?:rather\s+than|instead\s+of|except(?:\s+for)?|no\s+longer)\b)"
-    r"|(?P<same>=+>?|-+>|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒]|(?:is|are|equals?|so|thus|hence|therefore|gives|giving|makes|making|yields)\b)"
+    r"|(?P<same>=+>?|-+>|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒])"
+    r"|(?P<so>(?:is|are|equals?|so|thus|hence|therefore|gives?|giving|makes?|making|yields?|leaves?)\b)"
     r"|(?P<about>\\(?:approx|simeq?|cong)(?![A-Za-z]))"
     r"|(?P<or>\\(?:lor|vee)(?![A-Za-z])|\b(?:or(?!\s+so\b)|versus|vs)\b)"
     r"|(?P<join>(?<=[A-Za-z.\d])\s?/\s?(?=[A-Za-z]{2})|\\land(?![A-Za-z])|(?:and|to)\b|&)"

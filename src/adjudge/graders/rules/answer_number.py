@@ -121,13 +121,13 @@ def _spoken(sentence: re.Match[str], *, first: bool) -> tuple[bool, Number | Non
     digits = [digit.start() for digit in _DIGIT.finditer(text)]
     if not digits:
         return False, None
-    cut = 0 if first else max(0, digits[-1] - _MAX_SENTENCE)
-    if cut and not cut <= (cut := text.find(" ", cut)) < digits[-1]:  # inside a number, perhaps
-        return True, None
-    window = text[cut : cut + 2 * _MAX_SENTENCE]
-    if cut + len(window) < len(text):
-        window = window.rpartition(" ")[0]
-    text, start = window, start + cut
+    if not first and digits[-1] > _MAX_SENTENCE:
+        cut = text.find(" ", digits[-1] - _MAX_SENTENCE, digits[-1])
+        if cut < 0:  # no number is that long
+            return True, None
+        text, start = text[cut:], start + cut
+    if len(text) > 2 * _MAX_SENTENCE:
+        text = text[: 2 * _MAX_SENTENCE].rpartition(" ")[0]
     items = list(affirmed_items(_BULLET.sub(r"\1 \2", text)))
     places = [place for place, item in enumerate(items) if item.kind in ("value", "broken")]
     if not places:
@@ -141,13 +141,15 @@ def _spoken(sentence: re.Match[str], *, first: bool) -> tuple[bool, Number | Non
 def _unjoined(items: list[Item], places: list[int], first: bool) -> Number | None:
     """The first or last number among ``items``, unless it is one of several or part of more."""
     place = places[0 if first else -1]
-    beside = {item.kind for item in items[max(0, place - 1) : place + 2]}
-    if beside & {"broken", "op", "change", "or"}:
+    if _kinds(items[max(0, place - 1) : place + 2]) & {"broken", "op", "change", "or"}:
         return None
     if len(places) > 1:
         low, high = places[:2] if first else places[-2:]
         kinds = [item.kind for item in items[low + 1 : high]]
-        if "or" in kinds or not (set(kinds) - {"join", "stop", "word"} or kinds.count("word") > 1):
+        listed = set(kinds) <= {"join", "stop", "word"} and kinds.count("word") < 2
+        left = items[low].number
+        numeral = left is not None and not left.computed and "op" not in _kinds(items[:low][-1:])
+        if "or" in kinds or listed or (numeral and set(kinds) <= {"=", "≈"}):
             return None
     return items[place].number
 
@@ -156,13 +158,13 @@ def _one_number(items: list[Item]) -> Number | None:
     """The value of items that give one and nothing that may change it."""
     sides: list[tuple[str, list[Item]]] = [("=", [])]
     for item in items:
-        if item.kind in ("=", "≈"):
+        if item.kind in ("=", "≈", "so"):
             sides.append((item.kind, []))
         else:
             sides[-1][1].append(item)
     values: list[tuple[str, Number]] = []
     for relation, side in sides:
-        kinds = {item.kind for item in side}
+        kinds = _kinds(side)
         if kinds & {"change", "broken"}:
             return None
         numbers = [item.number for item in side if item.number is not None]
@@ -172,7 +174,7 @@ def _one_number(items: list[Item]) -> Number | None:
             continue
         if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
             return None
-        values.append((relation if values else "=", _merged(numbers)))
+        values.append((relation, _merged(numbers)))
     return _chained(values)
 
 
@@ -181,10 +183,10 @@ def _chained(values: list[tuple[str, Number]]) -> Number | None:
     if not values:
         return None
     (_, number), *others = values
-    if len(others) == 1 and others[0][0] == "=" and number.computed and not others[0][1].computed:
+    if len(others) == 1 and others[0][0] != "≈" and number.computed and not others[0][1].computed:
         return others[0][1]  # "2 + 3 = 6" says 6
     for relation, other in others:
-        if relation == "=" and not _same(number, other):
+        if relation != "≈" and not _same(number, other):
             return None
         if relation == "≈":
             if abs(number.value - other.value) > _ROUNDED * abs(number.value):
@@ -192,6 +194,10 @@ def _chained(values: list[tuple[str, Number]]) -> Number | None:
             number = number._replace(rounded=other.value)
         number = number._replace(unit=number.unit or other.unit)
     return number
+
+
+def _kinds(items: list[Item]) -> set[str]:
+    return {item.kind for item in items}
 
 
 def _same(first: Number, second: Number) -> bool:

@@ -1,0 +1,174 @@
+"""Exact arithmetic on text: what is read, and that nothing large is ever computed."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.graders.rules.arithmetic import (
+    MAX_DIGITS,
+    MAX_EXPONENT,
+    TooLarge,
+    _Reader,
+    latex,
+    read_value,
+)
+
+
+def value(text: str) -> Fraction | None:
+    """The value of all of ``text``; ``None`` where something is left over."""
+    text = latex(text)
+    found = read_value(text)
+    return found.number if found is not None and found.end == len(text) else None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("2+3*4", 14),
+        ("-3^2", -9),
+        ("(-3)^2", 9),
+        ("2^3^2", 512),
+        ("2**-1", "1/2"),
+        ("7 - 2 - 1", 4),
+        ("12/4*3", 9),
+        ("(12/4)/3", 1),
+        ("--6", 6),
+        ("6!", 720),
+        ("2(4+1)", 10),
+        (r"3\sqrt{16}", 12),
+        ("sqrt(81)", 9),
+        ("27^{1/3}", 3),
+        (r"\sqrt[4]{16}", 2),
+        (r"\frac34", "3/4"),
+        (r"\frac3{4}", "3/4"),
+        (r"\dfrac{1+2}{4}", "3/4"),
+        (r"\binom{6}{2}", 15),
+        (r"4 \times 10^{-2}", "1/25"),
+        (r"\left(\frac{2}{3}\right)^2", "4/9"),
+        ("2 3/4", "11/4"),
+        (r"2\frac{3}{4}", "11/4"),
+        ("2¾", "11/4"),
+        ("⅔", "2/3"),
+        ("7²", 49),
+        ("10⁻²", "1/100"),
+        ("√49", 7),
+        ("∛8", 2),
+        ("8÷4·3", 6),
+        ("４２", 42),
+        ("–8", -8),
+        ("−8", -8),
+        ("12 345", 12345),
+        ("12,345.5", "24691/2"),
+        ("40%", "2/5"),
+        ("1e3", 1000),
+    ],
+)
+def test_expressions(text: str, number: Any) -> None:
+    assert value(text) == Fraction(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", "x", "1,2", "12,34", "3.4.5", "5 6", "2024-05-14", "6/7/8", "1/0", "0^{-1}", "0/0"],
+        *["(4", "4)", "(1, 2)", "6!!", "(-4)!", r"\sqrt{-1}", r"\frac{1}", "5-", "5–6", "^2", "²"],
+        *["1e", "5 (6)"],
+    ],
+)
+def test_what_is_no_single_value(text: str) -> None:
+    assert value(text) is None
+
+
+def test_irrational_values_are_marked_and_hold_many_digits() -> None:
+    root = read_value(latex("√2"))
+    assert root is not None
+    assert not root.exact
+    assert abs(root.number**2 - 2) < Fraction(1, 10**50)
+    tau = read_value(r"2\pi")
+    assert tau is not None
+    assert math.isclose(tau.number, math.tau)
+
+
+leaves = st.integers(0, 99).map(lambda n: (str(n), Fraction(n)))
+
+
+def joined(parts: Any) -> Any:
+    (left, a), sign, (right, b) = parts
+    if sign == "/" and not b:
+        sign = "*"
+    number = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a}[sign]
+    form = rf"\frac{{{left}}}{{{right}}}" if sign == "/" else f"({left}){sign}({right})"
+    return form, number
+
+
+trees = st.recursive(
+    leaves,
+    lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).map(joined),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_it_agrees_with_exact_fractions(tree: tuple[str, Fraction]) -> None:
+    text, number = tree
+    assert value(text) == number
+
+
+BOMBS = [
+    "10^{10^{10}}",
+    "9^9^9^9",
+    "9!!!!",
+    "2000!",
+    "((9!)!)!",
+    "2^100000",
+    "1e99999",
+    "1e5000*1e5000",
+    "7^5000^5000",
+    r"\binom{100000}{5000}",
+    "1" * (MAX_DIGITS + 1),
+    "(" * 500 + "1" + ")" * 500,
+    "1" + "+1" * 5_000,
+    "*".join(["9^4000"] * 60),
+    r"\sqrt[10]{" + "9" * 900 + "}",
+    r"\frac{1}{3^{5000}}" + r"+\frac{1}{7^{5000}}" * 9,
+]
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:20])
+def test_nothing_large_is_ever_computed(monkeypatch: pytest.MonkeyPatch, bomb: str) -> None:
+    """Counted on every result and on every step, not by the clock."""
+    results: list[int] = []
+    steps: list[None] = []
+    kept, step, factorial = _Reader.kept, _Reader.step, math.factorial
+
+    def counted_result(self: _Reader, number: Fraction) -> Fraction:
+        results.append(max(number.numerator.bit_length(), number.denominator.bit_length()))
+        return kept(self, number)
+
+    def counted_step(self: _Reader) -> None:
+        steps.append(None)
+        step(self)
+
+    def small_factorial(count: int) -> int:
+        assert count <= 1_000
+        return factorial(count)
+
+    monkeypatch.setattr(_Reader, "kept", counted_result)
+    monkeypatch.setattr(_Reader, "step", counted_step)
+    monkeypatch.setattr(math, "factorial", small_factorial)
+    with pytest.raises(TooLarge):
+        read_whole(bomb)
+    assert max(results, default=0) <= 8 * MAX_EXPONENT
+    assert sum(results) <= 250_000
+    assert len(steps) <= 250
+
+
+def read_whole(text: str) -> None:
+    if read_value(text) is None:
+        raise TooLarge
