@@ -18,8 +18,9 @@ from adjudge.graders.rules.answer_compare import (
     reference_texts,
     unusable,
 )
-from adjudge.graders.rules.answer_number import last_number
+from adjudge.graders.rules.answer_number import last_number, read_number
 from adjudge.graders.rules.answer_text import best_ocr_similarity
+from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import (
     CANDIDATE_CHARS,
     SEARCHED_CHARS,
@@ -61,6 +62,9 @@ _OCR_PAIRS = 1_000_000_000
 # A short text without words is an expression as it stands: "x + 3", not its last number.
 _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
 _EXPRESSION_CHARS = 200
+# Before a formula: it is not the answer, or only one of several.
+_DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
+_DENIED_CHARS = 20
 
 
 class AnswerGrader(RuleGrader):
@@ -225,12 +229,15 @@ class AnswerGrader(RuleGrader):
 
 def _last_expression(text: str) -> str | None:
     """The expression in a text without marker: all of it, its last formula or its last number."""
-    text = plain(text)
+    text = latex(plain(text))
     if len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
         return text
     formula, digits = last_math(text), last_number(text)
-    if formula is not None and (digits is None or formula.start + len(formula.text) > digits.start):
-        return formula.text
+    if formula is not None and read_number(formula.text, symbols=True) is None:
+        if _DENIED.search(text, max(0, formula.start - _DENIED_CHARS), formula.start):
+            return None
+        if digits is None or formula.start + len(formula.text) > digits.start:
+            return formula.text
     return digits.text if digits else None
 
 

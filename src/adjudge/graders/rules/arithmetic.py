@@ -108,7 +108,7 @@ def _sign(sign: str) -> str:
         return f"^{{{written}}}"
     if kind == "<fraction>" and written[-1] != "⁄":
         return r"\frac{%s}{%s}" % (*written.split("⁄"),)  # noqa: UP031  braces abound
-    if kind == "<wide>":  # full-width forms
+    if kind in ("<wide>", "<small>"):  # full-width forms and their like
         return written
     if kind == "<noBreak>" or unicodedata.category(sign) == "Zs":
         return " "

@@ -19,10 +19,9 @@ from adjudge.graders.rules.extraction import plain
 
 __all__ = ["verify", "warm_up"]
 
-_DELIMITED = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
+_DELIMITERS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])")
 # Read as LaTeX, a word is the product of its letters, and "listen" would equal "silent".
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
-_NO_VALUE = frozenset({"nan", "null", "undefined"})
 _FUNCTION = re.compile(
     r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|max|min|gcd)(?![A-Za-z])"
 )
@@ -44,16 +43,17 @@ def verify(payload: dict[str, Any]) -> dict[str, bool]:
     ``GradingFailure(invalid_input)``.
     """
     answer = _written(payload["answer"])
-    parsed = [] if answer.lower() in _NO_VALUE else _parsed(answer)
-    correct = answer.lower() not in _NO_VALUE and any(
-        _equal(answer, parsed, _written(text)) for text in payload["references"]
-    )
+    if answer.lower() == "nan":  # no value, not even its own
+        return {"correct": False, "parsed": False}
+    parsed = _parsed(answer)
+    correct = any(_equal(answer, parsed, _written(text)) for text in payload["references"])
     return {"correct": correct, "parsed": bool(parsed)}
 
 
 def _written(text: str) -> str:
     """``text`` as the library reads it best: LaTeX, without wrappers, "about" and a full stop."""
-    text = _ABOUT.sub("", latex(plain(text))).rstrip(" .?,;")
+    text = _DELIMITERS.sub(" ", latex(plain(text)))  # one expression, however it is cut up
+    text = _ABOUT.sub("", " ".join(text.split())).rstrip(" .?,;")
     return _FUNCTION.sub(r"\\\1", plain(text))
 
 
@@ -114,10 +114,8 @@ def _reference(text: str) -> list[Any]:
 def _parsed(text: str) -> list[Any]:
     """What the library reads in ``text``; empty when it reads nothing."""
     library = _library()
-    if not _DELIMITED.search(text):
-        text = f"${' '.join(text.split())}$"
     expressions: list[Any] = library.parse(
-        text,
+        f"${text}$",
         [library.LatexExtractionConfig()],
         fallback_mode="no_fallback",
         parsing_timeout=None,
