@@ -26,6 +26,7 @@ CANDIDATE_CHARS = 20_000
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _TEX = re.compile(r"(\\(?:boxed|fbox)\s*+\{)|\\.|([{}])", re.DOTALL)
+_JOINED_BOXES = re.compile(r"[\s$]*+(?:[,;/]|(?:\\text\{\s?)?(?:or|and)\b\s?\}?)[\s$]*+")
 _MATH = re.compile(r"\$\$?|\\[\[\]()]|\\.", re.DOTALL)
 _JSON = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\\.|([\[\]{}])', re.DOTALL)
 _WRAPPED = re.compile(
@@ -68,19 +69,27 @@ def _last_tag(text: str) -> Marked | None:
 
 
 def _last_box(text: str) -> Marked | None:
-    """The box that begins last among those that close; boxes left open do not hide others."""
+    r"""The box that begins last among those that close; boxes left open do not hide others.
+
+    Boxes that are joined ("\boxed{5} or \boxed{6}") are one answer, from the first to the last.
+    """
     first = min((at for at in (text.find(r"\boxed"), text.find(r"\fbox")) if at >= 0), default=-1)
     if first < 0:
         return None
-    opened: list[int] = []  # where each open group's content begins; 0 for a group that is no box
-    start = end = 0
+    opened: list[tuple[int, int]] = []  # where a group and its content begin; 0 for no box
+    begun = start = end = 0
+    joined = -1  # where the first of the boxes joined to the last one begins
     for token in _TEX.finditer(text, first):
         if token[1]:
-            opened.append(token.end())
+            opened.append((token.start(), token.end()))
         elif token[2] == "{":
-            opened.append(0)
-        elif token[2] and opened and (content := opened.pop()) > start:
-            start, end = content, token.start()
+            opened.append((0, 0))
+        elif token[2] and opened and (group := opened.pop())[1] > start:
+            together = end and _JOINED_BOXES.fullmatch(text, end + 1, group[0])
+            joined = (begun if joined < 0 else joined) if together else -1
+            (begun, start), end = group, token.start()
+    if joined >= 0:
+        return Marked(start, text[joined : end + 1])
     return Marked(start, text[start:end]) if start else None
 
 

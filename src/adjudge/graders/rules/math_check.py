@@ -25,6 +25,8 @@ _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
 _FUNCTION = re.compile(
     r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|max|min|gcd)(?![A-Za-z])"
 )
+# The library drops words behind a value, whatever they say.
+_VALUES_IN_TEXT = re.compile(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*\d[^{}]*)\}")
 _ABOUT = re.compile(
     r"\A(?:approximately|about|roughly|around|\\approx|\\sim|~)\s*+|\s*\\text\s*\{[\s(]*approx\w*[\s)]*\}"
 )
@@ -53,7 +55,8 @@ def verify(payload: dict[str, Any]) -> dict[str, bool]:
 def _written(text: str) -> str:
     """``text`` as the library reads it best: LaTeX, without wrappers, "about" and a full stop."""
     text = _DELIMITERS.sub(" ", latex(plain(text)))  # one expression, however it is cut up
-    text = _ABOUT.sub("", " ".join(text.split())).rstrip(" .?,;")
+    text = _ABOUT.sub("", " ".join(_VALUES_IN_TEXT.sub(r" \1 ", text).split()))
+    text = text.replace(r"\approx", "=").rstrip(" .?,;")
     return _FUNCTION.sub(r"\\\1", plain(text))
 
 
