@@ -106,6 +106,14 @@ def test_the_last_closed_marker_counts(text: str, marked: str | None) -> None:
         ("The answer is not 5 but 6.", "6"),
         ("The answer is 5. It took me 3 steps.", "5"),
         ("I had 5 apples and bought 6, so 11", "11"),
+        ("She bakes 4 * 6 = <<4*6=24>>24 rolls.", "24"),
+        ("So the total cost is 4 * $6 = $24.", "24"),
+        ("Then we divide by 4 to get 24.", "24"),
+        ("Six rows with 4 each: 24 in all.", "24"),
+        ("**Answer:** 24 rolls", "24"),
+        (r"we have \(x = 24\).", "24"),
+        ("The answer is $24$, not $42$.", "24"),
+        ("two dozen, so 24", "24"),
     ],
 )
 def test_the_last_number_is_read_whole(text: str, value: str) -> None:

@@ -42,13 +42,14 @@ class Item(NamedTuple):
     ``kind`` is one of ``value`` (with ``number``); ``broken``, a numeral in something that is no
     number; ``name``, a symbol; ``op``, a sign that joins no two numbers; ``change``, what changes
     a number beside it; ``or``, ``join``, ``stop``, between numbers or clauses; ``=``, ``≈`` and
-    ``so``, before a result; ``word``, which changes nothing.
+    ``so``, before a result; ``perhaps`` and ``word``, which change nothing.
     """
 
     kind: str
     number: Number | None = None
 
 
+# Markup and spoken signs, which are replaced before the items are looked for.
 _SIGNED_MONEY = re.compile(r"([-+])(\\?[$€£¥₹])")
 _LOOSE_SIGN = re.compile(r"\A(\s*)([-+])(\s+)(?=[\d.\\$])")
 _EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|_{1,2}|`)(?=[^\s*_`])([^*_`]*)(?<!\s)\1(?![\w(*])")
@@ -60,9 +61,10 @@ _SPOKEN = (
     (re.compile(r"\bdivided by\s+(?=[\d.\\])", re.IGNORECASE), "/"),
 )
 
+# What stands at one place of the text, tried in the order of _next and _mark.
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
-_SKIPPED = re.compile(
-    r"[\s(){}\[\]\"'“”‘’«»„$€£¥₹~#@!?¿¡:;_`…•]|\\[,;:! $]"
+_SKIPPED = re.compile(  # <<2*3=6>> is a calculator note of GSM8K
+    r"[\s(){}\[\]\"'“”‘’«»„$€£¥₹~#@!?¿¡;_`…•]|\\[^A-Za-z]|<<[^<>\n]{0,200}>>"
     r"|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
 )
 _VALUE = re.compile(
@@ -80,14 +82,16 @@ _PHRASE = re.compile(
     r"|(?:or|and)\s+(?:more|less|fewer|higher|lower|greater|above|below|up|over)\b"
     r"|(?:at\s+(?:least|most)|up\s+to|between)\b"
     r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
-    r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|[<>|^])"
+    r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|(?:<(?!<)|>|\||\^))"
     r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
     r"|[a-z0-9]+\s+(?:decimal|significant)\s+[a-z]+))"
     r"|(?P<not>(?:rather\s+than|instead\s+of|except(?:\s+for)?|no\s+longer)\b)"
     r"|(?P<same>=+>?|-+>|\\(?:to|implies|[Rr]ightarrow|iff)(?![A-Za-z])|[→⇒])"
-    r"|(?P<so>(?:is|are|equals?|so|thus|hence|therefore|gives?|giving|makes?|making|yields?|leaves?)\b)"
+    r"|(?P<so>:|(?:is|are|equals?|so|thus|hence|therefore|gives?|giving|makes?|making|yields?|"
+    r"leaves?)\b)"
     r"|(?P<about>\\(?:approx|simeq?|cong)(?![A-Za-z]))"
     r"|(?P<or>\\(?:lor|vee)(?![A-Za-z])|\b(?:or(?!\s+so\b)|versus|vs)\b)"
+    r"|(?P<perhaps>(?:maybe|perhaps|possibly|alternatively)\b)"
     r"|(?P<join>(?<=[A-Za-z.\d])\s?/\s?(?=[A-Za-z]{2})|\\land(?![A-Za-z])|(?:and|to)\b|&)"
     r"|(?P<stop>[.,;]|but\b|\s[-–—]+\s(?=[A-Za-z])|(?<=[\d\w])-(?=[A-Za-z]{3})|[–—](?!\s?\d))"
     r"|(?P<op>\\(?:times|cdot|div)(?![A-Za-z])|[-+*/–—])",
@@ -106,6 +110,7 @@ _CHANGES = re.compile(
 )
 _SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
 
+# Counting words, scales and units.
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen"
@@ -120,7 +125,8 @@ _SHORT_SCALES |= {"bn": 10**9, "tn": 10**12, "千": 10**3, "万": 10**4, "萬": 
 _SHORT_SCALES |= {"亿": 10**8, "億": 10**8, "百": 100}
 _COUNTED = "|".join([*_COUNTS, *_SCALES])
 _COUNTING = re.compile(
-    rf"(?<!\w)(?P<less>(?:minus|negative)\s)?(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})s?\b))*+(?:{_COUNTED})s?\b)",
+    r"(?<!\w)(?P<less>(?:minus|negative)\s)?"
+    rf"(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})s?\b))*+(?:{_COUNTED})s?\b)",
     re.IGNORECASE,
 )
 _SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)

@@ -21,7 +21,7 @@ _MAX_SENTENCE = 500  # of text without a marker
 _SIMPLE = re.compile(r"-?\d{1,150}(?:\.\d{1,150})?", re.ASCII)
 _SAME = Fraction(1, 10**40)  # relative; irrational values agree to more digits than this
 _ROUNDED = Fraction(1, 100)  # relative; what "≈" may stand between
-_CUE = re.compile(r"\banswer(?:\s+is\b|\s*[:=])|####", re.IGNORECASE)
+_CUE = re.compile(r"\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####", re.IGNORECASE)
 _MAX_CUES = 20
 _SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s|\Z))++")
 _BULLET = re.compile(r"\A(\s*)[-*•](\s)")
@@ -146,10 +146,10 @@ def _unjoined(items: list[Item], places: list[int], first: bool) -> Number | Non
     if len(places) > 1:
         low, high = places[:2] if first else places[-2:]
         kinds = [item.kind for item in items[low + 1 : high]]
-        listed = set(kinds) <= {"join", "stop", "word"} and kinds.count("word") < 2
+        listed = set(kinds[kinds[:1] == ["word"] :]) <= {"join", "stop"}  # "5 cm, 6"
         left = items[low].number
         numeral = left is not None and not left.computed and "op" not in _kinds(items[:low][-1:])
-        if "or" in kinds or listed or (numeral and set(kinds) <= {"=", "≈"}):
+        if {"or", "perhaps"} & set(kinds) or listed or (numeral and set(kinds) <= {"=", "≈"}):
             return None
     return items[place].number
 
