@@ -19,14 +19,14 @@ from adjudge.graders.rules.extraction import plain
 
 __all__ = ["verify", "warm_up"]
 
-_DELIMITERS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]])")
+_DELIMITERS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]]|\\(?:boxed|fbox)(?=\s*\{))")
 # Read as LaTeX, a word is the product of its letters, and "listen" would equal "silent".
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
 _FUNCTION = re.compile(
     r"(?<![\\A-Za-z])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|max|min|gcd)(?![A-Za-z])"
 )
 # The library drops words behind a value, whatever they say.
-_VALUES_IN_TEXT = re.compile(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*\d[^{}]*)\}")
+_VALUES_IN_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*\d[^{}]*)\}")
 _ABOUT = re.compile(
     r"\A(?:approximately|about|roughly|around|\\approx|\\sim|~)\s*+|\s*\\text\s*\{[\s(]*approx\w*[\s)]*\}"
 )
