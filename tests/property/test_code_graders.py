@@ -12,7 +12,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.code import SyntaxCheckGrader
 from adjudge.graders.rules.code_blocks import fenced, looks_like_code, parse_fault
 from adjudge.graders.rules.code_cases import Mode, parse_cases, same_text, same_value
-from adjudge.graders.rules.code_driver import encode
+from adjudge.graders.rules.code_values import encode
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(

@@ -1,7 +1,6 @@
 """Code run against its tests: honest code, failing code, and no sandbox to run it in."""
 
 import asyncio
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -259,7 +258,3 @@ def test_one_grader_serves_many_samples_at_once_and_one_loop_after_another() -> 
         return [(await task).score for task in tasks]
 
     assert asyncio.run(scenario()) == asyncio.run(scenario()) == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_importing_the_driver_runs_nothing() -> None:
-    importlib.reload(importlib.import_module("adjudge.graders.rules.code_driver"))

@@ -145,6 +145,7 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
         (lambda: CodeExecutionGrader(memory_mb=1), "memory_mb"),
         (lambda: CodeExecutionGrader(tolerance=-1), "tolerance"),
         (lambda: CodeExecutionGrader(blocks="first"), "blocks"),  # type: ignore[arg-type]
+        (lambda: CodeExecutionGrader(untrusted_tests="run"), "untrusted_tests"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_parameters_are_named(make: Any, parameter: str) -> None:
@@ -201,10 +202,12 @@ def test_broken_case_is_named_by_number_and_lack() -> None:
 
 
 def test_equations_keep_what_they_expect_outside() -> None:
-    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g()"], "auto", "")
-    assert case.request == {"lefts": ["f(1)", "g()"]}
-    (case,) = parse_cases(["assert f(1) == g(1)"], "auto", "")
-    assert case.kind == "opaque"
+    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "auto", "")
+    assert case.kind == "exact"
+    assert case.request == [["f", ["list", 1], ["dict"]], ["g", ["list"], ["dict", ["k", "x"]]]]
+    for test in ("assert f(1) == g(1)", "assert abs(f(1)) == 0", "assert f(*[1]) == 1", "f(1)"):
+        (case,) = parse_cases([test], "auto", "")
+        assert case.kind == "test"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ _SOURCE = "main.py"
 _REMEDY = "install bubblewrap (apt install bubblewrap) and allow it to create user namespaces"
 _SETUP_S = 2.0
 """How long bubblewrap may take to its first process; a few milliseconds do."""
+_GRACE_S = 0.2
+"""How long a helper may take to end by itself; a few milliseconds do."""
 
 _PROBE = """
 import os
@@ -108,18 +110,43 @@ class Sandbox:
         Raises ``GradingFailure(unsupported)`` where there is no sandbox, ``ValueError`` for wrong
         arguments. Cancelling kills the program.
         """
-        contents = dict(_checked(files or {}))
-        argv = list(program) if not isinstance(program, str) else [*interpreter(), _SOURCE]
-        if isinstance(program, str):
-            if _SOURCE in contents:
-                raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
-            contents[_SOURCE] = _encoded(program)
-        if not argv or sum(map(len, contents.values())) > disk_mb << 20:
-            raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
+        argv, contents = _prepared(program, files or {}, disk_mb)
         limits = Limits(int(deadline_s) + 1, memory_mb, disk_mb)
         async with self._slot():
             await _require_sandbox()
-            return await _run(argv, contents, stdin, limits, deadline_s, output_limit_bytes)
+            with contextlib.ExitStack() as stack:
+                source = stack.enter_context(descriptor(stdin)) if stdin else subprocess.DEVNULL
+                return await _run(
+                    argv, contents, source, (), limits, deadline_s, output_limit_bytes
+                )
+
+    async def run_pair(
+        self,
+        leader: str,
+        helper: str,
+        *,
+        leader_files: Mapping[str, str | bytes],
+        helper_files: Mapping[str, str | bytes],
+        deadline_s: float = 10.0,
+        memory_mb: int = 512,
+        output_limit_bytes: int = 1 << 20,
+        disk_mb: int = 16,
+    ) -> tuple[SandboxResult, SandboxResult | None]:
+        """Run two Python programs at once, each in a sandbox of its own, until the leader ends.
+
+        All they share is two pipes: what one writes to the descriptor that its argument names is
+        the other's standard input. A helper that does not end soon after the leader is killed, and
+        has no result. Bounds are those of :meth:`run` and hold for each; the pair takes one slot.
+        Raises as :meth:`run` does.
+        """
+        programs = (
+            _prepared(leader, leader_files, disk_mb),
+            _prepared(helper, helper_files, disk_mb),
+        )
+        limits = Limits(int(deadline_s) + 1, memory_mb, disk_mb)
+        async with self._slot():
+            await _require_sandbox()
+            return await _run_pair(*programs, limits, deadline_s, output_limit_bytes)
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -174,10 +201,46 @@ def _probe(bwrap: str) -> str | None:
     return f"bubblewrap cannot sandbox a program here ({said}); {_REMEDY}"
 
 
+async def _run_pair(
+    leader: tuple[list[str], dict[str, bytes]],
+    helper: tuple[list[str], dict[str, bytes]],
+    limits: Limits,
+    deadline_s: float,
+    output_limit_bytes: int,
+) -> tuple[SandboxResult, SandboxResult | None]:
+    with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
+        # Pipes and no socket pair, which would carry descriptors and lead back to this process.
+        # Our copies of a program's ends close when it has ended: so the other one sees the end.
+        helper_in, leader_out = _pipe(helpers, leaders)
+        leader_in, helper_out = _pipe(leaders, helpers)
+        task = asyncio.create_task(
+            _run(*helper, helper_in, (helper_out,), limits, deadline_s, output_limit_bytes)
+        )
+        task.add_done_callback(lambda _: helpers.close())
+        try:
+            result = await _run(
+                *leader, leader_in, (leader_out,), limits, deadline_s, output_limit_bytes
+            )
+            leaders.close()
+            await asyncio.wait([task], timeout=_GRACE_S)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        return result, None if task.cancelled() else task.result()
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write
+
+
 async def _run(
     argv: list[str],
     files: Mapping[str, bytes],
-    stdin: bytes,
+    stdin: int,
+    channels: tuple[int, ...],
     limits: Limits,
     deadline_s: float,
     output_limit_bytes: int,
@@ -187,9 +250,9 @@ async def _run(
         fds, options = confined(stack, files, limits, status)
         try:
             done = await run_program(
-                [shutil.which("bwrap") or "bwrap", *options, *argv],
-                stdin=stack.enter_context(descriptor(stdin)) if stdin else subprocess.DEVNULL,
-                pass_fds=fds,
+                [shutil.which("bwrap") or "bwrap", *options, *argv, *map(str, channels)],
+                stdin=stdin,
+                pass_fds=[*fds, *channels],
                 deadline_s=deadline_s,
                 output_limit_bytes=output_limit_bytes,
                 kill=functools.partial(_kill, status),
@@ -244,6 +307,21 @@ def _reported(status: int, key: str) -> int | None:
 def _usable_cpus() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _prepared(
+    program: str | Sequence[str], files: Mapping[str, str | bytes], disk_mb: int
+) -> tuple[list[str], dict[str, bytes]]:
+    """The command and the files of a program; ``ValueError`` for what cannot be run."""
+    contents = dict(_checked(files))
+    argv = list(program) if not isinstance(program, str) else [*interpreter(), _SOURCE]
+    if isinstance(program, str):
+        if _SOURCE in contents:
+            raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
+        contents[_SOURCE] = _encoded(program)
+    if not argv or sum(map(len, contents.values())) > disk_mb << 20:
+        raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
+    return argv, contents
 
 
 def _checked(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.code_blocks import Blocks, python_sources, syntax_fault
-from adjudge.graders.rules.code_cases import Mode, parse_cases
+from adjudge.graders.rules.code_cases import Mode, UntrustedTests, parse_cases
 from adjudge.graders.rules.code_run import Budget, Outcome, run_cases
 from adjudge.graders.rules.params import chosen, integer, number
 from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
@@ -120,11 +120,13 @@ class CodeExecutionGrader(RuleGrader):
         memory_mb: int = 512,
         tolerance: float = 1e-9,
         view: View = "final",
+        untrusted_tests: UntrustedTests = "refuse",
         *,
         name: str = "",
     ) -> None:
         super().__init__(name)
         chosen(self.type_name, "mode", mode, Mode)
+        chosen(self.type_name, "untrusted_tests", untrusted_tests, UntrustedTests)
         chosen(self.type_name, "score", score, Literal["fraction", "all"])
         chosen(self.type_name, "blocks", blocks, Blocks)
         chosen(self.type_name, "view", view, View)
@@ -138,6 +140,7 @@ class CodeExecutionGrader(RuleGrader):
         self.function = function
         self.budget = Budget(deadline_s, test_deadline_s, memory_mb, tolerance)
         self.view: View = view
+        self.untrusted_tests: UntrustedTests = untrusted_tests
 
     async def aevaluate(
         self, response: str, test_cases: Any = None, reference: Any = None, function: Any = None
@@ -146,7 +149,9 @@ class CodeExecutionGrader(RuleGrader):
         given = reference if test_cases is None else test_cases
         if given is None:
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases")
-        cases = parse_cases(given, self.mode_of_cases, function or self.function)
+        cases = parse_cases(
+            given, self.mode_of_cases, function or self.function, self.untrusted_tests
+        )
         text = seen_text(response, self.view)
         sources = await python_sources(text, self.blocks) if text is not None else []
         if not sources:
@@ -156,7 +161,13 @@ class CodeExecutionGrader(RuleGrader):
         if fault := await syntax_fault(source):
             return self._judged([Outcome(False, fault)] * len(cases), fault)
         stop_early = self.score == "all"
-        outcomes = await run_cases(source, cases, self.budget, stop_early=stop_early)
+        outcomes = await run_cases(
+            source,
+            cases,
+            self.budget,
+            stop_early=stop_early,
+            untrusted_tests=self.untrusted_tests,
+        )
         return self._judged(outcomes)
 
     def _judged(self, outcomes: list[Outcome], reason: str = "", **metadata: Any) -> GraderScore:
@@ -171,6 +182,8 @@ class CodeExecutionGrader(RuleGrader):
             "total": total,
             "outcomes": [shown(outcome.text, 120) for outcome in outcomes[:_MAX_OUTCOMES]],
         }
+        if not all(outcome.trusted for outcome in outcomes):
+            metadata["trusted"] = False
         stderr = next((outcome.stderr for outcome in outcomes if outcome.stderr), "")
         if stderr:
             metadata["stderr"] = shown(stderr[-_MAX_STDERR:], _MAX_STDERR)

@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.code_blocks import parsed
-from adjudge.graders.rules.code_driver import encode
+from adjudge.graders.rules.code_needs import find_needs
+from adjudge.graders.rules.code_values import encode
 from adjudge.graders.rules.text import shown
 
-__all__ = ["Case", "Mode", "parse_cases", "same_text", "same_value"]
+__all__ = ["Case", "Mode", "UntrustedTests", "beside", "parse_cases", "same_text", "same_value"]
 
 Mode = Literal["auto", "stdio", "function", "solution", "assert"]
+UntrustedTests = Literal["refuse", "allow"]
 
 _BAD_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 
@@ -27,21 +29,27 @@ class Case:
     """One test: what goes into the sandbox, and what must come out of it.
 
     ``kind`` is ``stdio`` (``request`` is standard input, ``expected`` the text on standard
-    output), ``json`` or ``exact`` (``expected`` is an encoded tree), ``text`` (``expected`` is the
-    text of the returned value) or ``opaque`` (statements that judge inside; nothing expected).
+    output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` an
+    encoded tree or a text); ``test`` (``request`` is statements and the names that are the code's;
+    they run in a sandbox of their own) or ``beside`` (the same, but they run beside the code).
+    ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can.
     """
 
-    kind: Literal["stdio", "json", "exact", "text", "opaque"]
+    kind: Literal["stdio", "json", "exact", "text", "test", "beside"]
     request: Any
     expected: Any = None
+    refusal: str = ""
 
 
-def parse_cases(test_cases: Any, mode: Mode, function: str) -> list[Case]:
+def parse_cases(
+    test_cases: Any, mode: Mode, function: str, untrusted_tests: UntrustedTests = "refuse"
+) -> list[Case]:
     """The cases of one row; ``function`` is the name to call where a case names none.
 
     ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function``, or either as JSON
     text. Raises ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for
-    the first case that is broken.
+    the first case that is broken; ``unsupported`` for one that has to stand beside the code,
+    unless ``untrusted_tests`` allows that.
     """
     if isinstance(test_cases, str):
         test_cases = _decoded(test_cases)
@@ -51,9 +59,27 @@ def parse_cases(test_cases: Any, mode: Mode, function: str) -> list[Case]:
         test_cases = test_cases.get("tests")
     if not isinstance(test_cases, list) or not test_cases:
         raise _invalid("test_cases must be a list of test cases that is not empty")
-    return [
+    cases = [
         _case(number, item, mode, function, bundled) for number, item in enumerate(test_cases, 1)
     ]
+    return [
+        case if case.refusal == "" else beside(number, case, case.refusal, untrusted_tests)
+        for number, case in enumerate(cases, 1)
+    ]
+
+
+def beside(number: int, case: Case, why: str, untrusted_tests: UntrustedTests) -> Case:
+    """The test ``case``, to run beside the code; raises where that is not allowed."""
+    if untrusted_tests == "allow":
+        return Case("beside", case.request)
+    raise GradingFailure(
+        ErrorKind.UNSUPPORTED,
+        shown(
+            f"test case {number} cannot be kept apart from the code that it judges: it {why}. "
+            "untrusted_tests = 'allow' runs it beside the code, where the code can fake a pass",
+            400,
+        ),
+    )
 
 
 def _case(number: int, item: Any, mode: Mode, function: str, bundled: bool) -> Case:
@@ -99,29 +125,26 @@ def _text(item: Mapping[str, Any], key: str) -> str:
 
 def _function(item: Mapping[str, Any], function: str) -> Case:
     if "args" not in item and "input" in item:
-        return Case("json", _call([item["input"]], {}, function, "json"), _tree(item["output"]))
+        return Case("json", _call([item["input"]], {}, function), _tree(item["output"]))
     args, kwargs = item["args"], item.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         raise _Broken("args must be a list and kwargs an object")
-    return Case("json", _call(args, kwargs, function, "json"), _tree(item["expected"]))
+    return Case("json", _call(args, kwargs, function), _tree(item["expected"]))
 
 
 def _solution(item: Mapping[str, Any], function: str) -> Case:
-    request = _call([item["input"]], {}, function or "solution", "text")
+    request = _call([item["input"]], {}, function or "solution")
     return Case("text", request, str(item["output"]))
 
 
-def _call(
-    args: list[Any], kwargs: Mapping[str, Any], function: Any, returned: str
-) -> dict[str, Any]:
+def _call(args: list[Any], kwargs: Mapping[str, Any], function: Any) -> list[list[Any]]:
     if not isinstance(function, str) or not function.isidentifier():
         raise _Broken(f"the name of the function to call must be given, got {function!r}")
-    request = {"function": function, "args": args, "kwargs": dict(kwargs), "as": returned}
     try:
-        json.dumps(request)
+        json.dumps([args, kwargs := dict(kwargs)])
+        return [[function, encode(args), encode(kwargs)]]
     except (TypeError, ValueError, RecursionError) as error:
         raise _Broken(f"the arguments are not JSON: {error}") from None
-    return request
 
 
 def _tree(expected: Any) -> Any:
@@ -131,14 +154,25 @@ def _tree(expected: Any) -> Any:
         raise _Broken(f"the expected value is not JSON: {error}") from None
 
 
-def _assertion(item: Mapping[str, Any], function: str) -> Case:  # noqa: ARG001
+def _assertion(item: Mapping[str, Any], function: Any) -> Case:
     test = item["test"]
     if not isinstance(test, str) or not test.strip():
         raise _Broken("test must be Python statements")
-    lefts, expected = _equations(test)
-    if lefts:
-        return Case("exact", {"lefts": list(lefts)}, ["list", *expected])
-    return Case("opaque", {"test": test})
+    return _judging(test, function if isinstance(function, str) else "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _judging(test: str, function: str) -> Case:
+    """The case of a test: ``assert CALL == LITERAL`` only needs the values of the calls."""
+    tree = parsed(test)
+    if isinstance(tree, str):
+        raise _Broken(f"test is not Python: {tree}")
+    equations = [_equation(statement) for statement in tree.body]
+    if equations and None not in equations:
+        calls, expected = zip(*equations, strict=True)
+        return Case("exact", list(calls), ["list", *expected])
+    needs = find_needs(tree, function)
+    return Case("test", [test + needs.added, list(needs.own)], refusal=needs.refusal)
 
 
 _BUILDERS = {
@@ -149,35 +183,23 @@ _BUILDERS = {
 }
 
 
-@functools.lru_cache(maxsize=4096)
-def _equations(test: str) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """``assert EXPRESSION == LITERAL`` statements taken apart; empty when ``test`` is not all such.
-
-    Then only the expressions enter the sandbox and the comparison stays outside.
-    """
-    tree = parsed(test)
-    if isinstance(tree, str):
-        raise _Broken(f"test is not Python: {tree}")
-    lefts, expected = [], []
-    for statement in tree.body:
-        equation = _equation(statement)
-        if equation is None:
-            return (), ()
-        lefts.append(equation[0])
-        expected.append(equation[1])
-    return tuple(lefts), tuple(expected)
-
-
-def _equation(statement: ast.stmt) -> tuple[str, Any] | None:
+def _equation(statement: ast.stmt) -> tuple[list[Any], Any] | None:
+    """The call and the value of ``assert function(literals) == literal``, either way round."""
     test = statement.test if isinstance(statement, ast.Assert) else None
     if not isinstance(test, ast.Compare) or [type(op) for op in test.ops] != [ast.Eq]:
         return None
-    left, right = test.left, test.comparators[0]
-    for produced, literal in ((left, right), (right, left)):
+    for call, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            continue
         try:
-            return ast.unparse(produced), encode(ast.literal_eval(literal))
+            args = [ast.literal_eval(arg) for arg in call.args]
+            kwargs = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords if one.arg}
+            request = [call.func.id, encode(args), encode(kwargs)]
+            expected = encode(ast.literal_eval(literal))
         except _BAD_LITERAL:
             continue
+        if len(kwargs) == len(call.keywords):
+            return request, expected
     return None
 
 

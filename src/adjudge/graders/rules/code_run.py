@@ -11,8 +11,8 @@ from importlib import resources
 from typing import Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult
-from adjudge.graders.rules.code_cases import Case, same_text, same_value
-from adjudge.graders.rules.code_driver import CANDIDATE
+from adjudge.graders.rules.code_cases import Case, UntrustedTests, beside, same_text, same_value
+from adjudge.graders.rules.code_values import CANDIDATE, CASES
 from adjudge.graders.rules.text import shown
 
 __all__ = ["Budget", "Outcome", "run_cases"]
@@ -31,6 +31,9 @@ def run():
 run()
 """
 
+_News = dict[int, "Outcome | str"]
+"""What a run tells: outcomes, or why a test must stand beside the code."""
+
 # One queue for all graders: programs at a time are bounded by the machine, not by the spec.
 _sandbox = Sandbox()
 
@@ -47,23 +50,35 @@ class Budget:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one test; ``text`` is ``passed`` or why not."""
+    """What came of one test; ``text`` is ``passed`` or why not.
+
+    ``trusted``: false where the test stood beside the code, which could have faked a pass.
+    """
 
     passed: bool
     text: str
     stderr: str = ""
+    trusted: bool = True
 
 
 async def run_cases(
-    source: str, cases: Sequence[Case], budget: Budget, *, stop_early: bool
+    source: str,
+    cases: Sequence[Case],
+    budget: Budget,
+    *,
+    stop_early: bool,
+    untrusted_tests: UntrustedTests,
 ) -> list[Outcome]:
     """One outcome per case. With ``stop_early`` nothing runs after the first failure.
 
-    Programs on standard input run once per case. Calls share a process as long as it answers:
-    what a process that ended early left open runs again in a new one, and the case that was first
-    in it has failed. So each case gets ``test_deadline_s`` of its own before it fails for time.
-    Raises ``GradingFailure(unsupported)`` where there is no sandbox.
+    Programs on standard input run once per case. Calls share a process as long as it answers, and
+    so do tests a pair of processes: what ended early left the others open, they run again in a new
+    one, and the case that was first in it has failed. So each case gets ``test_deadline_s`` of its
+    own before it fails for time. Raises ``GradingFailure(unsupported)`` where there is no sandbox,
+    and for a test that turns out to need the code's own objects, unless ``untrusted_tests``
+    allows to run it beside the code.
     """
+    cases = list(cases)
     outcomes: dict[int, Outcome] = {}
     left_s = budget.deadline_s
     reason = ""
@@ -74,57 +89,118 @@ async def run_cases(
             reason = "not run: an earlier test failed"
         if reason:
             break
-        batch = pending[:1] if cases[pending[0]].kind == "stdio" else _calls(cases, pending)
+        batch = _batch(cases, pending)
         deadline_s = min(left_s, budget.test_deadline_s)
-        used_s, news = await _run_batch(source, cases, batch, deadline_s, budget)
-        outcomes |= news
+        used_s, news = await _RUNS.get(cases[batch[0]].kind, _run_calls)(
+            source, cases, batch, deadline_s, budget
+        )
         left_s -= used_s
+        for index, outcome in news.items():
+            if isinstance(outcome, Outcome):
+                outcomes[index] = outcome
+            else:
+                cases[index] = beside(index + 1, cases[index], outcome, untrusted_tests)
     return [outcomes.get(index, Outcome(False, reason)) for index in range(len(cases))]
 
 
-def _calls(cases: Sequence[Case], pending: list[int]) -> list[int]:
-    return [index for index in pending if cases[index].kind != "stdio"]
+def _batch(cases: Sequence[Case], pending: list[int]) -> list[int]:
+    """The cases that share what runs the first."""
+    kind = cases[pending[0]].kind
+    if kind == "stdio":
+        return pending[:1]
+    return [
+        i
+        for i in pending
+        if cases[i].kind != "stdio" and (cases[i].kind == "test") == (kind == "test")
+    ]
 
 
-async def _run_batch(
+async def _run_stdio(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: Budget
-) -> tuple[float, dict[int, Outcome]]:
-    """Seconds used, and the outcome of at least the first case of ``batch``."""
-    first = cases[batch[0]]
-    stdio = first.kind == "stdio"
-    tokens = {index: secrets.token_hex(16) for index in batch if cases[index].kind == "opaque"}
+) -> tuple[float, _News]:
+    (index,) = batch
+    case = cases[index]
     result = await _sandbox.run(
-        _STDIO_DRIVER if stdio else _driver(),
-        stdin=first.request if stdio else _payload(cases, batch, tokens),
+        _STDIO_DRIVER,
+        stdin=case.request,
         deadline_s=deadline_s,
         memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT + (2 * len(first.expected) if stdio else 0),
+        output_limit_bytes=_OUTPUT_LIMIT + 2 * len(case.expected),
         files={CANDIDATE: source},
     )
-    if stdio:
-        return result.duration_s, {batch[0]: _judge_output(first, result, deadline_s)}
-    outcomes, stderr = {}, _stderr(result)
+    return result.duration_s, {index: _judge_output(case, result, deadline_s)}
+
+
+async def _run_calls(
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: Budget
+) -> tuple[float, _News]:
+    secret = secrets.token_hex(16)
+    result = await _sandbox.run(
+        _program("code_candidate", "serve"),
+        stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
+        deadline_s=deadline_s,
+        memory_mb=budget.memory_mb,
+        output_limit_bytes=_OUTPUT_LIMIT,
+        files={CANDIDATE: source},
+    )
+    news: _News = {}
     for index, kind, value in _reports(result.stdout):
-        if index in batch and index not in outcomes:
-            token = tokens.get(index, "")
-            outcome = _judge_report(cases[index], kind, value, token, budget.tolerance)
-            outcomes[index] = outcome if outcome.passed else replace(outcome, stderr=stderr)
-    if batch[0] not in outcomes:
-        outcomes[batch[0]] = _unfinished(result, deadline_s)
-    return result.duration_s, outcomes
+        if index in batch and index not in news:
+            outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
+            news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
+    if batch[0] not in news:
+        news[batch[0]] = _unfinished(result, deadline_s)
+    return result.duration_s, news
+
+
+async def _run_tests(
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: Budget
+) -> tuple[float, _News]:
+    tests = [[index, *cases[index].request] for index in batch]
+    result, candidate = await _sandbox.run_pair(
+        _program("code_tester", "run"),
+        _program("code_candidate", "serve"),
+        leader_files={CASES: json.dumps(tests)},
+        helper_files={CANDIDATE: source},
+        deadline_s=deadline_s,
+        memory_mb=budget.memory_mb,
+        output_limit_bytes=_OUTPUT_LIMIT,
+    )
+    # The tests' program ends with 1 when the candidate has ended.
+    ended = candidate if candidate and result.exit_code == 1 else result
+    stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
+    news: _News = {}
+    for index, kind, text in _reports(result.stdout):
+        if kind == "refused":
+            news[index] = str(text)
+        elif kind == "passed":
+            news[index] = Outcome(True, "passed")
+        else:
+            news[index] = Outcome(False, shown(text), stderr)
+    if batch[0] not in news:
+        news[batch[0]] = _unfinished(ended, deadline_s)
+    return result.duration_s, {index: one for index, one in news.items() if index in batch}
+
+
+_RUNS = {"stdio": _run_stdio, "test": _run_tests}
 
 
 @functools.cache
-def _driver() -> str:
+def _program(module: str, start: str) -> str:
+    """The source of a program for the sandbox: ``code_values``, then ``module``, then its start."""
     folder = resources.files("adjudge.graders.rules")
-    return folder.joinpath("code_driver.py").read_text(encoding="utf-8")
-
-
-def _payload(cases: Sequence[Case], batch: list[int], tokens: dict[int, str]) -> bytes:
-    requests = [
-        {**cases[index].request, "index": index, "secret": tokens.get(index, "")} for index in batch
+    parts = [
+        folder.joinpath(f"{name}.py").read_text(encoding="utf-8")
+        for name in ("code_values", module)
     ]
-    return json.dumps({"cases": requests}).encode()
+    lines = [line for part in parts for line in part.splitlines() if not line.startswith("from ")]
+    return "\n".join(["from __future__ import annotations", *lines, f"{start}()"])
+
+
+def _request(index: int, case: Case, secret: str) -> str:
+    if case.kind == "beside":
+        return json.dumps([index, "test", case.request[0], secret]) + "\n"
+    return json.dumps([index, "call", case.request, case.kind]) + "\n"
 
 
 def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
@@ -135,26 +211,24 @@ def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
             report = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(report, list) and len(report) == 3 and type(report[0]) is int:
+        if isinstance(report, list) and len(report) >= 3 and type(report[0]) is int:
             found.append((report[0], str(report[1]), report[2]))
     return found
 
 
-def _judge_report(case: Case, kind: str, value: Any, token: str, tolerance: float) -> Outcome:
+def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: float) -> Outcome:
+    trusted = case.kind != "beside"
     if kind == "error":
-        return Outcome(False, shown(value))
-    if case.kind == "opaque":
-        good = kind == "passed" and value == token
-        return Outcome(good, "passed" if good else "the test's report was forged")
-    if kind != "value":
-        return Outcome(False, "the test's report was forged")
-    if case.kind == "text":
+        return Outcome(False, shown(value), trusted=trusted)
+    if not trusted:
+        good = kind == "value" and value == secret
+    elif case.kind == "text":
         good = isinstance(value, str) and value.strip() == case.expected.strip()
     else:
         as_json = case.kind == "json"
         allowed = tolerance if as_json else 0.0
         good = same_value(value, case.expected, as_json=as_json, tolerance=allowed)
-    return Outcome(good, "passed" if good else "wrong answer")
+    return Outcome(good, "passed" if good else "wrong answer", trusted=trusted)
 
 
 def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> Outcome:

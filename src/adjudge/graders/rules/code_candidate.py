@@ -1,0 +1,168 @@
+"""The candidate's program: loads the code to be judged and answers what it is asked.
+
+Runs in a sandbox, after the text of ``code_values``. It never sees an expected value, and what it
+answers is only ever a value: a candidate that takes its whole process over can answer wrongly, no
+more. Standard input holds requests, a line of JSON each: ``[number, operation, ...]``.
+
+- ``call``: a list of ``[function, args, kwargs]`` and the form (``json``, ``exact``, ``text``) of
+  the values, from a fresh module.
+- ``test``: statements and a secret, from a fresh module. Only for tests that must stand beside the
+  code; the secret is in no reply but that of a test that did not raise.
+- ``fresh``: a fresh module. ``do``: one of ``DEEDS`` with its arguments, for a test that runs in
+  another sandbox. Objects that are not plain stay here; the reply holds their numbers.
+
+Each gets one line: ``[number, "value", tree]``, perhaps with the arguments as the call left them,
+or ``[number, "error", text, names of the classes, arguments]``. Replies go to the descriptor that
+the command line names, else to standard output, which the candidate's own prints do not reach.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from adjudge.graders.rules.code_values import CANDIDATE, decode, dumps, encode, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+__all__ = ["serve"]
+
+_BASES: tuple[Any, ...] = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+_MAX_TEXT = 300
+
+_names: dict[str, Any] = {}
+_objects: list[Any] = []
+_numbers: dict[int, int] = {}
+
+
+def _fresh(code: CodeType) -> None:
+    global _names  # noqa: PLW0603  (one candidate a process)
+    module = type(sys)("candidate")
+    sys.modules["candidate"] = module  # dataclasses look their module up
+    _names = module.__dict__
+    _objects.clear()
+    _numbers.clear()
+    exec(code, _names)  # noqa: S102  (this is what the sandbox is for)
+
+
+def _target(name: str) -> Any:
+    """The function of that name, or the method of a class ``Solution``."""
+    if name in _names:
+        return _names[name]
+    if hasattr(_names.get("Solution"), name):
+        return getattr(_names["Solution"](), name)
+    raise NameError(f"name {name!r} is not defined")
+
+
+def _called(calls: list[Any], form: str) -> Any:
+    values = [_target(name)(*decode(args), **decode(kwargs)) for name, args, kwargs in calls]
+    if form == "text":
+        return str(values[0])
+    return encode(values[0], as_json=True) if form == "json" else encode(values)
+
+
+def _live(value: Any) -> Any:
+    """The tree of an object that stays here: its number, and its content where it is plain."""
+    if isinstance(value, bytearray):
+        return ["bytes", value.hex()]
+    if id(value) not in _numbers:
+        _numbers[id(value)] = len(_objects)
+        _objects.append(value)
+    number = _numbers[id(value)]
+    for base in _BASES:
+        if isinstance(value, base):
+            content = str.__str__(value) if base is str else base(value)
+            return ["plus", number, encode(content, False, _live)]
+    kind: Any = type(value)
+    return ["live", number, kind.__name__, kind.__eq__ is object.__eq__]
+
+
+def _object(kind: str, number: int) -> Any:  # noqa: ARG001  (the kind is always "live")
+    return _objects[number]
+
+
+def _set(value: Any, key: Any, item: Any) -> None:
+    value[key] = item
+
+
+def _delete(value: Any, key: Any) -> None:
+    del value[key]
+
+
+DEEDS: dict[str, Any] = {
+    "name": _target,
+    "call": lambda function, args, kwargs: function(*args, **kwargs),
+    "getattr": getattr,
+    "setattr": setattr,
+    "delattr": delattr,
+    "getitem": lambda value, key: value[key],
+    "setitem": _set,
+    "delitem": _delete,
+    "neg": lambda value: -value,
+    **{
+        kind.__name__: kind
+        for kind in (len, iter, next, str, repr, bool, int, float, complex, abs, round, reversed)
+    },
+}
+
+
+def _done(deed: str, tree: Any) -> list[Any]:
+    arguments = decode(tree, _object)
+    value = DEEDS[deed](*arguments)
+    if deed == "call" and value is None and (after := encode(arguments, False, _live)) != tree:
+        return [None, after]
+    return [encode(value, False, _live)]
+
+
+def _error(error: BaseException) -> list[Any]:
+    kinds = type(error).__mro__
+    try:
+        arguments = encode(list(error.args), False, _live)
+    except BaseException:  # noqa: BLE001  (an argument that cannot be read leaves the text)
+        arguments = ["list", str(error)]
+    text = f"{type(error).__name__}: {error}"[:_MAX_TEXT]
+    return ["error", text, [kind.__name__ for kind in kinds], arguments]
+
+
+def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:
+    try:
+        if operation == "do":
+            return ["value", *_done(*rest)]
+        _fresh(code)
+        if operation == "call":
+            return ["value", _called(*rest)]
+        if operation == "test":
+            test, secret = rest
+            exec(compile(test, "test", "exec"), _names)  # noqa: S102
+            return ["value", secret]
+    except BaseException as error:  # noqa: BLE001  (sys.exit included: whatever it did, it failed)
+        return _error(error)
+    return ["value", None]
+
+
+def serve() -> None:
+    """Answer the requests on standard input until it ends."""
+    requests = open(os.dup(0), "rb")  # noqa: PTH123, SIM115  (pathlib costs a tenth of the start)
+    channel = int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1)
+    write = os.write
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for name in ("exit", "quit"):
+        setattr(builtins, name, sys.exit)
+    with open(CANDIDATE, "rb") as file:  # noqa: PTH123
+        code = compile(file.read(), CANDIDATE, "exec")
+    for request in requests:
+        number, *parts = loads(request.decode())
+        reply = _reply(code, *parts)
+        try:
+            line = dumps([number, *reply])
+        except (ValueError, RecursionError) as error:  # integers too long, trees too deep
+            line = dumps([number, *_error(error)])
+        rest = memoryview(line.encode() + b"\n")
+        while rest:
+            rest = rest[write(channel, rest) :]
+    os._exit(0)  # threads that the candidate left behind must not hold the process

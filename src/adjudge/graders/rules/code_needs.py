@@ -1,0 +1,154 @@
+"""What a test needs of the code that it judges: its names, and what no other process can have."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+__all__ = ["Needs", "find_needs"]
+
+_PYTHON = frozenset(vars(builtins))
+
+# What a test changes or reads through these belongs to one process, and the code runs in another.
+_SHARED = frozenset(
+    {
+        *("asyncio", "builtins", "candidate", "concurrent", "gc", "inspect", "io", "logging"),
+        *("multiprocessing", "os", "pathlib", "shutil", "signal", "subprocess", "tempfile"),
+        *("threading", "warnings", "unittest.mock", "sys.argv", "sys.modules", "sys.stdin"),
+        *("sys.stdout", "sys.stderr", "contextlib.redirect_stdout", "contextlib.redirect_stderr"),
+        *("open", "input", "globals", "locals"),
+    }
+)
+
+_IMPORTABLE = frozenset({"sys", "unittest", "contextlib"})
+
+# What tests use and forget to import. The code would have to lend it, and could lend another.
+_BORROWED = frozenset(
+    {"allclose", "approx", "isclose", "np", "numpy", "pandas", "pd", "pytest", "torch"}
+)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a test needs to run apart from the code.
+
+    ``own``: names that are the code's although Python has them too; ``added``: statements without
+    which the test would do nothing; ``refusal``: why it cannot run apart, or ''.
+    """
+
+    own: tuple[str, ...]
+    added: str
+    refusal: str
+
+
+def find_needs(tree: ast.Module, function: str) -> Needs:
+    """The needs of a test; ``function`` is the name that the row gives, or ''.
+
+    A test that only defines ``check(candidate)`` gets its call, with the function of that name.
+
+    >>> find_needs(ast.parse("assert abs(f(3) - 9) < 1e-6"), "f").refusal
+    ''
+    >>> find_needs(ast.parse("assert f(3, key=lambda x: x) in (3, 4)"), "f").refusal
+    'gives the code a function of its own'
+    """
+    nodes = list(ast.walk(tree))
+    loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    defined = _definitions(nodes)
+    added = ""
+    if "check" in defined and "check" not in loaded and function.isidentifier():
+        added = f"\ncheck({function})\n"
+        loaded.add(function)
+    free = loaded - defined - _bound(nodes)
+    called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    own = ({function} | (called & sys.stdlib_module_names)) & free
+    theirs = free - (_PYTHON - own) - (sys.stdlib_module_names - own)
+    refusal = next(_refusals(nodes, theirs, free - theirs, defined), "")
+    return Needs(tuple(sorted(own)), added, refusal)
+
+
+def _refusals(
+    nodes: list[ast.AST], theirs: set[str], python: set[str], defined: set[str]
+) -> Iterator[str]:
+    """Why the test cannot run apart; ``theirs`` are the names of the code that it uses."""
+    if not theirs:
+        yield "uses no name of the code"
+    for name in sorted(theirs & _BORROWED):
+        yield f"uses {name}, which it does not import"
+    for node in nodes:
+        for name in sorted(_shared(node, python)):
+            yield f"uses {name}, which the code does not share"
+        if isinstance(node, ast.Await | ast.AsyncFunctionDef):
+            yield "runs the code on an event loop"
+        elif isinstance(node, ast.ExceptHandler) and _names(node.type) & theirs:
+            yield "catches an exception that the code defines"
+        elif isinstance(node, ast.ClassDef) and _names(*node.bases) & theirs:
+            yield "derives from a class of the code"
+        elif isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            name = _called(node)
+            if name in ("isinstance", "issubclass") and _names(*given[1:]) & theirs:
+                yield "asks for a class of the code"
+            if name.startswith(("assertRaises", "raises")) and _names(*given[:1]) & theirs:
+                yield "expects an exception that the code defines"
+            if _root(node.func) in theirs and any(_is_function(one, defined) for one in given):
+                yield "gives the code a function of its own"
+
+
+def _shared(node: ast.AST, python: set[str]) -> set[str]:
+    """What a node names of ``_SHARED``."""
+    used: list[str] = []
+    if isinstance(node, ast.Import):
+        used = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        used = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        used = [f"{node.value.id}.{node.attr}"] if node.value.id in _IMPORTABLE else []
+    elif isinstance(node, ast.Name) and node.id in python:
+        used = [node.id]
+    parts = [name.split(".") for name in used]
+    return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)} & _SHARED
+
+
+def _definitions(nodes: Iterable[ast.AST]) -> set[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in nodes if isinstance(node, kinds)}
+
+
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that a test gives a value, wherever."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            found.add(node.name)
+    return found
+
+
+def _names(*nodes: ast.AST | None) -> set[str]:
+    inside = [one for node in nodes if node is not None for one in ast.walk(node)]
+    return {node.id for node in inside if isinstance(node, ast.Name)}
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_function(node: ast.AST, defined: set[str]) -> bool:
+    is_one = isinstance(node, ast.Lambda | ast.GeneratorExp)
+    return is_one or (isinstance(node, ast.Name) and node.id in defined)

@@ -1,0 +1,331 @@
+"""The tests' program: runs statements that judge a candidate which lives in another sandbox.
+
+Runs in a sandbox of its own, after the text of ``code_values``. No line of the candidate runs
+here. A name that a test does not define is asked for at the candidate: a plain value arrives as a
+new built-in value, anything else as a :class:`Handle`, whose calls, attributes and items are asked
+for in turn. What compares or combines is Python's own, on this side. So an object that equals
+everything equals nothing here.
+
+The file ``cases.json`` holds a list of ``[number, statements, own]``; ``own`` are the names that
+are the candidate's although Python has them too. The candidate's replies come on standard input,
+requests go to the descriptor that the command line names. Each case puts one line on standard
+output: ``[number, "passed", ""]``, ``[number, "error", text]``, or ``[number, "refused", text]``
+where the test needs more of the candidate than values. A candidate that ends, ends this program.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from adjudge.graders.rules.code_values import CASES, PLAIN, decode, dumps, encode, loads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["run"]
+
+_MAX_TEXT = 300
+_MAX_REPLY = 1 << 22
+
+
+class Session:
+    """The case that runs, and the two ways out of here."""
+
+    def __init__(self, replies: int, requests: int, verdicts: int) -> None:
+        self._replies, self._requests, self._verdicts = replies, requests, verdicts
+        self._number = 0
+        self._case = 0
+        self._handles: dict[int, Handle] = {}
+        self.asked = False
+
+    def begin(self, case: int) -> None:
+        """A case starts, from a fresh module there and without the objects of another case."""
+        self._case = case
+        self._handles.clear()
+        self._exchange(["fresh"])
+        self.asked = False
+
+    def do(self, deed: str, *arguments: Any) -> Any:
+        """What the candidate answers; raises what it raised."""
+        return self._exchange(["do", deed, encode(list(arguments), False, self._tree)], arguments)
+
+    def report(self, kind: str, text: str = "") -> None:
+        """The one line on the case."""
+        _write(self._verdicts, [self._case, kind, text[:_MAX_TEXT]])
+
+    def end(self, kind: str, text: str) -> NoReturn:
+        """Report and end the program, whatever the test would catch."""
+        self.report(kind, text)
+        os._exit(0)
+
+    def _exchange(self, request: list[Any], arguments: Any = ()) -> Any:
+        self.asked = True
+        self._number += 1
+        try:
+            _write(self._requests, [self._number, *request])
+        except BrokenPipeError:
+            os._exit(1)
+        line = self._line()
+        try:
+            raised, value = self._read(line, request, arguments)
+        except Exception as error:  # noqa: BLE001  (these bytes are the candidate's)
+            self.end("error", f"the code's reply is not valid ({type(error).__name__})")
+        if raised is not None:
+            raise raised
+        return value
+
+    def _line(self) -> bytes:
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            chunk = os.read(self._replies, 1 << 16)
+            if not chunk:
+                os._exit(1)  # the candidate has ended, and who started it knows how
+            line += chunk
+            if len(line) > _MAX_REPLY:
+                self.end("error", f"returned more than {_MAX_REPLY >> 20} MB")
+        return bytes(line)
+
+    def _read(
+        self, line: bytes, request: list[Any], arguments: Any
+    ) -> tuple[BaseException | None, Any]:
+        number, kind, tree, *rest = loads(line[:-1].decode("ascii"))
+        if number != self._number or kind not in ("value", "error"):
+            raise ValueError("not the reply to this request")
+        if kind == "error":
+            names, given = rest
+            # Python takes StopIteration for the end of whatever it iterates: all(map(...)) is true.
+            if request[1:2] != ["next"]:
+                names = [name for name in names if name != "StopIteration"]
+            return _exception(tree, names, decode(given, self._live)), None
+        if rest:
+            _update(arguments, decode(rest[0], self._live))
+        return None, decode(tree, self._live)
+
+    def _tree(self, value: Any) -> Any:
+        origin = getattr(value, "candidate_object", None)
+        if not isinstance(origin, Origin):
+            self.end("refused", f"gives the code an object of type {type(value).__name__}")
+        return ["live", origin.number]
+
+    def _live(self, kind: str, number: int, *rest: Any) -> Any:
+        if type(number) is not int:
+            raise TypeError("objects are numbered")
+        if kind == "plus":
+            (content,) = rest
+            return _plus(decode(content, self._live), number)
+        name, by_identity = rest
+        if kind != "live" or type(name) is not str:
+            raise ValueError("an unknown kind of value")
+        if number not in self._handles:
+            self._handles[number] = Handle(Origin(number, name, by_identity is True))
+        return self._handles[number]
+
+
+def _write(channel: int, tree: Any) -> None:
+    rest = memoryview(dumps(tree).encode() + b"\n")
+    while rest:
+        rest = rest[os.write(channel, rest) :]
+
+
+def _exception(text: str, names: Any, arguments: Any) -> BaseException:
+    """The nearest built-in exception to the one that the candidate raised."""
+    for name in names:
+        kind = _EXCEPTIONS.get(name)
+        try:
+            if kind is not None:
+                return kind(*arguments)
+        except Exception:  # noqa: BLE001, S112  (some take other arguments than these)
+            continue
+    return RuntimeError(str(text))
+
+
+def _update(arguments: Any, after: Any) -> None:
+    """Give the test's lists, dicts and sets what the call left in them."""
+    _, args, kwargs = arguments
+    _, args_after, kwargs_after = after
+    pairs = [*zip(args, args_after, strict=True)]
+    pairs += [(value, kwargs_after[key]) for key, value in kwargs.items()]
+    for old, new in pairs:
+        if type(old) is type(new) is list:
+            old[:] = new
+        elif type(old) is type(new) in (dict, set):
+            old.clear()
+            old.update(new)
+
+
+class Origin:
+    """What is known of an object that stays with the candidate."""
+
+    def __init__(self, number: int, kind: str = "", by_identity: bool = False) -> None:
+        self.number, self.kind = number, kind
+        self.by_identity = by_identity  # how it compares, as the candidate says
+        self.is_class = False  # by its name in the test
+        self.constructed = False  # by the test
+
+
+class Handle:
+    """An object of the candidate, seen from the test.
+
+    It can be called, indexed, iterated, converted, and its attributes read and set; the candidate
+    answers. It equals itself and nothing else, whatever the candidate says of that.
+    """
+
+    __slots__ = ("candidate_object",)
+
+    def __init__(self, origin: Origin) -> None:
+        object.__setattr__(self, "candidate_object", origin)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = _SESSION.do("call", self, list(args), kwargs)
+        if self.candidate_object.is_class and isinstance(made, Handle):
+            made.candidate_object.constructed = True
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        return _SESSION.do("getattr", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _SESSION.do("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _SESSION.do("delattr", self, name)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        both = (self, other) if isinstance(other, Handle) else ()
+        if not both or not all(one.candidate_object.by_identity for one in both):
+            self.check_operand(other)
+        return False
+
+    def __contains__(self, item: Any) -> bool:
+        if self.candidate_object.constructed:
+            self.refuse()
+        return any(item is one or item == one for one in _asks("iter")(self))
+
+    def check_operand(self, other: Any) -> None:
+        """End the test where only the candidate could say what this and ``other`` make."""
+        if self.candidate_object.constructed or type(other) not in PLAIN:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        _SESSION.end("refused", f"computes with the code's {self.candidate_object.kind} object")
+
+
+def _asks(deed: str) -> Any:
+    return lambda self, *arguments: _SESSION.do(deed, self, *arguments)
+
+
+def _combines(self: Handle, other: Any, *_: Any) -> NoReturn:
+    self.check_operand(other)
+    raise TypeError(f"the code's {self.candidate_object.kind} object is not a plain value")
+
+
+for _deed in (
+    *("len", "iter", "next", "reversed", "str", "repr", "bool", "int", "float", "complex"),
+    *("abs", "round", "neg", "getitem", "setitem", "delitem"),
+):
+    setattr(Handle, f"__{_deed}__", _asks(_deed))
+for _deed in (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
+    *("and", "or", "xor", "lshift", "rshift"),
+):
+    setattr(Handle, f"__{_deed}__", _combines)
+    setattr(Handle, f"__r{_deed}__", _combines)
+for _deed in ("lt", "le", "gt", "ge"):
+    setattr(Handle, f"__{_deed}__", _combines)
+for _deed in (
+    *("instancecheck", "subclasscheck", "mro_entries", "reduce_ex", "index"),
+    *("enter", "exit", "await", "aiter", "aenter", "aexit"),
+):
+    setattr(Handle, f"__{_deed}__", lambda self, *_: self.refuse())
+
+
+def _plus(content: Any, number: int) -> Any:
+    """A value whose class is the candidate's but derives from a plain one.
+
+    It is, compares and combines as the plain value; what that lacks is asked for.
+    """
+    kind = _SUBCLASSES.get(type(content))
+    if kind is None:
+        raise ValueError("no class derives from this")
+    value = kind(content)
+    value.__dict__["candidate_object"] = Origin(number)
+    return value
+
+
+def _subclass(base: type) -> Any:
+    members = {"__getattr__": _asks("getattr")}
+    if base is dict:
+        members["__missing__"] = _asks("getitem")
+    return type(base.__name__, (base,), members)
+
+
+_SUBCLASSES = {base: _subclass(base) for base in PLAIN if base not in (type(None), bool, range)}
+_EXCEPTIONS = {
+    name: value
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+}
+
+
+class Builtins(dict):  # type: ignore[type-arg]
+    """Where Python looks for the names that a test does not define: its own, or the candidate's.
+
+    Python's come first, and so do the modules of its library, so that a candidate cannot put
+    another ``abs`` or ``math`` in their place. Names in ``own`` are the candidate's.
+    """
+
+    def __init__(self, own: list[str]) -> None:
+        super().__init__((name, value) for name, value in vars(builtins).items() if name not in own)
+        self._own = own
+
+    def __missing__(self, name: str) -> Any:
+        if name in sys.stdlib_module_names and name not in self._own:
+            return __import__(name)
+        try:
+            value = _SESSION.do("name", name)
+        except NameError:
+            raise KeyError(name) from None
+        if isinstance(value, Handle):
+            value.candidate_object.is_class = name[0].isupper()
+        self[name] = value
+        return value
+
+
+def _judge(number: int, test: str, own: list[str]) -> None:
+    loaded = False
+    try:
+        _SESSION.begin(number)
+        loaded = True
+        exec(compile(test, "test", "exec"), {"__name__": "test", "__builtins__": Builtins(own)})  # noqa: S102
+    except BaseException as error:  # noqa: BLE001  (sys.exit included: a test must end)
+        text = f"{type(error).__name__}: {error}"
+        if loaded and not _SESSION.asked:
+            _SESSION.end("refused", f"raised before it used the code: {text}")
+        _SESSION.report("error", text)
+    else:
+        if not _SESSION.asked:
+            _SESSION.end("refused", "never uses the code")
+        _SESSION.report("passed")
+
+
+def run() -> None:
+    """Judge the cases of the file, one after the other."""
+    global _SESSION  # noqa: PLW0603
+    with open(CASES, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
+        cases = loads(file.read())
+    _SESSION = Session(os.dup(0), int(sys.argv[1]), os.dup(1))
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, test, own in cases:
+        _judge(number, test, own)
+    os._exit(0)
+
+
+_SESSION: Session
