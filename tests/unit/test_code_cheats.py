@@ -3,7 +3,14 @@
 import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
-CALLS = [{"args": [n], "expected": n * n} for n in range(2)]
+CHANNEL = """
+import json, os, sys
+def write(data):
+    for fd in {int(word) for word in sys.argv[1:]} | set(range(3, 12)):
+        try: os.write(fd, data)
+        except OSError: pass
+def send(tree): write(json.dumps(tree).encode() + bytes([10]))
+"""
 
 CHEATS = {
     "exits early": "import os\nos._exit(0)",
@@ -70,35 +77,177 @@ def f(x):
             except OSError: pass
     os._exit(0)
 """,
+    "replaces exec": "import builtins\nbuiltins.exec = lambda *a, **k: None",
+    "replaces compile": """
+import builtins
+builtins.compile = lambda *a, **k: (lambda: None).__code__
+def f(x): return None
+""",
+    "walks the frames": """
+import sys
+def f(x):
+    frame = sys._getframe(1)
+    while frame:
+        known = [*frame.f_code.co_consts, *frame.f_locals.values(), *frame.f_globals.values()]
+        for value in known:
+            if isinstance(value, int) and value > 9: return value
+            if isinstance(value, dict) and "secret" in value:
+                print([value.get("index"), "passed", value["secret"]])
+        frame = frame.f_back
+""",
+}
+
+NEW_CHEATS = {
+    "replaces what tests call": """
+import builtins
+for name in ("abs", "all", "any", "isinstance", "issubclass", "len", "next", "sorted", "type"):
+    setattr(builtins, name, lambda *a, **k: True)
+def abs(x): return 0
+def isinstance(*a): return True
+def check(candidate): pass
+def f(x): return 1
+""",
+    "an object that can everything": """
+class Any:
+    __class__ = int
+    def __getattr__(self, name): return self
+def always(self, *a): return self
+for name in ("sub rsub add radd abs neg mul rmul truediv and rand or ror xor call getitem".split()):
+    setattr(Any, f"__{name}__", always)
+for name in "eq lt le gt ge contains bool instancecheck subclasscheck".split():
+    setattr(Any, f"__{name}__", lambda *a: True)
+Any.__ne__ = lambda *a: False
+Any.__hash__ = lambda self: 0
+Any.__int__ = Any.__index__ = lambda self: 1
+Any.__float__ = lambda self: 1.0
+def f(x): return Any()
+""",
+    "one line for every test": CHANNEL
+    + """
+def f(x):
+    for number in range(30):
+        send([number, "passed", ""])
+        send([number, "value", ["list", True], ["list"]])
+        send([number, "value", True])
+    os._exit(0)
+""",
+    "answers before it is asked": CHANNEL
+    + """
+for number in range(30):
+    send([number, "value", 1])
+def f(x): return 1
+""",
+    "other threads answer": CHANNEL
+    + """
+import threading
+def talk():
+    while True: send([4, "value", ["live", 0, "int", True]])
+def f(x):
+    for _ in range(8): threading.Thread(target=talk, daemon=True).start()
+    return 1
+""",
+    "a reply without end": CHANNEL
+    + """
+def f(x):
+    while True: write(b"[" * 100_000)
+""",
+    "a reply with keys of objects": CHANNEL
+    + """
+def f(x):
+    for number in range(6):
+        write(b'[%d, "value", {"__class__": "int", "__class__": "bool", "__eq__": 1}]\\n' % number)
+        write(b'[%d, "value", ["dict", ["__class__", "int"], ["__eq__", true]]]\\n' % number)
+    os._exit(0)
+""",
+    "every object is the same": CHANNEL
+    + """
+def f(x):
+    send([4, "value", ["live", 0, "int", False]])
+    os._exit(0)
+""",
+    "raises what ends a test": """
+def f(x):
+    for kind in (StopIteration, GeneratorExit, KeyboardInterrupt, SystemExit, AssertionError):
+        if x % 5 == 0 or kind is SystemExit: raise kind(0)
+""",
+    "traces whoever runs": """
+import sys, threading
+def skip(frame, event, value):
+    frame.f_trace_lines = True
+    try: frame.f_lineno = frame.f_lineno + 1
+    except ValueError: pass
+    return skip
+def f(x):
+    sys.settrace(skip)
+    threading.settrace(skip)
+    frame = sys._getframe()
+    while frame:
+        frame.f_trace = skip
+        frame = frame.f_back
+""",
+    "ends or writes to every process": """
+import ctypes, os, signal
+libc = ctypes.CDLL(None)
+def f(x):
+    for process in [*range(2, 60), *filter(str.isdigit, os.listdir("/proc"))]:
+        try: os.kill(int(process), signal.SIGKILL) if int(process) > 1 else None
+        except OSError: pass
+        for attempt in (16, 0x4206): libc.ptrace(attempt, int(process), 0, 0)
+        try: open(f"/proc/{process}/mem", "r+b").write(b"passed")
+        except OSError: pass
+    return os.getppid()
+""",
+    "starts copies of itself": """
+import os, threading
+def f(x):
+    for _ in range(200):
+        try: os.fork()
+        except OSError: pass
+        try: threading.Thread(target=f, args=(x,), daemon=True).start()
+        except RuntimeError: break
+    return 1
+""",
+}
+
+ANY_CHEATS = CHEATS | NEW_CHEATS
+
+STYLES: dict[str, tuple[object, str | None]] = {
+    "stdio": ([{"input": "7", "output": "49"}], None),
+    "function": ([{"args": [7], "expected": 49}, {"args": [8], "expected": 64}], "f"),
+    "solution": ({"function": "f", "tests": [{"input": 7, "output": 49}]}, None),
+    "equation": (["assert f(7) == 49\nassert 64 == f(8)"], None),
+    "tolerance": (["assert abs(f(7) - 49) < 1e-6", "assert not abs(f(8) - 64) > 1e-6"], None),
+    "type": (["assert isinstance(f(7), int) and f(7) == 49"], None),
+    "check": (["def check(c):\n    assert c(7) == 49\n    assert c(8) == 64\ncheck(f)"], None),
+    "loop": (["for n in range(9): assert f(n) == n * n", "assert f(2) in (4,)"], None),
+    "iterator": (["assert all(map(lambda n: f(n) == n * n, range(2, 9)))"], None),
+    "raises": (
+        ["try:\n    assert f(7) == 49\nexcept ValueError:\n    pass\nassert f(8) == 64"],
+        None,
+    ),
 }
 
 
-@needs_sandbox
-@pytest.mark.parametrize("cheat", CHEATS)
-def test_cheats_do_not_pass_calls(cheat: str) -> None:
-    assert execute(CHEATS[cheat], CALLS, function="f").score == 0.0
+def judged(code: str, style: str) -> float:
+    """The score of ``code`` in a style; a program prints what ``f`` returns."""
+    test_cases, function = STYLES[style]
+    if style == "stdio":
+        code += "\ntry: print(f(int(input())))\nexcept Exception: pass"
+    return execute(code, test_cases, function, deadline_s=4.0, test_deadline_s=2.0).score
 
 
 @needs_sandbox
-@pytest.mark.parametrize("cheat", CHEATS)
-def test_cheats_do_not_pass_equations(cheat: str) -> None:
-    assert execute(CHEATS[cheat], ["assert f(7) == 49", "assert 64 == f(8)"]).score == 0.0
+@pytest.mark.parametrize("style", STYLES)
+def test_the_right_code_passes_and_wrong_code_does_not(style: str) -> None:
+    assert judged("def f(x): return x * x", style) == 1.0
+    assert judged("def f(x): return x * x + 1", style) == 0.0
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
-    "cheat", sorted(CHEATS.keys() - {name for name in CHEATS if "equals" in name})
-)
-def test_cheats_do_not_pass_other_assertions(cheat: str) -> None:
-    tests = ["for n in range(9): assert f(n) == n * n", "assert f(2) in (4,)"]
-    assert execute(CHEATS[cheat], tests).score == 0.0
-
-
-@needs_sandbox
-@pytest.mark.parametrize("cheat", CHEATS)
-def test_cheats_do_not_pass_programs(cheat: str) -> None:
-    code = CHEATS[cheat] + "\ntry: print(f(int(input())))\nexcept BaseException: pass"
-    assert execute(code, [{"input": "7", "output": "49"}]).score == 0.0
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("cheat", ANY_CHEATS)
+def test_cheats_do_not_pass(cheat: str, style: str) -> None:
+    assert judged(ANY_CHEATS[cheat], style) == 0.0
 
 
 @needs_sandbox

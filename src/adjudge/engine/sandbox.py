@@ -226,6 +226,9 @@ async def _run_pair(
         finally:
             task.cancel()
             await asyncio.wait([task])
+            failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            raise failure
         return result, None if task.cancelled() else task.result()
 
 

@@ -1,0 +1,446 @@
+"""Tests that run apart from the code: what they can do with it, and which are refused."""
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules.code import CodeExecutionGrader
+from adjudge.graders.rules.code_cases import parse_cases
+
+# Right code passes, whatever the test does with it.
+
+SHAPES = """
+import abc, collections, dataclasses, enum
+from typing import NamedTuple
+
+class Shape(abc.ABC):
+    @abc.abstractmethod
+    def area(self): ...
+
+@dataclasses.dataclass
+class Square(Shape):
+    side: float
+    def area(self): return self.side ** 2
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+class Node:
+    def __init__(self, value, after=None): self.value, self.after = value, after
+
+class Stack:
+    def __init__(self): self.items = []
+    def push(self, item): self.items.append(item)
+    def pop(self):
+        if not self.items: raise IndexError("the stack is empty")
+        return self.items.pop()
+    def __len__(self): return len(self.items)
+    def __getitem__(self, index): return self.items[index]
+    def __str__(self): return f"Stack{self.items}"
+
+class Broken(ValueError): pass
+
+LIMIT = 10
+
+def other(colour): return Colour.BLUE if colour is Colour.RED else Colour.RED
+def corner(): return Point(3, 4)
+def count(text): return collections.Counter(text)
+def numbers():
+    n = 0
+    while True:
+        yield n
+        n += 1
+def chain(*values):
+    node = None
+    for value in reversed(values): node = Node(value, node)
+    return node
+def order(values): values.sort()
+def add(values, mapping, *, seen): mapping["n"] = len(values); seen.add(1)
+def divide(a, b): return a / b
+def fail(): raise Broken("no", 7)
+def adder(n): return lambda m: n + m
+def squares(n): return (i * i for i in range(n))
+def window(): return range(3, 9, 2)
+def huge(): return 7 ** 9000
+def raw(): return bytearray(b"ab")
+def sum(a, b): return a - b
+def copy(text): return text * 2
+class Solution:
+    def twice(self, x): return 2 * x
+    def chain(self): return chain(1, 2)
+"""
+
+RIGHT = """
+assert abs(divide(1, 3) - 0.333) < 1e-2
+
+assert isinstance(divide(1, 2), float) and divide(1, 2) > 0.4
+
+for n in range(300): assert adder(n)(1) == n + 1
+
+try:
+    divide(1, 0)
+    assert False
+except ZeroDivisionError as error:
+    assert 'division' in str(error)
+
+try:
+    fail()
+except ValueError as error:
+    assert error.args == ('no', 7)
+else:
+    assert False
+
+import unittest
+with unittest.TestCase().assertRaises(ValueError): fail()
+
+s = Stack()
+s.push(1)
+s.push([2, 'x'])
+assert len(s) == 2 and s[0] == 1 and s.pop() == [2, 'x']
+
+s = Stack()
+assert not s and str(s) == 'Stack[]'
+s.push(0)
+assert s and list(s) == [0] and 0 in s.items
+
+s = Stack()
+try:
+    s.pop()
+except IndexError as error:
+    assert 'empty' in str(error)
+else:
+    assert 0
+
+assert Solution().twice(4) == 8
+s = Solution()
+assert [s.twice(n) for n in range(3)] == [0, 2, 4]
+
+node, found = chain(1, 2, 3), []
+while node:
+    found.append(node.value)
+    node = node.after
+assert found == [1, 2, 3]
+
+node = Node(1, Node(2))
+node.after.value = 5
+assert node.after.value == 5 and node.after.after is None
+
+values = [3, 1, 2]
+assert order(values) is None
+assert values == [1, 2, 3]
+
+values, mapping, seen = [1], {}, set()
+add(values, mapping, seen=seen)
+assert (mapping, seen) == ({'n': 1}, {1})
+
+import itertools
+assert list(itertools.islice(numbers(), 3)) == [0, 1, 2]
+
+n = numbers()
+assert next(n) == 0 and next(n) == 1 and iter(n) is not None
+
+assert list(squares(4)) == [0, 1, 4, 9] and 4 in squares(4) and sorted(squares(3)) == [0, 1, 4]
+
+a, b = squares(2)
+assert (a, b) == (0, 1)
+
+assert window() == range(3, 9, 2) and list(window()) == [3, 5, 7]
+
+p = corner()
+assert p == (3, 4) and p.x == 3 and p._fields == ('x', 'y') and isinstance(p, tuple)
+
+c = count('abca')
+assert c == {'a': 2, 'b': 1, 'c': 1} and c['z'] == 0 and c.most_common(1) == [('a', 2)]
+
+assert list(count('ba')) == ['b', 'a']
+
+assert other(Colour.RED) == Colour.BLUE != Colour.RED and Colour.RED.name == 'RED'
+
+assert Level.LOW == 1 and Level.LOW.name == 'LOW'
+
+assert Square(2.0).area() == 4.0 and Square(2).side == 2
+
+try:
+    Shape()
+except TypeError: pass
+else: assert False
+
+assert LIMIT * 2 == 20
+
+assert huge() == 7 ** 9000
+
+assert raw() == b'ab'
+
+assert adder.__name__ == 'adder' and callable(adder) and hasattr(Stack, 'push')
+
+assert math.floor(divide(7, 2)) == 3
+
+class Checks:
+    wanted = divide(4, 2)
+    def run(self):
+        assert divide(4, 2) == self.wanted == 2
+Checks().run()
+
+assert eval('divide(6, 3)') == 2 if divide(1, 1) else False
+
+assert divide(4, 2) in (2, 3) and divide(4, 2) is not None
+
+print('noise', divide(1, 1)); assert f'{divide(1, 1):.1f}' == '1.0'
+
+for text in ('a', 'b'): assert copy(text) == text + text
+
+assert chain(1).after is None and chain(1, 2) is not chain(1, 2)
+
+import random
+random.seed(3)
+n = random.random()
+assert divide(n, 1) == n
+
+x = 1 + 2j
+assert divide(x, 1) == x and divide(float('inf'), 1) > 1e308
+""".strip().split("\n\n")
+
+
+@needs_sandbox
+def test_right_code_passes_every_test_that_runs_apart() -> None:
+    score = execute(SHAPES, RIGHT)
+    failed = [(t, o) for t, o in zip(RIGHT, outcomes(score), strict=True) if o != "passed"]
+    assert failed == []
+    assert "trusted" not in score.metadata
+
+
+@needs_sandbox
+def test_wrong_code_passes_none_of_them() -> None:
+    assert execute("x = 1", RIGHT).score == 0.0
+
+
+@needs_sandbox
+def test_python_and_its_library_come_before_the_code() -> None:
+    code = """
+def abs(x): return 0
+class math:
+    isclose = staticmethod(lambda *a: True)
+def f(x): return 1
+"""
+    tests = ["assert abs(f(3) - 9) < 1", "assert math.isclose(f(3), 9) or f(3) > 2"]
+    assert execute(code, tests).score == 0.0
+
+
+@needs_sandbox
+def test_the_function_of_the_row_is_the_code_s_whatever_its_name() -> None:
+    test = "for a, b in [(3, 1), (9, 2)]: assert sum(a, b) == a - b"
+    assert execute(SHAPES, [test], function="sum").score == 1.0
+    check = "def check(candidate):\n    assert candidate(3, 1) == 2"
+    assert execute(SHAPES, [check], function="sum").score == 1.0
+    assert execute(SHAPES, [check + "\ncheck(sum)"], function="sum").score == 1.0
+    assert execute(SHAPES, ["assert sum(3, 1) == 2"]).score == 1.0
+    assert execute("x = 1", ["assert len([1]) == 1"]).score == 0.0
+
+
+@needs_sandbox
+def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
+    check = "METADATA = {}\ndef check(candidate):\n    assert candidate(2) == 4"
+    for n in (2, 3):
+        score = execute(f"def f(x): return {n} * x", [{"test": check, "function": "f"}])
+        assert score.score == float(n == 2)
+    methods = "class Solution:\n    def f(self, x): return 2 * x"
+    assert execute(methods, [{"test": check, "function": "f"}]).score == 1.0
+
+
+@needs_sandbox
+def test_every_test_starts_afresh() -> None:
+    code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
+    assert execute(code, ["assert f(0) + 0 == 1"] * 3).score == 1.0
+
+
+@needs_sandbox
+def test_code_that_ends_or_hangs_fails_that_test_only() -> None:
+    code = """
+import ctypes, os, sys
+def f(x):
+    if x == 1: os._exit(3)
+    if x == 2:
+        while True: pass
+    if x == 3: ctypes.string_at(0)
+    if x == 4: sys.exit(0)
+    if x == 5: return "x" * 10 ** 7
+    return x
+"""
+    tests = [f"try:\n    assert f({n}) - {n} == 0\nexcept Exception: pass" for n in range(7)]
+    score = execute(code, tests, test_deadline_s=1.0)
+    assert outcomes(score) == [
+        "passed",
+        "ended with exit code 3: no message",
+        "timed out after 1 s",
+        "ended with exit code 139: no message",
+        "SystemExit: 0",
+        "returned more than 4 MB",
+        "passed",
+    ]
+
+
+@needs_sandbox
+def test_code_that_does_not_load_fails() -> None:
+    code = "import os\nos.write(2, b'hm')\nraise ValueError('late')"
+    score = execute(code, ["assert f(1) > 0"])
+    assert outcomes(score) == ["ValueError: late"]
+    assert score.metadata["stderr"] == "hm"
+
+
+@needs_sandbox
+def test_what_a_test_does_with_its_argument_after_the_call_is_its_own() -> None:
+    code = "def f(x):\n    x.clear()\n    return 0"
+    assert execute(code, ["x = [1, 2]\nassert f(x) == sum(x)"]).score == 0.0
+
+
+@needs_sandbox
+def test_many_open_files_do_not_matter() -> None:
+    held = [os.dup(0) for _ in range(120)]
+    try:
+        assert execute("def f(x): return x", ["assert f(1) < 2"]).score == 1.0
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+# An object of the code has no value of its own.
+
+OBJECTS = """
+class Any:
+    def __eq__(self, other): return True
+    def __lt__(self, other): return True
+    def __sub__(self, other): return 0
+    def __contains__(self, item): return True
+    __hash__ = None
+def f(x): return Any()
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "f(3) == 9 or 0",
+        "f(3) - 9 < 1",
+        "f(3) < 9",
+        "9 > f(3)",
+        "9 in f(3)",
+        "f(3) in [9]",
+        "not f(3) != 9",
+    ],
+)
+def test_objects_beside_plain_values_fail_the_test(expression: str) -> None:
+    assert execute(OBJECTS, [f"assert {expression}"]).score == 0.0
+
+
+# What cannot run apart is the row's fault.
+
+REFUSED = {
+    "assert 1 + 1 == 2": "no name of the code",
+    "def test_f(): assert f(1)\nassert True": "never uses the code",
+    "import no_such_module\nassert f(1) > 0": "before it used the code",
+    "def check(candidate): assert candidate(1) == 1": "no name of the code",
+    "assert f(lambda x: x) > 0": "function of its own",
+    "def g(x): return x\nassert g(f(key=g)) > 0": "function of its own",
+    "class A: pass\nassert f(A()) > 0": "of type A",
+    "def check(c): assert c(print) > 0\ncheck(f)": "builtin_function_or_method",
+    "assert isinstance(f(1), Shape)": "class of the code",
+    "class B(Shape): pass\nassert B()": "derives",
+    "try: f(1)\nexcept Broken: pass": "exception that the code",
+    "import unittest\nunittest.TestCase().assertRaises(Broken, f)": "exception that the code",
+    "import asyncio\nassert asyncio.run(f(1)) == 1": "asyncio",
+    "from unittest.mock import patch\nassert f(1) > 0": "unittest.mock",
+    "import io, sys\nsys.stdout = io.StringIO()\nf(1)": "io",
+    "import sys\nsys.stdin = None\nf(1)": "sys.stdin",
+    "open('a', 'w').write('x')\nassert f('a') > 0": "open",
+    "assert np.allclose(f(1), 1.0)": "uses np",
+    "assert isclose(f(1), 1.0)": "isclose",
+    "from collections import deque\nassert f([1]) == deque([1])": "own object",
+    "assert Shape(1) + Shape(2) == Shape(3)": "Shape object",
+    "assert Shape(1) == Shape(1)": "Shape object",
+    "with f(1): pass": "own object",
+}
+LIVE = """
+class Shape:
+    def __init__(self, n=0): self.n = n
+    def __eq__(self, other): return self.n == other.n
+    def __add__(self, other): return Shape(self.n + other.n)
+    def __enter__(self): return self
+    def __exit__(self, *a): return None
+class Broken(Exception): pass
+def f(x=0, key=None): return Shape()
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize("test", REFUSED)
+def test_tests_that_need_more_than_values_are_refused(test: str) -> None:
+    with pytest.raises(GradingFailure, match=r"test case 2 .*untrusted_tests = 'allow'") as caught:
+        execute(LIVE, ["assert f(1) != 1", test])
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
+    assert REFUSED[test].split()[-1] in str(caught.value)
+
+
+def test_most_are_refused_before_anything_runs() -> None:
+    early = 0
+    for test in REFUSED:
+        try:
+            parse_cases([test], "assert", "")
+        except GradingFailure:
+            early += 1
+    assert early == 15
+
+
+@needs_sandbox
+def test_untrusted_tests_run_beside_the_code_and_are_marked() -> None:
+    tests = [
+        "assert Shape(1) + Shape(2) == Shape(3)",
+        "assert isinstance(f(1), Shape)",
+        "assert f(1) is not None",
+        "assert Shape(1) == Shape(2)",
+    ]
+    score = execute(LIVE, tests, untrusted_tests="allow")
+    assert outcomes(score) == ["passed", "passed", "passed", "AssertionError: "]
+    assert score.metadata["trusted"] is False
+    apart = execute(LIVE, tests[2:3], untrusted_tests="allow")
+    assert "trusted" not in apart.metadata
+
+
+@needs_sandbox
+def test_no_handle_tells_of_another_process() -> None:
+    code = """
+import os
+def f(x):
+    processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
+    return processes, sorted(os.listdir("/sandbox"))
+"""
+    test = "assert f(1) == (['1'], ['candidate.py', 'main.py']) or f(1) is None"
+    assert execute(code, [test]).score == 1.0
+
+
+@needs_sandbox
+def test_many_samples_at_once() -> None:
+    grader = CodeExecutionGrader()
+
+    async def scenario() -> list[Any]:
+        tasks = [
+            asyncio.create_task(
+                grader.aevaluate(block(f"def f(x): return x + {n}"), ["assert f(1) + 0 == 1"])
+            )
+            for n in range(6)
+        ]
+        return [await task for task in tasks]
+
+    assert [one.score for one in asyncio.run(scenario())] == [1.0] + [0.0] * 5

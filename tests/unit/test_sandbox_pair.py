@@ -1,0 +1,103 @@
+"""Two sandboxed programs that talk: what they share, and that both end with the leader."""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+import pytest
+from tests.unit.test_sandbox import children, open_descriptors, processes_with, until
+
+from adjudge.engine.sandbox import Sandbox, SandboxResult
+from adjudge.errors import ErrorKind, GradingFailure
+
+HEAD = "import os, sys\nout = int(sys.argv[1])\n"
+ASKS = HEAD + "os.write(out, b'hello'); print(os.read(0, 99).decode(), sorted(os.listdir('.')))"
+ANSWERS = (
+    HEAD + "os.write(out, os.read(0, 99)[::-1]); print(os.read(0, 99), sorted(os.listdir('.')))"
+)
+HANGS = HEAD + "import time\ntime.sleep(600)"
+
+
+def pair(
+    sandbox: Sandbox, leader: str, helper: str, **settings: Any
+) -> tuple[SandboxResult, SandboxResult | None]:
+    files: dict[str, Any] = {"leader_files": {"a": "1"}, "helper_files": {"b": "2"}}
+    return asyncio.run(sandbox.run_pair(leader, helper, **files, **settings))
+
+
+def test_they_share_two_pipes_and_nothing_else(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, ASKS, ANSWERS)
+    assert helper is not None
+    assert leader.stdout == b"olleh ['a', 'main.py']\n", leader.stderr
+    assert helper.stdout == b"b'' ['b', 'main.py']\n", helper.stderr
+    look = HEAD + "print([p for p in os.listdir('/proc') if p.isdigit()])"
+    leader, helper = pair(sandbox, look, look)
+    assert helper is not None
+    assert leader.stdout == helper.stdout == b"['1']\n"
+
+
+def test_a_helper_that_stays_is_killed_soon(sandbox: Sandbox) -> None:
+    started = time.monotonic()
+    leader, helper = pair(sandbox, "print(1)", HANGS, deadline_s=60)
+    assert (leader.stdout, helper) == (b"1\n", None)
+    assert time.monotonic() - started < 30
+
+
+def test_a_leader_sees_the_end_of_its_helper(sandbox: Sandbox) -> None:
+    leader, helper = pair(sandbox, "import os; print(os.read(0, 9))", HEAD + "os._exit(3)")
+    assert helper is not None
+    assert (leader.stdout, helper.exit_code) == (b"b''\n", 3)
+
+
+def test_the_deadline_ends_both(sandbox: Sandbox) -> None:
+    before = children()
+    leader, helper = pair(sandbox, HANGS, HANGS, deadline_s=0.5)
+    assert leader.timed_out
+    assert helper is None or helper.timed_out
+    assert children() <= before
+
+
+def test_cancelling_at_any_moment_leaves_nothing(sandbox: Sandbox) -> None:
+    marker, before = uuid.uuid4().hex, children()
+
+    async def scenario() -> tuple[int, int]:
+        await sandbox.run("pass")
+        descriptors = open_descriptors()
+        for step in range(20):
+            task = asyncio.create_task(
+                sandbox.run_pair(HANGS, HANGS, leader_files={marker: ""}, helper_files={marker: ""})
+            )
+            await asyncio.sleep(step * 0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await until(lambda: processes_with(marker) == [])
+        return descriptors, open_descriptors()
+
+    open_before, open_after = asyncio.run(scenario())
+    assert open_after == open_before
+    assert children() <= before
+
+
+def test_pairs_take_one_slot_each(sandbox: Sandbox) -> None:
+    narrow = Sandbox(max_parallel=1)
+
+    async def scenario() -> list[bytes]:
+        files: dict[str, Any] = {"leader_files": {}, "helper_files": {}}
+        tasks = [
+            asyncio.create_task(narrow.run_pair(ASKS, ANSWERS, **files, deadline_s=20))
+            for _ in range(4)
+        ]
+        return [(await task)[0].stdout for task in tasks]
+
+    assert asyncio.run(scenario()) == [b"olleh ['main.py']\n"] * 4
+
+
+def test_what_does_not_start_is_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="main.py"):
+        asyncio.run(sandbox.run_pair("", "", leader_files={"main.py": ""}, helper_files={}))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(GradingFailure) as caught:
+        pair(sandbox, ASKS, ANSWERS)
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
