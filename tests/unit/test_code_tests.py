@@ -201,7 +201,9 @@ print('noise', divide(1, 1)); assert f'{divide(1, 1):.1f}' == '1.0'
 
 for text in ('a', 'b'): assert copy(text) == text + text
 
-assert chain(1).after is None and chain(1, 2) is not chain(1, 2)
+assert chain(1).after is None and chain(1).after == None and chain(1) != None
+
+assert type(divide(1, 2)) is float and isinstance(chain, object)
 
 import random
 random.seed(3)
@@ -301,8 +303,19 @@ def test_code_that_does_not_load_fails() -> None:
 
 @needs_sandbox
 def test_what_a_test_does_with_its_argument_after_the_call_is_its_own() -> None:
-    code = "def f(x):\n    x.clear()\n    return 0"
-    assert execute(code, ["x = [1, 2]\nassert f(x) == sum(x)"]).score == 0.0
+    code = """
+import os
+def f(x):
+    x.clear()
+    return 0
+def g(x):
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try: os.write(fd, b'[3, "value", 0, ["list", 0, ["list", ["list"]], ["dict"]]]' + b"\\n")
+        except OSError: pass
+    os._exit(0)
+"""
+    for name in "fg":
+        assert execute(code, [f"x = [1, 2]\nassert {name}(x) == sum(x)"]).score == 0.0
 
 
 @needs_sandbox
@@ -367,10 +380,13 @@ REFUSED = {
     "open('a', 'w').write('x')\nassert f('a') > 0": "open",
     "assert np.allclose(f(1), 1.0)": "uses np",
     "assert isclose(f(1), 1.0)": "isclose",
-    "from collections import deque\nassert f([1]) == deque([1])": "own object",
+    "from collections import deque\nassert f([1]) == deque([1])": "own deque object",
     "assert Shape(1) + Shape(2) == Shape(3)": "Shape object",
     "assert Shape(1) == Shape(1)": "Shape object",
-    "with f(1): pass": "own object",
+    "import decimal\nassert isinstance(f(1), (int, decimal.Decimal))": "own Shape object",
+    "x = [1]\nassert f(x) is not x": "the same object",
+    "import types\nassert isinstance(f(1), types.GeneratorType)": "types",
+    "with f(1): pass": "own Shape object",
 }
 LIVE = """
 class Shape:
@@ -400,7 +416,7 @@ def test_most_are_refused_before_anything_runs() -> None:
             parse_cases([test], "assert", "")
         except GradingFailure:
             early += 1
-    assert early == 15
+    assert early == 17
 
 
 @needs_sandbox

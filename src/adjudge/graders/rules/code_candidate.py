@@ -147,7 +147,7 @@ def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:
 def serve() -> None:
     """Answer the requests on standard input until it ends."""
     requests = open(os.dup(0), "rb")  # noqa: PTH123, SIM115  (pathlib costs a tenth of the start)
-    channel = int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1)
+    channel = int(sys.argv.pop()) if len(sys.argv) > 1 else os.dup(1)
     write = os.write
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -7,6 +7,7 @@ import builtins
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Needs", "find_needs"]
 
@@ -17,7 +18,15 @@ _SHARED = frozenset(
     {
         *("asyncio", "builtins", "candidate", "concurrent", "gc", "inspect", "io", "logging"),
         *("multiprocessing", "os", "pathlib", "shutil", "signal", "subprocess", "tempfile"),
-        *("threading", "warnings", "unittest.mock", "sys.argv", "sys.modules", "sys.stdin"),
+        *(
+            "threading",
+            "types",
+            "warnings",
+            "unittest.mock",
+            "sys.argv",
+            "sys.modules",
+            "sys.stdin",
+        ),
         *("sys.stdout", "sys.stderr", "contextlib.redirect_stdout", "contextlib.redirect_stderr"),
         *("open", "input", "globals", "locals"),
     }
@@ -82,19 +91,25 @@ def _refusals(
             yield f"uses {name}, which the code does not share"
         if isinstance(node, ast.Await | ast.AsyncFunctionDef):
             yield "runs the code on an event loop"
+        elif isinstance(node, ast.Compare) and _compares_identity(node):
+            yield "asks whether two values are the same object"
         elif isinstance(node, ast.ExceptHandler) and _names(node.type) & theirs:
             yield "catches an exception that the code defines"
         elif isinstance(node, ast.ClassDef) and _names(*node.bases) & theirs:
             yield "derives from a class of the code"
         elif isinstance(node, ast.Call):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            name = _called(node)
-            if name in ("isinstance", "issubclass") and _names(*given[1:]) & theirs:
-                yield "asks for a class of the code"
-            if name.startswith(("assertRaises", "raises")) and _names(*given[:1]) & theirs:
-                yield "expects an exception that the code defines"
-            if _root(node.func) in theirs and any(_is_function(one, defined) for one in given):
-                yield "gives the code a function of its own"
+            yield from _refusals_of_call(node, theirs, defined)
+
+
+def _refusals_of_call(node: ast.Call, theirs: set[str], defined: set[str]) -> Iterator[str]:
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    name = _called(node)
+    if name in ("isinstance", "issubclass") and _names(*given[1:]) & theirs:
+        yield "asks for a class of the code"
+    if name.startswith(("assertRaises", "raises")) and _names(*given[:1]) & theirs:
+        yield "expects an exception that the code defines"
+    if _root(node.func) in theirs and any(_is_function(one, defined) for one in given):
+        yield "gives the code a function of its own"
 
 
 def _shared(node: ast.AST, python: set[str]) -> set[str]:
@@ -110,6 +125,19 @@ def _shared(node: ast.AST, python: set[str]) -> set[str]:
         used = [node.id]
     parts = [name.split(".") for name in used]
     return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)} & _SHARED
+
+
+def _compares_identity(node: ast.Compare) -> bool:
+    """Whether ``is`` stands between two values, none of them a constant or a built-in type."""
+    values = [node.left, *node.comparators]
+    return any(
+        isinstance(operator, ast.Is | ast.IsNot)
+        and not any(
+            isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in _PYTHON)
+            for value in pair
+        )
+        for operator, pair in zip(node.ops, pairwise(values), strict=True)
+    )
 
 
 def _definitions(nodes: Iterable[ast.AST]) -> set[str]:

@@ -100,7 +100,7 @@ class Session:
             if request[1:2] != ["next"]:
                 names = [name for name in names if name != "StopIteration"]
             return _exception(tree, names, decode(given, self._live)), None
-        if rest:
+        if rest and tree is None and request[1] == "call":
             _update(arguments, decode(rest[0], self._live))
         return None, decode(tree, self._live)
 
@@ -143,7 +143,10 @@ def _exception(text: str, names: Any, arguments: Any) -> BaseException:
 
 
 def _update(arguments: Any, after: Any) -> None:
-    """Give the test's lists, dicts and sets what the call left in them."""
+    """Give the test's lists, dicts and sets what a call that returns nothing left in them.
+
+    Not after other calls: ``f(x) == sum(x)`` must not hold because ``f`` has emptied ``x``.
+    """
     _, args, kwargs = arguments
     _, args_after, kwargs_after = after
     pairs = [*zip(args, args_after, strict=True)]
@@ -196,8 +199,8 @@ class Handle:
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
+        if self is other or other is None:
+            return self is other
         both = (self, other) if isinstance(other, Handle) else ()
         if not both or not all(one.candidate_object.by_identity for one in both):
             self.check_operand(other)
@@ -214,7 +217,7 @@ class Handle:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        _SESSION.end("refused", f"computes with the code's {self.candidate_object.kind} object")
+        _SESSION.end("refused", f"needs the code's own {self.candidate_object.kind} object")
 
 
 def _asks(deed: str) -> Any:
@@ -274,6 +277,15 @@ _EXCEPTIONS = {
 }
 
 
+def _isinstance(value: Any, kinds: Any) -> bool:
+    found = isinstance(value, kinds)
+    if isinstance(value, Handle) and not found:
+        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+            if kind not in PLAIN:
+                value.refuse()
+    return found
+
+
 class Builtins(dict):  # type: ignore[type-arg]
     """Where Python looks for the names that a test does not define: its own, or the candidate's.
 
@@ -283,6 +295,7 @@ class Builtins(dict):  # type: ignore[type-arg]
 
     def __init__(self, own: list[str]) -> None:
         super().__init__((name, value) for name, value in vars(builtins).items() if name not in own)
+        self["isinstance"] = _isinstance
         self._own = own
 
     def __missing__(self, name: str) -> Any:
