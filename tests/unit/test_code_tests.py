@@ -442,7 +442,7 @@ def f(x):
     processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
     return processes, sorted(os.listdir("/sandbox"))
 """
-    test = "assert f(1) == (['1'], ['candidate.py', 'main.py']) or f(1) is None"
+    test = "assert f(1) == (['1'], ['candidate.py', 'main.py', 'program']) or f(1) is None"
     assert execute(code, [test]).score == 1.0
 
 

@@ -156,7 +156,7 @@ def serve() -> None:
     with open(CANDIDATE, "rb") as file:  # noqa: PTH123
         code = compile(file.read(), CANDIDATE, "exec")
     for request in requests:
-        number, *parts = loads(request.decode())
+        number, *parts = loads(request.decode().strip())
         reply = _reply(code, *parts)
         try:
             line = dumps([number, *reply])

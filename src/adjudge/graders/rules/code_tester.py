@@ -23,7 +23,7 @@ from adjudge.graders.rules.code_values import CASES, PLAIN, decode, dumps, encod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import IO, Any, NoReturn
 
 __all__ = ["run"]
 
@@ -34,7 +34,7 @@ _MAX_REPLY = 1 << 22
 class Session:
     """The case that runs, and the two ways out of here."""
 
-    def __init__(self, replies: int, requests: int, verdicts: int) -> None:
+    def __init__(self, replies: IO[bytes], requests: int, verdicts: int) -> None:
         self._replies, self._requests, self._verdicts = replies, requests, verdicts
         self._number = 0
         self._case = 0
@@ -68,7 +68,11 @@ class Session:
             _write(self._requests, [self._number, *request])
         except BrokenPipeError:
             os._exit(1)
-        line = self._line()
+        line = self._replies.readline(_MAX_REPLY)
+        if len(line) == _MAX_REPLY:
+            self.end("error", f"returned more than {_MAX_REPLY >> 20} MB")
+        if not line.endswith(b"\n"):
+            os._exit(1)  # the candidate has ended, and who started it knows how
         try:
             raised, value = self._read(line, request, arguments)
         except Exception as error:  # noqa: BLE001  (these bytes are the candidate's)
@@ -76,17 +80,6 @@ class Session:
         if raised is not None:
             raise raised
         return value
-
-    def _line(self) -> bytes:
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            chunk = os.read(self._replies, 1 << 16)
-            if not chunk:
-                os._exit(1)  # the candidate has ended, and who started it knows how
-            line += chunk
-            if len(line) > _MAX_REPLY:
-                self.end("error", f"returned more than {_MAX_REPLY >> 20} MB")
-        return bytes(line)
 
     def _read(
         self, line: bytes, request: list[Any], arguments: Any
@@ -333,7 +326,7 @@ def run() -> None:
     global _SESSION  # noqa: PLW0603
     with open(CASES, encoding="utf-8") as file:  # noqa: PTH123  (pathlib is slow to import)
         cases = loads(file.read())
-    _SESSION = Session(os.dup(0), int(sys.argv[1]), os.dup(1))
+    _SESSION = Session(open(os.dup(0), "rb"), int(sys.argv.pop()), os.dup(1))  # noqa: PTH123, SIM115
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, test, own in cases:
