@@ -151,6 +151,11 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
         """False when there was nothing to judge and ``score`` is the grader's stated default."""
         return bool(self.metadata.get("evaluable", True))
 
+    @property
+    def trusted(self) -> bool:
+        """False when what was judged stood where it could have faked the score."""
+        return bool(self.metadata.get("trusted", True))
+
 
 class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit_defaults=True):
     """A listwise answer: ``rank[i]`` is the place of sample *i*, 1 is best; ties share a number."""

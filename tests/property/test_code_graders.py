@@ -12,7 +12,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.code import SyntaxCheckGrader
 from adjudge.graders.rules.code_blocks import fenced, looks_like_code, parse_fault
 from adjudge.graders.rules.code_cases import Mode, parse_cases, same_text, same_value
-from adjudge.graders.rules.code_values import encode
+from adjudge.graders.rules.code_values import decode, dumps, encode, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(
@@ -26,6 +26,11 @@ markdown = st.lists(
     )
 ).map("".join)
 code = st.text(alphabet="()[]{}:=+-*,.'\"\\\n\t ab1#@f", max_size=60)
+
+TEST_PIECES = (
+    *("assert ", "f(3)", " == ", "9", " is ", "x", "\n", "lambda: 0", "(", ")", ", ", "import sys"),
+    *("sys.stdin", "class A(f): pass", "def check(c): ", "try: f()\nexcept E: pass", "isinstance"),
+)
 
 
 @given(st.text() | markdown)
@@ -66,7 +71,17 @@ def test_reading_test_cases_fails_in_one_way_only(value: Any, mode: Mode) -> Non
         assert parse_cases(value, mode, "f")
     except GradingFailure as failure:
         kind = failure.kind
-    assert kind in (None, ErrorKind.INVALID_INPUT)
+    assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
+
+
+@given(code | st.lists(st.sampled_from(TEST_PIECES)).map("".join))
+def test_reading_statements_fails_in_one_way_only(test: str) -> None:
+    kind = None
+    try:
+        parse_cases([test], "assert", "f")
+    except GradingFailure as failure:
+        kind = failure.kind
+    assert kind in (None, ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED)
 
 
 @given(json_values)
@@ -94,6 +109,58 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _canonical(item) for key, item in value.items()}
     return value
+
+
+plain = st.recursive(
+    scalars | st.binary() | st.complex_numbers() | st.builds(range, st.integers(), st.integers()),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(scalars, inner, max_size=3)
+        | st.sets(scalars | st.tuples(scalars), max_size=3)
+        | st.frozensets(scalars, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def _alive(value: object) -> Any:
+    raise TypeError(f"not plain: {value!r}")
+
+
+@given(plain)
+def test_plain_values_arrive_as_they_were(value: Any) -> None:
+    arrived = decode(loads(dumps(encode(value, live=_alive))))
+    assert repr(_ordered(arrived)) == repr(_ordered(value))
+
+
+def _ordered(value: Any) -> Any:
+    """Comparable by its text: types and the order of dicts matter, that of sets does not."""
+    if isinstance(value, set | frozenset):
+        return (type(value), sorted(map(repr, map(_ordered, value))))
+    if isinstance(value, list | tuple):
+        return (type(value), [_ordered(item) for item in value])
+    if isinstance(value, dict):
+        return [(_ordered(key), _ordered(item)) for key, item in value.items()]
+    return value
+
+
+@given(
+    json_values
+    | st.lists(st.sampled_from(["dict", "set", "int", "range", "plus"]) | st.lists(scalars))
+)
+def test_trees_of_any_shape_decode_to_plain_values_or_fail(tree: Any) -> None:
+    try:
+        value = decode(tree)
+    except (ValueError, TypeError, RecursionError):
+        return
+    encode(value, live=_alive)
+
+
+@given(json_values)
+def test_trees_are_written_and_read_as_json_is(tree: Any) -> None:
+    assert dumps(tree) == json.dumps(tree)
+    assert repr(loads(dumps(tree))) == repr(json.loads(json.dumps(tree)))
 
 
 @given(st.dictionaries(st.text(), scalars, min_size=1))

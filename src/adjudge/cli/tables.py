@@ -62,6 +62,8 @@ def _noted(summary: Mapping[str, Any]) -> str:
         notes.append(f"{left_out:,} not sampled")
     if broken := summary["broken_rows"]["count"]:
         notes.append(f"[red]{broken} broken rows[/]")
+    if untrusted := sum(grader.get("untrusted", 0) for grader in summary["graders"].values()):
+        notes.append(f"[red]{untrusted:,} scores untrusted[/]")
     if resumed := summary["resumed_results"]:
         notes.append(f"{resumed:,} results resumed")
     return "".join(f"  ·  {note}" for note in notes)

@@ -118,7 +118,7 @@ def _grader(
     scores = [result.reward_info[f"{entry.name}_score"] for result in results]
     said = [[result for name, result in one.results() if name == entry.name] for one in judged]
     errors = [r for some in said for r in some if isinstance(r, GraderError)]
-    idle = [r for some in said for r in some if isinstance(r, GraderScore) and not r.evaluable]
+    given = [r for some in said for r in some if isinstance(r, GraderScore)]
     score_range = getattr(grader, "score_range", None)
     spread = _spread(scores, groups)
     scores_present = spread.pop("present")
@@ -132,7 +132,8 @@ def _grader(
         **spread,
         "missing": len(scores) - scores_present - not_drawn,
         "missing_by_kind": _kinds(errors),
-        "not_evaluable": len(idle),
+        "not_evaluable": sum(not score.evaluable for score in given),
+        "untrusted": sum(not score.trusted for score in given),
         "judge": grader_calls(result for some in said for result in some),
         **_agreements(scores, env, groups),
     }

@@ -78,19 +78,33 @@ class CodeExecutionGrader(RuleGrader):
       equal ``expected`` as JSON, floats within ``tolerance``.
     - ``solution``: ``{"input": value, "output": value}`` inside ``{"tests": [...]}``.
       ``solution(input)`` is called; the text of what it returns must be the text of ``output``.
-    - ``assert``: ``{"test": statements}`` or just the statements. They must not raise.
+    - ``assert``: ``{"test": statements}`` or just the statements. They must not raise. Of a test
+      that only defines ``check(candidate)``, ``check`` is called with ``function``.
 
     A test that fails, crashes, prints without end or runs out of time or memory is not passed;
     code that does not parse passes none. No code, or a ``<think>`` that was never closed, is 0
     with ``evaluable = false``. ``metadata``: ``passed``, ``total``, ``outcomes`` (the first 50)
     and the end of ``stderr``.
 
-    The code sees no expected value: comparison happens outside the sandbox, so exiting early,
-    printing markers or patching what runs it gains nothing. This holds for ``stdio``,
-    ``function``, ``solution`` and for ``assert EXPRESSION == LITERAL``. Other assertions have to
-    be judged beside the code: ``sys.exit(0)`` and printed markers do not pass there, but an
-    object that equals everything does, and so could code that searches the interpreter for the
-    test's secret. Under any mode code can contain the answers, where it knows them.
+    No test runs where the code could reach it. The code gets arguments and gives back values.
+    Expected values are compared outside the sandbox; statements that are more than
+    ``assert f(literals) == literal`` run in a second sandbox, where the code's names stand for
+    calls to the first. What comes back is built anew there from plain values (numbers, text,
+    bytes, lists, tuples, dicts, sets, ranges, ``None``); other objects are handles with methods,
+    attributes, items and iteration, but without a value. A list, dict or set that is given to a
+    function which returns nothing shows what the function did to it. Python's own names and the
+    modules of its library are Python's, whatever the code defines. So patching the interpreter,
+    exiting early, printing markers or equalling everything gains nothing. Code can still contain
+    the answers, where it knows them, and a test that asks one function of the code about another
+    gets the code's answer.
+
+    A test that needs more than that is the row's fault, and the score is missing: one that passes
+    functions or objects of its own to the code, uses the code's classes in ``isinstance``,
+    ``except`` or as bases, computes with or compares the code's objects, asks whether two values
+    are the same object, or uses what one process has alone (files, ``sys.stdout``, mocks, event
+    loops); and one that never uses the code. Most are found before anything runs. With
+    ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
+    ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 
     ``mode``: ``auto`` (default) goes by the keys of each case. ``score``: ``fraction`` (default)
     or ``all``, which is 1 or 0 and stops at the first failure. ``blocks``: the ``last`` (default)
@@ -102,8 +116,9 @@ class CodeExecutionGrader(RuleGrader):
 
     The interpreter is the running one, with the standard library and nothing else; the code can
     start no other process. Raises ``GradingFailure``: ``unsupported`` where there is no sandbox
-    (see :func:`adjudge.engine.sandbox.sandbox_available`), ``invalid_input`` without test cases,
-    with a broken one, or for a response that is not text.
+    (see :func:`adjudge.engine.sandbox.sandbox_available`) and for a test that cannot run apart
+    from the code, ``invalid_input`` without test cases, with a broken one, or for a response that
+    is not text.
     """
 
     type_name = "code_execution"

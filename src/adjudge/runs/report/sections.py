@@ -229,10 +229,12 @@ def _reward_facts(found: Mapping[str, Any], total: int) -> list[tuple[str, str]]
 
 
 def _grader_facts(of: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
+    untrusted = of.get("untrusted")
     return [
         ("scored", _share(of.get("scored"), total)),
         ("missing", _share(of.get("missing"), total)),
         ("not evaluable", _share(of.get("not_evaluable"), total)),
+        *([("untrusted", _share(untrusted, total))] if untrusted else []),
         *_moments(of),
     ]
 
