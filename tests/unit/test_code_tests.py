@@ -56,6 +56,8 @@ LIMIT = 10
 
 def other(colour): return Colour.BLUE if colour is Colour.RED else Colour.RED
 def corner(): return Point(3, 4)
+def typed(x: int, y: "str" = "") -> float: return x
+def annotations(): return [typed.__annotations__["x"] is int, typed.__annotations__["y"]]
 def count(text): return collections.Counter(text)
 def numbers():
     n = 0
@@ -180,6 +182,8 @@ else: assert False
 assert LIMIT * 2 == 20
 
 assert huge() == 7 ** 9000
+
+assert annotations() == [True, 'str'] and len(annotations()) == 2
 
 assert raw() == b'ab'
 
@@ -345,6 +349,8 @@ def f(x): return Any()
 @pytest.mark.parametrize(
     "expression",
     [
+        "[1, 2][f(3)]",
+        "copy.copy(f(3)) == 9",
         "f(3) == 9 or 0",
         "f(3) - 9 < 1",
         "f(3) < 9",

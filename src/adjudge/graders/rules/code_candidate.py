@@ -137,7 +137,7 @@ def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:
             return ["value", _called(*rest)]
         if operation == "test":
             test, secret = rest
-            exec(compile(test, "test", "exec"), _names)  # noqa: S102
+            exec(compile(test, "test", "exec", dont_inherit=True), _names)  # noqa: S102
             return ["value", secret]
     except BaseException as error:  # noqa: BLE001  (sys.exit included: whatever it did, it failed)
         return _error(error)
@@ -154,7 +154,7 @@ def serve() -> None:
     for name in ("exit", "quit"):
         setattr(builtins, name, sys.exit)
     with open(CANDIDATE, "rb") as file:  # noqa: PTH123
-        code = compile(file.read(), CANDIDATE, "exec")
+        code = compile(file.read(), CANDIDATE, "exec", dont_inherit=True)
     for request in requests:
         number, *parts = loads(request.decode().strip())
         reply = _reply(code, *parts)

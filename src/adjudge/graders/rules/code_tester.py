@@ -32,7 +32,7 @@ _MAX_REPLY = 1 << 22
 
 
 class Session:
-    """The case that runs, and the two ways out of here."""
+    """The case that runs, and the ways to the candidate and to whoever waits for a verdict."""
 
     def __init__(self, replies: IO[bytes], requests: int, verdicts: int) -> None:
         self._replies, self._requests, self._verdicts = replies, requests, verdicts
@@ -205,7 +205,10 @@ class Handle:
         return any(item is one or item == one for one in _asks("iter")(self))
 
     def check_operand(self, other: Any) -> None:
-        """End the test where only the candidate could say what this and ``other`` make."""
+        """End the test where only the candidate could say what this and ``other`` make.
+
+        Not where a function gives an object in place of a plain value: that fails the test.
+        """
         if self.candidate_object.constructed or type(other) not in PLAIN:
             self.refuse()
 
@@ -233,11 +236,11 @@ for _deed in (
 ):
     setattr(Handle, f"__{_deed}__", _combines)
     setattr(Handle, f"__r{_deed}__", _combines)
-for _deed in ("lt", "le", "gt", "ge"):
+for _deed in ("lt", "le", "gt", "ge", "reduce_ex"):
     setattr(Handle, f"__{_deed}__", _combines)
 for _deed in (
-    *("instancecheck", "subclasscheck", "mro_entries", "reduce_ex", "index"),
-    *("enter", "exit", "await", "aiter", "aenter", "aexit"),
+    *("instancecheck", "subclasscheck", "mro_entries", "await", "aiter"),
+    *("enter", "exit", "aenter", "aexit"),
 ):
     setattr(Handle, f"__{_deed}__", lambda self, *_: self.refuse())
 
@@ -287,8 +290,8 @@ class Builtins(dict):  # type: ignore[type-arg]
     """
 
     def __init__(self, own: list[str]) -> None:
-        super().__init__((name, value) for name, value in vars(builtins).items() if name not in own)
-        self["isinstance"] = _isinstance
+        python = {**vars(builtins), "isinstance": _isinstance}
+        super().__init__((name, value) for name, value in python.items() if name not in own)
         self._own = own
 
     def __missing__(self, name: str) -> Any:
@@ -309,7 +312,8 @@ def _judge(number: int, test: str, own: list[str]) -> None:
     try:
         _SESSION.begin(number)
         loaded = True
-        exec(compile(test, "test", "exec"), {"__name__": "test", "__builtins__": Builtins(own)})  # noqa: S102
+        code = compile(test, "test", "exec", dont_inherit=True)
+        exec(code, {"__name__": "test", "__builtins__": Builtins(own)})  # noqa: S102
     except BaseException as error:  # noqa: BLE001  (sys.exit included: a test must end)
         text = f"{type(error).__name__}: {error}"
         if loaded and not _SESSION.asked:
