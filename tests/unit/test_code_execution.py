@@ -93,6 +93,15 @@ def test_returned_values_are_compared_as_json(returned: str, expected: Any, pass
 
 
 @needs_sandbox
+def test_arguments_arrive_as_json_in_the_order_they_were_written() -> None:
+    code = "def f(x): return [list(x), type(x['b']).__name__]"
+    cases = [{"args": [{"b": (1,), "a": 2}], "expected": [["b", "a"], "list"]}]
+    assert execute(code, cases, function="f").score == 1.0
+    assert execute(code, ["assert f({'b': (1,), 'a': 2}) == [['b', 'a'], 'tuple']"]).score == 1.0
+    assert execute(code, ["assert f(x={'b': 1, 'a': 2})[0][0] in 'b'"]).score == 1.0
+
+
+@needs_sandbox
 def test_method_of_solution_is_found() -> None:
     code = "class Solution:\n    def f(self, x): return x"
     assert execute(code, [{"args": [1], "expected": 1, "function": "f"}]).score == 1.0

@@ -266,6 +266,12 @@ def test_a_check_that_nobody_calls_is_called_with_the_function() -> None:
 
 
 @needs_sandbox
+def test_tests_larger_than_the_disk_run() -> None:
+    test = f"x = {'y' * (17 << 20)!r}\nassert f(len(x)) > 0"
+    assert execute("def f(x): return x", [test]).score == 1.0
+
+
+@needs_sandbox
 def test_every_test_starts_afresh() -> None:
     code = "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)"
     assert execute(code, ["assert f(0) + 0 == 1"] * 3).score == 1.0

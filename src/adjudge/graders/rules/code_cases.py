@@ -141,10 +141,18 @@ def _call(args: list[Any], kwargs: Mapping[str, Any], function: Any) -> list[lis
     if not isinstance(function, str) or not function.isidentifier():
         raise _Broken(f"the name of the function to call must be given, got {function!r}")
     try:
-        json.dumps([args, kwargs := dict(kwargs)])
-        return [[function, encode(args), encode(kwargs)]]
+        return [[function, *map(_argument, json.loads(json.dumps([args, dict(kwargs)])))]]
     except (TypeError, ValueError, RecursionError) as error:
         raise _Broken(f"the arguments are not JSON: {error}") from None
+
+
+def _argument(value: Any) -> Any:
+    """The tree of something given to the code, which sees dicts in the order they are written."""
+    return encode(value, live=_not_plain)
+
+
+def _not_plain(value: Any) -> Any:
+    raise TypeError(f"a value of type {type(value).__name__} cannot be given to the code")
 
 
 def _tree(expected: Any) -> Any:
@@ -194,7 +202,7 @@ def _equation(statement: ast.stmt) -> tuple[list[Any], Any] | None:
         try:
             args = [ast.literal_eval(arg) for arg in call.args]
             kwargs = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords if one.arg}
-            request = [call.func.id, encode(args), encode(kwargs)]
+            request = [call.func.id, _argument(args), _argument(kwargs)]
             expected = encode(ast.literal_eval(literal))
         except _BAD_LITERAL:
             continue

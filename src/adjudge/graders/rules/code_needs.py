@@ -16,19 +16,11 @@ _PYTHON = frozenset(vars(builtins))
 # What a test changes or reads through these belongs to one process, and the code runs in another.
 _SHARED = frozenset(
     {
-        *("asyncio", "builtins", "candidate", "concurrent", "gc", "inspect", "io", "logging"),
-        *("multiprocessing", "os", "pathlib", "shutil", "signal", "subprocess", "tempfile"),
-        *(
-            "threading",
-            "types",
-            "warnings",
-            "unittest.mock",
-            "sys.argv",
-            "sys.modules",
-            "sys.stdin",
-        ),
-        *("sys.stdout", "sys.stderr", "contextlib.redirect_stdout", "contextlib.redirect_stderr"),
-        *("open", "input", "globals", "locals"),
+        *("asyncio", "builtins", "candidate", "concurrent", "gc", "inspect", "io", "logging", "os"),
+        *("multiprocessing", "pathlib", "shutil", "signal", "subprocess", "tempfile", "threading"),
+        *("types", "unittest.mock", "warnings", "globals", "input", "locals", "open"),
+        *("contextlib.redirect_stderr", "contextlib.redirect_stdout", "sys.argv", "sys.modules"),
+        *("sys.setrecursionlimit", "sys.stderr", "sys.stdin", "sys.stdout"),
     }
 )
 
@@ -67,7 +59,8 @@ def find_needs(tree: ast.Module, function: str) -> Needs:
     loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     defined = _definitions(nodes)
     added = ""
-    if "check" in defined and "check" not in loaded and function.isidentifier():
+    checks = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.args.args]
+    if "check" in checks and "check" not in loaded and function.isidentifier():
         added = f"\ncheck({function})\n"
         loaded.add(function)
     free = loaded - defined - _bound(nodes)

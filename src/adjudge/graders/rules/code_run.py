@@ -6,7 +6,7 @@ import functools
 import json
 import marshal
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -19,6 +19,7 @@ from adjudge.graders.rules.text import shown
 __all__ = ["Budget", "Outcome", "run_cases"]
 
 _OUTPUT_LIMIT = 1 << 20
+_DISK_MB = 16
 
 # A function of its own keeps this file's names out of the candidate's.
 _STDIO_DRIVER = f"""
@@ -38,6 +39,7 @@ _START = f"import marshal\nexec(marshal.loads(open({_PROGRAM!r}, 'rb').read()))"
 
 _News = dict[int, "Outcome | str"]
 """What a run tells: outcomes, or why a test must stand beside the code."""
+_Run = Callable[[str, Sequence[Case], list[int], float, "Budget"], Awaitable[tuple[float, _News]]]
 
 # One queue for all graders: programs at a time are bounded by the machine, not by the spec.
 _sandbox = Sandbox()
@@ -94,11 +96,10 @@ async def run_cases(
             reason = "not run: an earlier test failed"
         if reason:
             break
-        batch = _batch(cases, pending)
+        run = _run_of(cases[pending[0]])
+        batch = [index for index in pending if _run_of(cases[index]) is run]
         deadline_s = min(left_s, budget.test_deadline_s)
-        used_s, news = await _RUNS.get(cases[batch[0]].kind, _run_calls)(
-            source, cases, batch, deadline_s, budget
-        )
+        used_s, news = await run(source, cases, batch, deadline_s, budget)
         left_s -= used_s
         for index, outcome in news.items():
             if isinstance(outcome, Outcome):
@@ -108,23 +109,14 @@ async def run_cases(
     return [outcomes.get(index, Outcome(False, reason)) for index in range(len(cases))]
 
 
-def _batch(cases: Sequence[Case], pending: list[int]) -> list[int]:
-    """The cases that share what runs the first."""
-    kind = cases[pending[0]].kind
-    if kind == "stdio":
-        return pending[:1]
-    return [
-        i
-        for i in pending
-        if cases[i].kind != "stdio" and (cases[i].kind == "test") == (kind == "test")
-    ]
+def _run_of(case: Case) -> _Run:
+    return {"stdio": _run_stdio, "test": _run_tests}.get(case.kind, _run_calls)
 
 
 async def _run_stdio(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: Budget
 ) -> tuple[float, _News]:
-    (index,) = batch
-    case = cases[index]
+    index, case = batch[0], cases[batch[0]]
     result = await _sandbox.run(
         _STDIO_DRIVER,
         stdin=case.request,
@@ -161,15 +153,16 @@ async def _run_calls(
 async def _run_tests(
     source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: Budget
 ) -> tuple[float, _News]:
-    tests = [[index, *cases[index].request] for index in batch]
+    tests = json.dumps([[index, *cases[index].request] for index in batch])
     result, candidate = await _sandbox.run_pair(
         _START,
         _START,
-        leader_files={CASES: json.dumps(tests), _PROGRAM: _program("code_tester", "run")},
+        leader_files={CASES: tests, _PROGRAM: _program("code_tester", "run")},
         helper_files=_candidate(source),
         deadline_s=deadline_s,
         memory_mb=budget.memory_mb,
         output_limit_bytes=_OUTPUT_LIMIT,
+        disk_mb=_DISK_MB + (len(tests) >> 20),
     )
     # The tests' program ends with 1 when the candidate has ended.
     ended = candidate if candidate and result.exit_code == 1 else result
@@ -185,9 +178,6 @@ async def _run_tests(
     if batch[0] not in news:
         news[batch[0]] = _unfinished(ended, deadline_s)
     return result.duration_s, {index: one for index, one in news.items() if index in batch}
-
-
-_RUNS = {"stdio": _run_stdio, "test": _run_tests}
 
 
 @functools.cache
