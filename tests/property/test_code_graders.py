@@ -1,6 +1,7 @@
 """Code graders on any text: total, and true to what was written."""
 
 import asyncio
+import io
 import json
 import math
 from typing import Any
@@ -12,7 +13,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.code import SyntaxCheckGrader
 from adjudge.graders.rules.code_blocks import fenced, looks_like_code, parse_fault
 from adjudge.graders.rules.code_cases import Mode, parse_cases, same_text, same_value
-from adjudge.graders.rules.code_values import decode, dumps, encode, loads
+from adjudge.graders.rules.code_tester import Handle, Session
+from adjudge.graders.rules.code_values import PLAIN, decode, dumps, encode, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(
@@ -155,6 +157,36 @@ def test_trees_of_any_shape_decode_to_plain_values_or_fail(tree: Any) -> None:
     except (ValueError, TypeError, RecursionError):
         return
     encode(value, live=_alive)
+
+
+reply_trees = st.recursive(
+    scalars,
+    lambda inner: st.tuples(
+        st.sampled_from(
+            ["list", "dict", "set", "int", "range", "plus", "live", "complex", "bytes"]
+        ),
+        st.integers(0, 2) | inner,
+        inner,
+        inner,
+    ).map(list),
+    max_leaves=8,
+)
+
+
+@given(reply_trees, reply_trees, st.sampled_from(["value", "error"]), st.lists(st.text() | scalars))
+def test_replies_of_any_shape_are_values_or_refused(
+    tree: Any, after: Any, kind: str, more: list[Any]
+) -> None:
+    session = Session(io.BytesIO(), 0, 0)
+    line = dumps([0, kind, tree, after, *more]).encode() + b"\n"
+    mine: list[int] = [1]
+    try:
+        raised, value = session.read(line, ["do", "call"], (None, [mine], {}))
+    except Exception:  # noqa: BLE001
+        return
+    assert isinstance(raised, BaseException) == (kind == "error")
+    assert type(value) in (*PLAIN, Handle) or type(value).__mro__[1] in PLAIN
+    assert type(mine) is list
 
 
 @given(json_values)

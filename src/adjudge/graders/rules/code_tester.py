@@ -36,7 +36,7 @@ class Session:
 
     def __init__(self, replies: IO[bytes], requests: int, verdicts: int) -> None:
         self._replies, self._requests, self._verdicts = replies, requests, verdicts
-        self._number = 0
+        self.number = 0
         self._case = 0
         self._handles: dict[int, Handle] = {}
         self.asked = False
@@ -63,9 +63,9 @@ class Session:
 
     def _exchange(self, request: list[Any], arguments: Any = ()) -> Any:
         self.asked = True
-        self._number += 1
+        self.number += 1
         try:
-            _write(self._requests, [self._number, *request])
+            _write(self._requests, [self.number, *request])
         except BrokenPipeError:
             os._exit(1)
         line = self._replies.readline(_MAX_REPLY)
@@ -74,18 +74,19 @@ class Session:
         if not line.endswith(b"\n"):
             os._exit(1)  # the candidate has ended, and who started it knows how
         try:
-            raised, value = self._read(line, request, arguments)
+            raised, value = self.read(line, request, arguments)
         except Exception as error:  # noqa: BLE001  (these bytes are the candidate's)
             self.end("error", f"the code's reply is not valid ({type(error).__name__})")
         if raised is not None:
             raise raised
         return value
 
-    def _read(
+    def read(
         self, line: bytes, request: list[Any], arguments: Any
     ) -> tuple[BaseException | None, Any]:
+        """What was raised, or the value. Raises some ``Exception`` for what is no reply."""
         number, kind, tree, *rest = loads(line[:-1].decode("ascii"))
-        if number != self._number or kind not in ("value", "error"):
+        if number != self.number or kind not in ("value", "error"):
             raise ValueError("not the reply to this request")
         if kind == "error":
             names, given = rest
