@@ -14,7 +14,7 @@ from adjudge.graders.rules.code_cases import parse_cases
 # Right code passes, whatever the test does with it.
 
 SHAPES = """
-import abc, collections, dataclasses, enum
+import abc, collections, dataclasses, datetime, decimal, enum, fractions
 from typing import NamedTuple
 
 class Shape(abc.ABC):
@@ -79,6 +79,11 @@ def huge(): return 7 ** 9000
 def raw(): return bytearray(b"ab")
 def sum(a, b): return a - b
 def copy(text): return text * 2
+def price(text): return decimal.Decimal(text) * 2
+def half(n): return fractions.Fraction(n, 2)
+def day(n): return datetime.date(2024, 1, 31) + datetime.timedelta(days=n)
+def noon(): return datetime.datetime(2024, 1, 31, 12)
+def last(values): return collections.deque(values, maxlen=2)
 class Solution:
     def twice(self, x): return 2 * x
     def chain(self): return chain(1, 2)
@@ -180,6 +185,20 @@ except TypeError: pass
 else: assert False
 
 assert LIMIT * 2 == 20
+
+from decimal import Decimal
+assert price('1.25') == Decimal('2.50') == 2.5 and abs(price('1') - 2) < 1e-6
+assert isinstance(price('1'), Decimal) and divide(Decimal(3), 2) == Decimal('1.5')
+
+import fractions
+assert half(3) == fractions.Fraction(3, 2) and half(1) == 0.5 and half(3) > 1
+
+from datetime import date, datetime, timedelta
+assert day(1) == date(2024, 2, 1) and day(1) - day(0) == timedelta(1)
+assert noon() == datetime(2024, 1, 31, 12) and noon().hour == 12
+
+from collections import deque
+assert last([1, 2, 3]) == deque([2, 3]) and last([1])[0] == 1
 
 assert huge() == 7 ** 9000
 
@@ -392,7 +411,7 @@ REFUSED = {
     "open('a', 'w').write('x')\nassert f('a') > 0": "open",
     "assert np.allclose(f(1), 1.0)": "uses np",
     "assert isclose(f(1), 1.0)": "isclose",
-    "from collections import deque\nassert f([1]) == deque([1])": "own deque object",
+    "from array import array\nassert f([1]) == array('i', [1])": "own Shape object",
     "assert Shape(1) + Shape(2) == Shape(3)": "Shape object",
     "assert Shape(1) == Shape(1)": "Shape object",
     "import decimal\nassert isinstance(f(1), (int, decimal.Decimal))": "own Shape object",

@@ -90,8 +90,9 @@ class CodeExecutionGrader(RuleGrader):
     Expected values are compared outside the sandbox; statements that are more than
     ``assert f(literals) == literal`` run in a second sandbox, where the code's names stand for
     calls to the first. What comes back is built anew there from plain values (numbers, text,
-    bytes, lists, tuples, dicts, sets, ranges, ``None``); other objects are handles with methods,
-    attributes, items and iteration, but without a value. A list, dict or set that is given to a
+    bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, ``deque``,
+    dates); other objects are handles with methods, attributes, items and iteration, but without a
+    value. A list, dict or set that is given to a
     function which returns nothing shows what the function did to it. Python's own names and the
     modules of its library are Python's, whatever the code defines. So patching the interpreter,
     exiting early, printing markers or equalling everything gains nothing. Code can still contain

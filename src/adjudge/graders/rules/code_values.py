@@ -21,6 +21,21 @@ PLAIN = (
     *(list, tuple, dict, set, frozenset),
 )
 
+# Values of the standard library and what makes them anew; of naive times only.
+_STANDARD: dict[str, Callable[[Any], list[Any] | None]] = {
+    "collections.deque": lambda value: [list(value), value.maxlen],
+    "datetime.date": lambda value: [value.year, value.month, value.day],
+    "datetime.datetime": lambda value: (
+        None if value.tzinfo else [*value.timetuple()[:6], value.microsecond]
+    ),
+    "datetime.time": lambda value: (
+        None if value.tzinfo else [value.hour, value.minute, value.second, value.microsecond]
+    ),
+    "datetime.timedelta": lambda value: [value.days, value.seconds, value.microseconds],
+    "decimal.Decimal": lambda value: [str(value)],
+    "fractions.Fraction": lambda value: [value.numerator, value.denominator],
+}
+_SCALARS = (type(None), bool, int, float, str)
 _LONG_INT = 10_000
 """Bits. Python refuses to write very long integers in decimal; these travel in hexadecimal."""
 
@@ -29,7 +44,8 @@ def encode(value: Any, as_json: bool = False, live: Callable[[Any], Any] | None 
     """``value`` as a JSON tree that tells lists, tuples, sets, dicts and bytes apart.
 
     With ``as_json`` a tuple is a list and keys become text, as JSON would have it. ``live`` gives
-    the tree of every value whose type is not exactly one of ``PLAIN``, and dicts keep their order;
+    the tree of every value whose type is neither exactly one of ``PLAIN`` nor a value type of the
+    standard library such as ``Decimal``, and dicts keep their order;
     without it the trees of equal values are equal but for numbers, and other types raise
     ``TypeError``. Very deep values raise ``RecursionError``.
 
@@ -38,14 +54,16 @@ def encode(value: Any, as_json: bool = False, live: Callable[[Any], Any] | None 
     """
     if live is not None:
         if type(value) not in PLAIN:
-            return live(value)
+            name = f"{type(value).__module__}.{type(value).__name__}"
+            parts = _STANDARD[name](value) if name in _STANDARD else None
+            return live(value) if parts is None else ["new", name, encode(parts, False, live)]
         if type(value) is int and value.bit_length() > _LONG_INT:
             return ["int", hex(value)]
         if isinstance(value, complex):
             return ["complex", value.real, value.imag]
         if isinstance(value, range):
             return ["range", value.start, value.stop, value.step]
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, list | tuple):
         kind = "tuple" if isinstance(value, tuple) and not as_json else "list"
@@ -67,7 +85,7 @@ def encode(value: Any, as_json: bool = False, live: Callable[[Any], Any] | None 
 def _key(key: Any) -> str:
     if isinstance(key, str):
         return str(key)
-    if key is None or isinstance(key, bool | int | float):
+    if isinstance(key, _SCALARS):
         return dumps(key)
     raise TypeError(f"a key of type {type(key).__name__} cannot be compared")
 
@@ -81,7 +99,7 @@ def decode(tree: Any, live: Callable[..., Any] | None = None) -> Any:  # noqa: P
     >>> decode(["tuple", 1, ["dict", ["b", None]]])
     (1, {'b': None})
     """
-    if tree is None or isinstance(tree, bool | int | float | str):
+    if isinstance(tree, _SCALARS):
         return tree
     if not isinstance(tree, list):
         raise ValueError("a tree is made of lists")  # noqa: TRY004  (hostile, not mistyped)
@@ -99,6 +117,12 @@ def decode(tree: Any, live: Callable[..., Any] | None = None) -> Any:  # noqa: P
         return complex(*items)
     if kind == "range":
         return range(*items)
+    if kind == "new":
+        name, parts = items
+        if name not in _STANDARD:
+            raise ValueError("no value of the standard library")
+        module, _, kind = name.partition(".")
+        return getattr(__import__(module), kind)(*decode(parts, live))
     if live is None:
         raise ValueError("a value that is not plain")
     return live(*tree)
