@@ -82,6 +82,7 @@ def copy(text): return text * 2
 def price(text): return decimal.Decimal(text) * 2
 def half(n): return fractions.Fraction(n, 2)
 def day(n): return datetime.date(2024, 1, 31) + datetime.timedelta(days=n)
+def only(values, kind, key): return sorted((v for v in values if isinstance(v, kind)), key=key)
 def noon(): return datetime.datetime(2024, 1, 31, 12)
 def last(values): return collections.deque(values, maxlen=2)
 class Solution:
@@ -189,6 +190,8 @@ assert LIMIT * 2 == 20
 from decimal import Decimal
 assert price('1.25') == Decimal('2.50') == 2.5 and abs(price('1') - 2) < 1e-6
 assert isinstance(price('1'), Decimal) and divide(Decimal(3), 2) == Decimal('1.5')
+
+assert only([3, -1.5, 'a', -4], int, abs) == [3, -4] and len(only([1], int, key=abs)) == 1
 
 import fractions
 assert half(3) == fractions.Fraction(3, 2) and half(1) == 0.5 and half(3) > 1
@@ -389,6 +392,12 @@ def test_objects_beside_plain_values_fail_the_test(expression: str) -> None:
     assert execute(OBJECTS, [f"assert {expression}"]).score == 0.0
 
 
+@needs_sandbox
+def test_a_function_named_like_a_class_fails_too() -> None:
+    code = OBJECTS.replace("def f(", "def Find(")
+    assert execute(code, ["assert 0 + Find(3) == 9"], function="Find").score == 0.0
+
+
 # What cannot run apart is the row's fault.
 
 REFUSED = {
@@ -399,7 +408,7 @@ REFUSED = {
     "assert f(lambda x: x) > 0": "function of its own",
     "def g(x): return x\nassert g(f(key=g)) > 0": "function of its own",
     "class A: pass\nassert f(A()) > 0": "of type A",
-    "def check(c): assert c(print) > 0\ncheck(f)": "builtin_function_or_method",
+    "import math\ndef check(c): assert c(math.floor) > 0\ncheck(f)": "builtin_function_or_method",
     "assert isinstance(f(1), Shape)": "class of the code",
     "class B(Shape): pass\nassert B()": "derives",
     "try: f(1)\nexcept Broken: pass": "exception that the code",

@@ -81,8 +81,8 @@ def _live(value: Any) -> Any:
     return ["live", number, kind.__name__, kind.__eq__ is object.__eq__]
 
 
-def _object(kind: str, number: int) -> Any:  # noqa: ARG001  (the kind is always "live")
-    return _objects[number]
+def _object(kind: str, key: Any) -> Any:
+    return getattr(builtins, key) if kind == "python" else _objects[key]
 
 
 def _set(value: Any, key: Any, item: Any) -> None:

@@ -101,6 +101,9 @@ class Session:
     def _tree(self, value: Any) -> Any:
         origin = getattr(value, "candidate_object", None)
         if not isinstance(origin, Origin):
+            name = getattr(value, "__name__", "")
+            if isinstance(name, str) and getattr(builtins, name, None) is value:
+                return ["python", name]
             self.end("refused", f"gives the code an object of type {type(value).__name__}")
         return ["live", origin.number]
 
@@ -303,7 +306,7 @@ class Builtins(dict):  # type: ignore[type-arg]
         except NameError:
             raise KeyError(name) from None
         if isinstance(value, Handle):
-            value.candidate_object.is_class = name[0].isupper()
+            value.candidate_object.is_class = name[0].isupper() and name not in self._own
         self[name] = value
         return value
 
