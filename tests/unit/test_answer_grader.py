@@ -242,6 +242,9 @@ WRONG = [
     ("MULTIPLE_CHOICE", "A. Wait, no, B.", "A"),
     ("BOOLEAN", "true false", False),
     ("BOOLEAN", "partly true", True),
+    ("BOOLEAN", "Yes, if the set is finite", True),
+    ("BOOLEAN", "I am not sure, perhaps no", False),
+    ("BOOLEAN", "Unsure. Maybe true", True),
 ]
 
 

@@ -59,7 +59,13 @@ _NEGATION = re.compile(
     r"|\b(?:not|never|hardly|cannot|no\sway|impossible|doubt|\w{1,8}n['’]t)\b",
     re.IGNORECASE,
 )
-_LEANING = re.compile(r"\b(?:partly|partially|half|sometimes)\s\Z", re.IGNORECASE)
+_LEANING = re.compile(
+    r"\b(?:(?:partly|partially|half|sometimes)\s\Z|maybe|perhaps|possibly|not\ssure|unsure|depends)",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(
+    r"\W{0,4}(?:but\s|only\s){0,2}(?:if|unless|provided|depending)\b", re.IGNORECASE
+)
 
 
 def read_letter(text: str) -> str | None:
@@ -112,7 +118,8 @@ def read_boolean(text: str) -> bool | None:
 
     In this order: the text begins with the word ("Yes, because …"); the last "answer is no"; the
     last such word. A negation in its clause turns it over, and "no" before another word is not an
-    answer. Two that are joined ("yes and no") are a hedge, and so no answer.
+    answer. Two that are joined ("yes and no") are a hedge, and so no answer; so is one with a
+    condition or a doubt ("yes, unless n is even", "maybe yes").
 
     >>> [read_boolean(text) for text in ("No.", "It is not true.", "I know none", "No doubt: yes")]
     [False, False, None, True]
@@ -129,7 +136,7 @@ def read_boolean(text: str) -> bool | None:
     start, end = found.span(1 if found[1] else 2)
     words = {word.start(): word[0].lower() for word in _BOOLEAN.finditer(text)}
     before = _CLAUSE.split(text[max(0, start - _JOINED_CHARS) : start])[-1]
-    if _is_hedge(text, words, start, end) or _LEANING.search(before):
+    if _is_hedge(text, words, start, end) or _LEANING.search(before) or _CONDITION.match(text, end):
         return None
     denials = sum(not negation["none"] for negation in _NEGATION.finditer(before))
     return bool(found[1]) != bool(denials % 2)
