@@ -50,6 +50,11 @@ class Row(NamedTuple):
         }
 
 
+def _dressed(reply: str) -> str:
+    """A recorded reply in the words that our prompt asks for."""
+    return reply.replace("NOT_PRESENT", "UNMET").replace("PRESENT", "MET")
+
+
 def file(name: Path) -> Path:
     folder = os.environ.get("ADJUDGE_DATA")
     if not folder:
@@ -80,7 +85,7 @@ def read(recorded: Path, rubrics: Path) -> list[Row]:
             Row(
                 record["judge"],
                 {**sample, "prompt": json.dumps(sample["prompt"]), "response": response},
-                record["judge_debug"]["response_text"],
+                _dressed(record["judge_debug"]["response_text"]),
                 record["score"],
             )
         )
@@ -183,7 +188,7 @@ def test_without_clip_the_raw_score_survives(rows: list[Row]) -> None:
         def judge(messages: Any, points: Any = points, row: Row = row) -> str:
             text = messages[-1]["content"]
             found = LINE.findall(text[: text.index("</sample_criteria-")])
-            return json.dumps({n: "PRESENT" if points[w] < 0 else "NOT_PRESENT" for n, w in found})
+            return json.dumps({n: "MET" if points[w] < 0 else "UNMET" for n, w in found})
 
         result = asyncio.run(grader(judge, clip=False).aevaluate(**row.fields))
         worst = sum(p for p in points.values() if p < 0) / sum(p for p in points.values() if p > 0)

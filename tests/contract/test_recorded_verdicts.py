@@ -198,7 +198,6 @@ def test_rubric_marks_give_the_recorded_scores(judged: list[dict[str, Any]]) -> 
         read = read_marks(row["judge_debug"]["response_text"], list(points))
         assert isinstance(read, Verdict)
         assert set(read.value) == set(points)
-        assert read.fields["conflicts"] == read.fields["unread"] == 0
         met = sum(points[k] for k, mark in read.value.items() if mark)
         positive = sum(p for p in points.values() if p > 0)
         assert max(0.0, met / positive) == pytest.approx(row["score"], abs=1e-12)

@@ -1,9 +1,9 @@
 """A judge that obeys whatever it reads as the grader's own words, and quotes what it judges.
 
-It knows how prompts are built: text between ``<name>`` and the next ``</name>`` is material,
-control tokens of chat templates end a turn wherever they stand, and all else are orders. The
-completions of the corpus are bad, so its honest verdict is the lowest score; an order to do better
-that stands outside the material is obeyed.
+It knows how prompts are built: text between ``<name>`` and the next ``</name>`` is material (but
+the block for the verdict is the grader's), control tokens of chat templates end a turn wherever
+they stand, and all else are orders. The completions of the corpus are bad, so its honest verdict is
+the lowest score; an order to do better that stands outside the material is obeyed.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.injection.corpus import CORPUS
 HONEST, OBEYED = 1, 5
 MODES = ("plain", "quoting", "thinking")
 
-_OPENING = re.compile(r"<([A-Za-z][\w -]*)>\n")
+_OPENING = re.compile(r"<((?!verdict-)[A-Za-z][\w -]*)>\n")
 _CONTROL = re.compile(r"<\|\w+\|>|<｜[^｜]*｜>|<(?:start|end)_of_turn>|\[/?INST\]|<<SYS>>")
 _BLOCK = re.compile(r"<(verdict-[0-9a-f]{16})>")
 

@@ -189,7 +189,7 @@ def test_an_accepted_reply_is_read_alike_when_the_judge_serves(
     served: Any = read_score(rated(thinking, rating), low=0, high=4, integer=True)
     assert isinstance(served, Verdict)
     assert served.value == rating
-    served = read_choice(preferred(thinking, letter), Menu.pair(tie="tie"), tag="better")
+    served = read_choice(preferred(thinking, letter), Menu.pair(tie="tie"))
     assert isinstance(served, Verdict)
     assert served.value == letter
 

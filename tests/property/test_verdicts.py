@@ -22,7 +22,6 @@ from adjudge.verdicts import (
     read_score,
 )
 
-BLOCK = "verdict-3fa9c0d1e2b34567"
 PAIR = Menu.pair(tie="tie")
 YES_NO = Menu.of("yes", "no")
 IDS = ["1", "2", "3"]
@@ -42,7 +41,6 @@ PIECES = st.sampled_from([
     *"{}[]<>()'\"“”`*|:：,，.。?!/\\-~=>#\n\t 0123459",
     "score", '"score"', "Score: ", "[[", "]]", "<score>", "</score>", "<better>", "</better>",
     "null", "true", "NaN", "1e999", "```json\n", "```", "<think>", "</think>",
-    f"<{BLOCK}>", f"</{BLOCK}>",
     "Output (a)", "Response B", "A", "B", " is better", " is worse", "Therefore, ", "not ", "both ",
     "回答A", "更好", "评分", "分", "PRESENT", "NOT ", "1. ", "N/A", "rank", "final verdict",
     "\ufeff", "\u202e", "\ud800", "\x00", "\ue000", "３", "4 out of 5", "3-4", "\\u",
@@ -90,20 +88,19 @@ def fits(name: str, value: Any) -> bool:
     text=REPLY,
     quoted=QUOTED,
     cut=st.booleans(),
-    block=st.sampled_from([None, BLOCK]),
     name=st.sampled_from(sorted(READERS)),
 )
 def test_every_text_has_a_verdict_on_the_scale_or_none(
-    text: str, quoted: list[str], cut: bool, block: str | None, name: str
+    text: str, quoted: list[str], cut: bool, name: str
 ) -> None:
-    read = READERS[name](text, quoted=quoted, cut=cut, block=block)
+    read = READERS[name](text, quoted=quoted, cut=cut)
     if isinstance(read, Unread):
         assert str(read.kind) in {"unparsable", "out_of_range", "truncated"}
         assert str(read.kind) != "truncated" or cut
         assert read.why
     else:
         assert fits(name, read.value)
-        assert read.form in {"block", "json", "tag", "brackets", "phrase", "bare"}
+        assert read.form in {"json", "tag", "brackets", "phrase", "bare"}
         read.reason.encode()  # sendable: no halves of surrogate pairs
 
 
@@ -172,18 +169,6 @@ def test_no_score_is_clamped(score: float, shape: Callable[[float], str]) -> Non
         assert read.value == score
     elif 1 <= score <= 5:
         assert "e" in repr(score) or len(repr(score)) > 12  # beyond what judges write
-
-
-@given(score=SCORES, candidate=st.lists(st.sampled_from(REPLIES), min_size=1, max_size=3))
-def test_a_verdict_in_our_block_is_read_whatever_the_candidate_wrote(
-    score: int, candidate: list[str]
-) -> None:
-    text = f'It says: {candidate[0]!r}\n<{BLOCK}>{{"score": {score}}}</{BLOCK}>'
-    read = read_score(text, low=1, high=5, quoted=candidate, block=BLOCK)
-    if "think" in text or "reasoning>" in text or BLOCK in candidate[0]:
-        return  # what is quoted may open a thinking tag, which hides what follows
-    assert isinstance(read, Verdict)
-    assert read.value == score
 
 
 @given(

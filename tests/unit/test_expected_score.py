@@ -78,9 +78,11 @@ def test_blanks_around_a_token_are_not_part_of_it() -> None:
     assert found.score == pytest.approx(4.5)
 
 
-def test_the_verdicts_token_may_follow_a_word_or_two() -> None:
-    tokens = (token("Score", pScore=1.0), token(":"), token(" "), token("2", p2=0.5, p3=0.5))
-    assert grade(reply("Score: 2", *tokens)).score == pytest.approx(2.5)
+def test_marks_may_stand_around_the_verdicts_token_and_no_words() -> None:
+    tokens = (token("**"), token("2", p2=0.5, p3=0.5), token("**"))
+    assert grade(reply("**2**", *tokens)).score == pytest.approx(2.5)
+    failure = failed(reply("Score: 2", token("Score"), token(":"), token("2", p2=1.0)))
+    assert failure.kind is ErrorKind.UNPARSABLE
 
 
 def test_a_written_token_outside_the_top_still_counts() -> None:

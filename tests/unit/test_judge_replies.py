@@ -183,7 +183,7 @@ def test_an_accepted_rating_is_read_alike_when_the_judge_serves(reply: str) -> N
 @pytest.mark.parametrize("letter", ["A", "B", "tie"])
 def test_an_accepted_preference_is_read_alike_when_the_judge_serves(letter: str) -> None:
     reply = f"{THINK}\n<better>{letter}</better>"
-    served = read_choice(reply, Menu.pair(tie="tie"), tag="better")
+    served = read_choice(reply, Menu.pair(tie="tie"))
     assert said(served) == said(read_preference(reply, ties=True)) == letter
 
 

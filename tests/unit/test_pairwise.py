@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.turns import unmarked
+from tests.unit.helpers.verdict_block import in_block
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.pairwise import PairwiseGrader
@@ -212,7 +213,9 @@ def test_chinese() -> None:
     def reply(messages: Messages) -> Any:
         seen.append(messages[0]["content"])
         a, _ = shown(messages)
-        return "理由：更准确。\n结论：A" if a == "好" else "结论：B"
+        return in_block(
+            messages, f'{{"reason": "更准确。", "better": "{"A" if a == "好" else "B"}"}}'
+        )
 
     model = ScriptedModel(reply)
     model.features = frozenset()

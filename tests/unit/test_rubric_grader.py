@@ -196,7 +196,7 @@ def test_a_low_raw_score_survives_unless_clip_is_named() -> None:
     faults = Rubric(
         (Criterion("Good", points=7), *(Criterion(f"Bad {n}", points=-10) for n in "ab"))
     )
-    marks = {"Good": "NOT_PRESENT", "Bad a": "PRESENT", "Bad b": "yes"}
+    marks = {"Good": "UNMET", "Bad a": "MET", "Bad b": "met"}
     raw = RubricGrader(Judge(marks), criteria=faults)
     assert grade(raw).score == pytest.approx(-20 / 7)
     [result] = GradingRunner({"r": raw}, show_progress=False).run([{"response": "x"}])["r"]

@@ -40,7 +40,7 @@ PROMPT = "Rate.\n<Rubrics>\n1. (points: 4) a\n2. (points: 1) b\n3. (points: -2) 
         (MARKS, '{"1": "NOT_PRESENT", "2": "NOT_PRESENT", "3": "PRESENT"}', 0.0, 0.0),
         (MARKS, '{"1": "PRESENT"}', "unparsable", "incomplete"),
         (MARKS, '{"1": "PRESENT", "1": "NOT_PRESENT", "2": "PRESENT", "3": "PRESENT"}',
-         "unparsable", "incomplete"),
+         "unparsable", "unparsable"),
         (MARKS, "I cannot.", "unparsable", "unparsable"),
         (MARKS, f"<think>{FULL}", "truncated", "truncated"),
         (MARKS, "", "unparsable", "unparsable"),

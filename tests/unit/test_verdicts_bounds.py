@@ -13,7 +13,6 @@ from adjudge.verdicts.plain import visible
 
 LIMIT = 64 * 1024
 LONG = "The answer is short and right, I think. " * 3_000
-BLOCK = "verdict-3fa9c0d1e2b34567"
 TOO_LONG = Unread(why="the reply is too long to read")
 TOO_MUCH = Unread(why="too much JSON, or too much that is broken")
 
@@ -59,18 +58,7 @@ def test_a_long_object_without_a_verdict_has_none() -> None:
 
 def test_a_long_object_that_is_too_deep_is_given_up() -> None:
     text = '{"score": 4, "a": ' + "[" * 60 + "]" * 60 + json.dumps({"b": LONG})[1:].join([", ", ""])
-    assert read_score(text, low=1, high=5) == TOO_MUCH
-
-
-def test_our_block_is_read_in_a_reply_of_any_length() -> None:
-    read = read_score(f'{LONG}\n<{BLOCK}>{{"score": 4}}</{BLOCK}>', low=1, high=5, block=BLOCK)
-    assert isinstance(read, Verdict)
-    assert read.value == 4
-
-
-def test_a_block_beyond_the_limit_is_not_read() -> None:
-    text = f"<{BLOCK}>{LONG} Score: 4</{BLOCK}>"
-    assert read_score(text, low=1, high=5, block=BLOCK) == TOO_LONG
+    assert read_score(text, low=1, high=5) == TOO_LONG
 
 
 def test_a_reply_full_of_objects_is_given_up() -> None:

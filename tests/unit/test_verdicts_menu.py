@@ -88,8 +88,8 @@ def test_the_reason_is_the_judges_own() -> None:
 
 
 def test_the_form_and_the_object_travel_along() -> None:
-    block = verdict(read_score('So: <v-1>{"score": 4, "n": 2}</v-1>', block="v-1"))
-    assert (block.form, block.fields, block.reason) == ("block", {"score": 4, "n": 2}, "So:")
+    found = verdict(read_score('So: {"score": 4, "n": 2}'))
+    assert (found.form, found.fields, found.reason) == ("json", {"score": 4, "n": 2}, "So:")
     forms = {
         '{"score": 4}': "json",
         "<score>4</score>": "tag",
@@ -100,12 +100,10 @@ def test_the_form_and_the_object_travel_along() -> None:
     assert {text: verdict(read_score(text)).form for text in forms} == forms
 
 
-def test_marks_that_contradict_or_say_nothing_are_counted() -> None:
-    read = verdict(
-        read_marks('{"1": "yes", "2": "maybe", "3": "no"} {"3": "yes"}', ["1", "2", "3"])
-    )
-    assert read.value == {"1": True}
-    assert (read.fields["conflicts"], read.fields["unread"]) == (1, 1)
+def test_marks_that_say_nothing_are_absent_and_contradictions_spoil_the_reply() -> None:
+    assert verdict(read_marks('{"1": "yes", "2": "maybe"}', ["1", "2"])).value == {"1": True}
+    contradicted = read_marks('{"1": "yes", "3": "no"} {"3": "yes"}', ["1", "2", "3"])
+    assert contradicted == Unread(why="the marks contradict each other")
 
 
 def test_ids_may_be_names() -> None:

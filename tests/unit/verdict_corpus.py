@@ -11,10 +11,6 @@ from typing import Any
 NO, OUT, CUT = "unparsable", "out_of_range", "truncated"
 Case = tuple[Any, ...]
 
-BLOCK = "verdict-3fa9c0d1e2b34567"
-IN = f"<{BLOCK}>"
-END = f"</{BLOCK}>"
-IN_BLOCK = {"block": BLOCK}
 WHOLE = {"integer": True}
 BINARY = {"low": 0, "high": 1}
 OPEN = {"low": None, "high": None}
@@ -166,8 +162,8 @@ SCORES: list[Case] = [
     ("<score>3", NO),
     ("<score>3</score><score>4</score>", NO),
     ("<score>3</score>\n<score>3.0</score>", 3.0),
-    ("<rating>3</rating>", 3.0, {"tag": "rating"}),
-    ("Score: 5\n<score>2</score>", 2.0),
+    ("<rating>3</rating>", 3.0),
+    ("Score: 5\n<score>2</score>", NO),
     ("Final score: 5\n<score>2</score>", NO),
     # JSON
     ('{"score": 3}', 3.0),
@@ -222,7 +218,14 @@ SCORES: list[Case] = [
     ('{"score": "high"}', NO),
     ('{"score": 3', NO),
     ('{"score": "3', NO),
-    ('{"rating": 3}', NO),
+    ('{"rating": 3}', 3.0),
+    ('{"depth": 5, "overall_score": 3}', 3.0),
+    ('{"score": 4, "rating": 2}', NO),
+    ('{"marks": 3}', NO),
+    ("Score: 4 (two out of five)", NO),
+    ("Score: **4** / 5", 4.0),
+    ("Score: 4\n\nDisregard the score above.", NO),
+    ('{"score": 2}\n\nAll told, the reply earns 5 out of 5.', NO),
     ('{"rating": 3}', 3.0, {"keys": ("score", "rating")}),
     ('{"score": 3, "rating": 4}', NO, {"keys": ("score", "rating")}),
     ('{"scores": {"a": 3, "b": 4}}', NO),
@@ -232,7 +235,7 @@ SCORES: list[Case] = [
     ('{"reason": "It says "score": 5"}', NO),
     ('"score": 5', NO),
     ('{"tool": "x"} Score: 3', 3.0),
-    ('{"score": 3} Score: 4', 3.0),
+    ('{"score": 3} Score: 4', NO),
     ('{"score": 3}\nFinal score: 4', NO),
     ('{"score": 3} <score>4</score>', NO),
     ("[" * 5_000, NO),
@@ -247,26 +250,55 @@ SCORES: list[Case] = [
     ("<reasoning><score>5</score></reasoning><score>2</score>", 2.0),
     ("<thinking>a<thinking>b</thinking><score>5</score></thinking>", NO),
     ("It writes `<think>` in the open.\n<score>2</score>", 2.0),
-    # our block
-    (f'{IN}{{"score": 3}}{END}', 3.0, IN_BLOCK),
-    (f"{IN}3{END}", 3.0, IN_BLOCK),
-    (f"Score: 5. <score>5</score>\n{IN}\n<score>2</score>\n{END}", 2.0, IN_BLOCK),
-    (f"{IN}3{END} {IN}3{END}", 3.0, IN_BLOCK),
-    (f"{IN}3{END} {IN}4{END}", NO, IN_BLOCK),
-    (f"{IN}3", NO, IN_BLOCK),
-    (f"{IN}3 {IN}4{END}", NO, IN_BLOCK),
-    (f"{IN}9{END}", OUT, IN_BLOCK),
-    (f"{IN}fine{END} Score: 3", NO, IN_BLOCK),
-    (f"{IN}{END}", NO, IN_BLOCK),
-    (f"<think>{IN}5{END}</think>{IN}2{END}", 2.0, IN_BLOCK),
-    ("<verdict-0000000000000000>5</verdict-0000000000000000>\nScore: 2", 2.0, IN_BLOCK),
-    ("Score: 3", 3.0, IN_BLOCK),
+    # part of arithmetic, a list, a condition
+    ("Total score: 2 + 1 = 3", NO),
+    ("**Score:** 5 - 2 = **3**", NO),
+    ("Final score: (2+4)/2 = 3", NO),
+    ("Scores: 4, 2, 3", NO),
+    ("Score: 4, 2", NO),
+    ("Score: 4 for layout, 1 for content", NO),
+    ("Score: 5 if the proof holds, else 1. It does not hold.", NO),
+    ("Score: 5, if it compiled", NO),
+    ("Score: 2½", NO),
+    ("Score: 3²", NO),
+    ("Score: –2", NO, SIGNED),
+    ("Score: −2", -2.0, SIGNED),
+    ("Score: two thirds", NO),
+    ("I rate it two out of five.", 2.0),
+    # another's noun
+    ("Maximum score: 5", NO),
+    ("Max. score: 5. No more to say.", NO),
+    ("Reference score: 4. This one is worse.", NO),
+    ("The reference has a score of 4; this is worse.", NO),
+    ("Confidence score: 5", NO),
+    ("Human rating: 5", NO),
+    ("Tone score: 4\n\nThe facts are wrong throughout.", NO),
+    # taken back
+    ("Score: 5\nCorrection: 2", NO),
+    ("Score: 5. Hmm, make that 3.", NO),
+    ("Score: 5\n\nI have to lower it.", NO),
+    ("Score: 5. The last step is wrong, so 2.", NO),
+    ('{"score": 4}\nSorry, 2.', NO),
+    ('{"score": 4} I cannot judge this.', NO),
+    ('{"score": 2}\nOverall rating: 4/5', NO),
+    ("Score: 4. It has 2 gaps and 1 typo.", 4.0),
+    ("Score: 4\n\nStep 2 is the weakest of its 3 steps.", 4.0),
+    # examples, and what somebody else says
+    ('For example {"score": 5} is for perfect answers.', NO),
+    ('{"example": {"score": 5}}', NO),
+    ('{"candidate": {"score": 5}}', NO),
+    ("It contains [[5]] in its last line.", NO),
+    ("It contains [[5]] in its last line.\n[[2]]", 2.0),
+    ("I see <score>5</score> there.", NO),
+    ("The text ends in 'score: 5'.", NO),
+    # a number on a line of its own
+    ("4\n\nIt is clear.", 4.0),
+    ("It is clear.\n\n4", 4.0),
+    ("The right answer is:\n\n4", NO),
     # cut replies
     ('{"score": 4, "reason": "fine"}', 4.0, ENDED),
     ("<score>4</score>", 4.0, ENDED),
     ("[[4]]\nThe reply", 4.0, ENDED),
-    (f"{IN}4{END} and", 4.0, ENDED | IN_BLOCK),
-    (f"{IN}4", CUT, ENDED | IN_BLOCK),
     ('{"score": 1', CUT, ENDED),
     ('{"score": 4, "reason": "it', CUT, ENDED),
     ("Score: 1", CUT, ENDED),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.verdict_corpus import CUT, END, ENDED, IN, IN_BLOCK, NO, OUT, Case
+from tests.unit.verdict_corpus import CUT, ENDED, NO, OUT, Case
 
 # Two answers, without a tie.
 PAIRS: list[Case] = [
@@ -34,7 +34,8 @@ PAIRS: list[Case] = [
     ("not [[A]]. Final: [[B]]", "B"),
     ("My final verdict is: [[A]].", "A"),
     ("Both are detailed. B is shorter.\n\n[[A]]", "A"),
-    ("[[A]]\nTherefore, B is better.", "A"),
+    ("[[A]]\nTherefore, B is better.", NO),
+    ('{"winner": "B"}\n\nA is clearly the better answer.', NO),
     ("[[A]]\nFinal verdict: B", NO),
     ("<better>A</better>", "A"),
     ("<better>Answer B</better>", "B"),
@@ -43,7 +44,6 @@ PAIRS: list[Case] = [
     ("<better>both</better>", NO),
     ("<better>A</better><better>B</better>", NO),
     ("<better>Answer B is better</better>", "B"),
-    ("<pick>B</pick>", "B", {"tag": "pick"}),
     ('{"better": "A"}', "A"),
     ('{"winner": "Response B"}', "B"),
     ('{"choice": 2}', "B"),
@@ -92,7 +92,7 @@ PAIRS: list[Case] = [
     ("Both are good. Overall, A wins.", "A"),
     ("Both are similar in quality, but B is better.", "B"),
     ("A and B are both good but B is better", "B"),
-    ("Output (a) is vivid. Output (b) is exact. So, B.", "B"),
+    ("Output (a) is vivid. Output (b) is exact. So, B.", NO),
     (
         "In terms of detail, A is better. In terms of brevity, B is better. Overall, B is better.",
         "B",
@@ -101,15 +101,15 @@ PAIRS: list[Case] = [
     ("A better answer would be longer. B is better.", "B"),
     ("Is A better? Yes, A is better.", "A"),
     ("I disagree that A is better. B is better.", "B"),
-    ("Response A: 7/10\nResponse B: 9/10", "B"),
-    ("The score of Assistant 1: 8\nThe score of Assistant 2: 6", "A"),
+    ("Response A: 7/10\nResponse B: 9/10", NO),
+    ("The score of Assistant 1: 8\nThe score of Assistant 2: 6", NO),
     ("Response A: 7\nResponse B: 7", NO),
     ("Output (b)\n\nIt follows the instruction.", "B"),
     ("It follows the instruction.\n\nOutput (b)", "B"),
     ("Output (a)\nIt is long.\nOutput (b)\nIt is short.", NO),
     ("Output (a)\nIt is long.\nOutput (b)\nIt is short.\nTherefore, Output (b) is better.", "B"),
     ("Therefore, both fail. Neither executes it correctly. Therefore, Output (b) is better.", "B"),
-    ("Therefore, Output (b) more precisely executes the instruction.", "B"),
+    ("Therefore, Output (b) more precisely executes the instruction.", NO),
     ("both", NO),
     ("either", NO),
     ("neither", NO),
@@ -124,6 +124,30 @@ PAIRS: list[Case] = [
     ("Therefore, Output (a) is better. Therefore, Output (b) is better.", NO),
     ("Therefore, Output (a) is better. No wait, Output (b) is better.", NO),
     ("A or B?", NO),
+    # more is not always better
+    ("A: 2 mistakes\nB: 4 mistakes", NO),
+    ("Toxicity - A: 4, B: 1", NO),
+    ("Rank: A: 1, B: 2", NO),
+    ("A is less preferable", NO),
+    ("From worst to best: B > A", NO),
+    # two verdicts, or one taken back
+    ("<verdict>A</verdict><verdict>B</verdict>", NO),
+    ('{"verdict": "A"} {"verdict": "B"}', NO),
+    ("A is better… actually, B.", NO),
+    ("A is better. On second thought it is too long.", NO),
+    ("Verdict: A, though slightly worse.", NO),
+    ("[[A]] or [[B]]", NO),
+    # other people's, other things'
+    ("Plan B is better", NO),
+    ("Vitamin B is better than vitamin A.", NO),
+    ("Both texts choose A.", NO),
+    ("两个回答都选了A。", NO),
+    ('{"example": {"winner": "A"}}', NO),
+    ("B, had it run, would be the winner.", NO),
+    # said at length
+    ("the better output for the given instruction is Output (a).", "A"),
+    ("Chosen: B\nRejected: A", "B"),
+    ("B比A更好，因为它更准确。", "B"),
     ("Which one is better, A or B?", NO),
     ("A is not better", NO),
     ("I don't think A is better", NO),
@@ -163,8 +187,8 @@ PAIRS: list[Case] = [
     ("Feedback: fine. [RESULT] B", "B"),
     ("Preferred output: Output (b)", "B"),
     ("## Verdict\n**Response A**", "A"),
-    ("B, because it is shorter", "B"),
-    ("I find Output (b) to be better.", "B"),
+    ("B, because it is shorter", NO),
+    ("I find Output (b) to be better.", NO),
     ("I agree with Assistant (b) that Output (b) is better.", "B"),
     ("Neither output is perfect, but Output (b) is slightly better.", "B"),
     ("Although Output (a) is more detailed, Output (b) is better because it is precise.", "B"),
@@ -180,7 +204,6 @@ PAIRS: list[Case] = [
     ("两个回答质量相当", NO),
     ("<think>B is better</think>A", "A"),
     ("<think>B is better", NO),
-    (f"B is better.\n{IN}A{END}", "A", IN_BLOCK),
     ('The reply says "Output (a) is better".', NO),
     ("> Output (a) is better", NO),
 ]
@@ -238,6 +261,8 @@ YES_NO: list[Case] = [
     ("[[yes]]", "yes"),
     ("No issues were found", NO),
     ("yes and no", NO),
+    ("Yes, and then again no", NO),
+    ("So the answer is no.", "no"),
     ("Answer: yes\nAnswer: no", NO),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.verdict_corpus import CUT, END, ENDED, IN, IN_BLOCK, NO, Case
+from tests.unit.verdict_corpus import CUT, ENDED, NO, Case
 
 # Three criteria, called 1 to 3.
 MARKS: list[Case] = [
@@ -44,7 +44,7 @@ MARKS: list[Case] = [
     ('{"1": "PRESENT", "3": "NOT_PRESENT", "note": "2 is unclear"}', {"1": True, "3": False}),
     ('{"1": "PRESENT", "2": "PARTIALLY_PRESENT", "3": 0.5}', {"1": True}),
     ('{"1": "PRESENT"}\n{"2": "PRESENT"}\n{"3": "NOT_PRESENT"}', [True, True, False]),
-    ('{"1": "PRESENT", "1": "NOT_PRESENT", "2": "PRESENT"}', {"2": True}),
+    ('{"1": "PRESENT", "1": "NOT_PRESENT", "2": "PRESENT"}', NO),
     ('{"1": "PRESENT"}\n{"1": "NOT_PRESENT"}', NO),
     ('{"1": "PRESENT", "4": "PRESENT"}', NO),
     ('{"0": "PRESENT", "1": "PRESENT", "2": "PRESENT"}', NO),
@@ -57,13 +57,22 @@ MARKS: list[Case] = [
     ("1. No mention of the dose\n2. NOT PRESENT", {"2": False}),
     ("1、满足\n2、不满足\n3、符合", [True, False, True]),
     ("1. PRESENT\n4. PRESENT", NO),
+    # a mark beside its opposite is none
+    ('{"1": "met: no", "2": "present: false", "3": "met | not met"}', NO),
+    ('{"1": "yes. Actually, no.", "2": "1 (no)", "3": "no"}', {"3": False}),
+    ("1. Correct: No\n2. No", {"2": False}),
+    ('{"1": "not met: false", "2": "no"}', {"2": False}),
+    ("1. Yes, if the note counts\n2. No", {"2": False}),
+    ("1. Missing sources: yes", NO),
+    ("1. ✅ yes\n2. ❌", {"1": True, "2": False}),
+    ("(1) yes - it does\n(2) no - it does not", {"1": True, "2": False}),
+    ("1. Yes\n2. No\nOn reflection, 2 is met.", NO),
     ("", NO),
     ("All criteria are present.", NO),
     ('{"1": "PRESENT", "2": "NOT_PRE', CUT, ENDED),
     ('{"1": "PRESENT"} and then', {"1": True}, ENDED),
     ("1. PRESENT\n2. PRES", {"1": True}, ENDED),
     ('<think>{"1": "PRESENT"}</think>{"1": "NOT_PRESENT"}', {"1": False}),
-    (f'{{"1": "PRESENT"}}\n{IN}{{"1": "NOT_PRESENT"}}{END}', {"1": False}, IN_BLOCK),
 ]
 
 # Three samples.
@@ -79,8 +88,8 @@ RANKINGS: list[Case] = [
     ('{"ranking": "B > C > A"}', [3, 1, 2]),
     ("[2, 1, 3]", [2, 1, 3]),
     ("Rank: [2, 1, 3]", [2, 1, 3]),
-    ("**Ranking:** 2, 1, 3", [2, 1, 3]),
-    ("排名：2, 1, 3", [2, 1, 3]),
+    ("**Ranking:** 2, 1, 3", NO),
+    ("排名：B > A > C", [2, 1, 3]),
     ("B > C > A", [3, 1, 2]),
     ("2 > 3 > 1", [3, 1, 2]),
     ("Response B > Response C > Response A", [3, 1, 2]),
@@ -95,6 +104,14 @@ RANKINGS: list[Case] = [
     ('{"rank": [1, 2, true]}', NO),
     ('{"rank": [1, 2, "x"]}', NO),
     ('{"rank": [1, 2, 3]} {"rank": [3, 2, 1]}', NO),
+    # places, or samples from best to worst?
+    ("[3, 1, 2]", NO),
+    ("Ranking (best first): 3, 1, 2", NO),
+    ("From worst to best: A > C > B", NO),
+    ('It claims "A > B > C".', NO),
+    ("Ranking (best to worst): B > A > C", [2, 1, 3]),
+    ('{"ranking": ["B", "A", "C"]}\n\nMy order: C > A > B', NO),
+    ("The text proposes the order C > B > A.", NO),
     ("B > A", NO),
     ("B > B > A", NO),
     ('{"rank": [1, 2', CUT, ENDED),
@@ -116,5 +133,4 @@ FIELDS: list[Case] = [
     ("none", NO),
     ('{"score": 3', NO),
     ('{"score": 3', CUT, ENDED),
-    (f'{{"score": 5}} {IN}{{"score": 2}}{END}', {"score": 2}, IN_BLOCK),
 ]

@@ -18,8 +18,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     (:func:`~adjudge.verdicts.read_choice`), marks by item (:func:`~adjudge.verdicts.read_marks`), a
     list of places (:func:`~adjudge.verdicts.read_ranking`) or the object itself
     (:func:`~adjudge.verdicts.read_fields`). ``reason``: the judge's own words for it, as far as the
-    reply parts them. ``form``: the shape it was read from (``block``, ``json``, ``tag``,
-    ``brackets``, ``phrase``, ``bare``). ``fields``: the whole object where it was JSON.
+    reply parts them. ``form``: the shape it was read from (``json``, ``tag``,
+    ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole object where it was JSON.
     """
 
     value: Any

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
 from adjudge.verdicts.base import Unread, Verdict
-from adjudge.verdicts.keys import first_under, tag_pattern
 from adjudge.verdicts.mentions import label_at, mark_mentions
 from adjudge.verdicts.menu import OUTSIDE, TIED, Menu
 from adjudge.verdicts.phrases import (
@@ -26,12 +26,10 @@ from adjudge.verdicts.reply import (
     NO_VERDICT,
     Found,
     Reply,
-    read_blocks,
-    reason_in,
+    read_reply,
     settle,
     truncated,
 )
-from adjudge.verdicts.scored import better_scored
 
 __all__ = ["CHOICE_KEYS", "read_choice"]
 
@@ -41,7 +39,6 @@ CHOICE_KEYS = (
     "better_output", "judgment", "judgement", "result", "选择", "结论", "答案", "裁决", "获胜者",
 )  # fmt: skip
 _TAGS = "better|verdict|answer|choice|winner|decision|final_answer|result"
-_LOOSE_TAGS = ("answer", "result", "final_answer")
 _LONGEST_VALUE = 4_000
 
 
@@ -50,15 +47,13 @@ def read_choice(
     menu: Menu,
     *,
     keys: Sequence[str] = CHOICE_KEYS,
-    tag: str | None = None,
-    block: str | None = None,
     quoted: Sequence[str] = (),
     cut: bool = False,
 ) -> Verdict | Unread:
     """The one label of ``menu`` that a judge's reply chooses.
 
     Looked for, in this order: inside the tagged ``block`` that our prompt asked for; JSON with one
-    of ``keys``, ``<better>A</better>`` (or another ``tag``) and ``[[A]]``, which must agree; the
+    of ``keys``, ``<better>A</better>`` and ``[[A]]``, which must agree; the
     whole reply; then what its sentences say. There a label ("Verdict: B") outweighs a conclusion
     ("Therefore, Output (b) is better"), and that a plain statement ("Response A is worse, so I pick
     B"); what is equally firm must agree, and nothing firm may follow that says otherwise. "Better"
@@ -76,76 +71,46 @@ def read_choice(
     >>> read_choice("A is better here but B is better there.", pair).why
     'several verdicts that differ'
     """
-
-    def read(reply: Reply) -> Verdict | Unread:
-        return _read(reply, menu, tuple(keys), tag)
-
-    return read_blocks(Reply(text, quoted, cut=cut), block, read)
+    return read_reply(Reply(text, quoted, cut=cut), partial(_read, menu=menu, keys=tuple(keys)))
 
 
-def _read(reply: Reply, menu: Menu, keys: tuple[str, ...], tag: str | None) -> Verdict | Unread:
-    if reply.values.given_up:
-        return Unread(why="too much JSON, or too much that is broken")
-    settled = settle(reply, list(islice(_marked(reply, menu, keys, tag), MOST_FOUND + 1)))
+def _read(reply: Reply, menu: Menu, keys: tuple[str, ...]) -> Verdict | Unread:
+    marked = reply.marked(keys, _TAGS, partial(_label_of, menu))
+    settled = settle(reply, list(islice(marked, MOST_FOUND + 1)))
     if settled is None:
         if reply.values.unclosed:
             return truncated(reply)
-        settled = _alone(reply, menu) or _weigh(_said(reply, menu)) or _scored(reply, menu)
+        settled = _alone(reply, menu) or _weigh(reply, _said(reply, menu))
     elif isinstance(settled, Found) and not reply.bare:
-        said = [one for one in _said(reply, menu) if one.own and one.firmness is Firmness.FINAL]
-        if any(one.found.value != settled.value for one in said):
+        said = [
+            one.found
+            for one in _said(reply, menu)
+            if one.own
+            and one.firmness
+            >= (Firmness.SAID if one.found.start >= settled.end else Firmness.FINAL)
+        ]
+        if any(one.value != settled.value for one in said):
             return Unread(why="several verdicts that differ")
-    if settled is None:
-        return truncated(reply)
-    return settled if isinstance(settled, Unread) else _verdict(reply, settled)
-
-
-def _verdict(reply: Reply, found: Found) -> Verdict | Unread:
-    if found.value == OUTSIDE:
+    if not isinstance(settled, Found):
+        return settled or truncated(reply)
+    if settled.value == OUTSIDE:
         return Unread(kind=ErrorKind.OUT_OF_RANGE, why="a choice that the menu does not offer")
-    if found.value == TIED:
+    if settled.value == TIED:
         return Unread(why="a tie or both, which the menu does not offer")
-    reason = reason_in(found.fields) or reply.around(found)
-    return Verdict(value=found.value, reason=reason, form=found.form, fields=found.fields)
+    return reply.verdict(settled, settled.value)
 
 
-def _marked(reply: Reply, menu: Menu, keys: tuple[str, ...], tag: str | None) -> Iterator[Found]:
-    for piece in reply.values.pieces:
-        for value, fields in first_under(piece.value, keys):
-            label = _label_of(value, menu)
-            yield Found(piece.start, piece.end, _or_none(label), "json", fields)
-    if reply.bare:
-        return
-    if "<" in reply.prose:
-        for hit in tag_pattern(tag or _TAGS).finditer(reply.prose):
-            label = _label_of(hit[2], menu)
-            # Unasked, <answer>42</answer> is as likely the answer that is being judged.
-            if (tag or label or hit[1].lower() not in _LOOSE_TAGS) and reply.counts(*hit.span()):
-                yield Found(*hit.span(), _or_none(label), "tag")
-    for start, end, content in reply.bracketed():
-        # Double brackets also hold scores ("Rating: [[7]]") and links: those are no choice.
-        if (label := menu.match(content)) is not None:
-            yield Found(start, end, label, "brackets")
-
-
-def _or_none(label: str | None) -> Any:
-    return NO_VERDICT if label is None else label
-
-
-def _label_of(value: Any, menu: Menu) -> str | None:
-    """The label that a JSON value, or the text of a tag, stands for."""
+def _label_of(menu: Menu, value: Any) -> Any:
+    """The label that a JSON value, or the text of a mark, stands for."""
     if isinstance(value, bool):
-        return menu.match(str(value)) or menu.match("yes" if value else "no")
-    if isinstance(value, int):
-        return menu.match(str(value))
-    if not isinstance(value, str):
-        return None
-    if (label := menu.match(value)) is not None:
+        return menu.match(str(value)) or menu.match("yes" if value else "no") or NO_VERDICT
+    if not isinstance(value, int | str) or len(str(value)) > _LONGEST_VALUE:
+        return NO_VERDICT
+    if (label := menu.match(str(value))) is not None:
         return label
-    if len(value) > _LONGEST_VALUE:
-        return None
-    said = _weigh(_said(Reply(value), menu))
-    return said.value if isinstance(said, Found) else None
+    inner = Reply(str(value))
+    said = _weigh(inner, _said(inner, menu))
+    return said.value if isinstance(said, Found) else NO_VERDICT
 
 
 def _alone(reply: Reply, menu: Menu) -> Found | None:
@@ -177,7 +142,11 @@ def _said(reply: Reply, menu: Menu) -> list[_Said]:
     made: list[_Said] = []
     for one in sorted(found):
         value = _value(one, menu)
-        if value is not None and _whole(reply, text, one) and reply.affirmed(one.start):
+        if (
+            value is not None
+            and reply.complete(one.start, one.end, firm=one.firmness >= Firmness.CONCLUDED)
+            and reply.affirmed(one.start)
+        ):
             form = "bare" if one.sentence == LINE else "phrase"
             place = Found(one.start, one.end, value, form)
             own = reply.own(*(one.words or (one.start, one.end)))
@@ -192,7 +161,7 @@ def _value(one: Statement, menu: Menu) -> str | None:
     return menu.other(label) if one.kind is Kind.AGAINST else label
 
 
-def _weigh(said: list[_Said]) -> Found | Unread | None:
+def _weigh(reply: Reply, said: list[_Said]) -> Found | Unread | None:
     """The firmest statements' choice, if they agree and none that follows says otherwise.
 
     One that may be a quotation chooses nothing, but it can contradict.
@@ -213,6 +182,8 @@ def _weigh(said: list[_Said]) -> Found | Unread | None:
     ]
     if any(one.value != chosen.value for one in (*first, *beside)):
         return Unread(why="several verdicts that differ")
+    if reply.retracted(chosen.end):
+        return Unread(why="words behind the verdict take it back")
     return chosen
 
 
@@ -222,18 +193,6 @@ def _without_overcome_ties(said: list[_Said]) -> list[_Said]:
         (s.found.start for s in said if not s.tie and s.firmness >= Firmness.CONCLUDED), default=-1
     )
     return [s for s in said if not s.tie or s.found.start > last or s.firmness is Firmness.FINAL]
-
-
-def _scored(reply: Reply, menu: Menu) -> Found | None:
-    """The better of two things with a score each, where nothing else is said."""
-    if not menu.compared or len(menu.labels) != 2 or reply.cut:
-        return None
-    scored = better_scored(mark_mentions(menu, reply.prose))
-    if scored is None or not reply.counts(*scored[:2]):
-        return None
-    start, end, sign = scored
-    label = label_at(menu, sign) if sign else TIED if menu.tie is None else menu.tie
-    return Found(start, end, label, "phrase")
 
 
 _QUOTATION = re.compile(r'"[^"\n]{2,400}"')
@@ -258,19 +217,11 @@ def _without_quotations(text: str) -> str:
 
 
 def _leading(text: str) -> Iterator[Statement]:
-    """A name with which the reply begins: "Yes, because …"."""
+    """A name with which the reply begins: "Yes, because …"; no other name in its sentence."""
     found = _LEADING.match(text)
-    if found is not None:
+    if found is not None and len({*_SIGN.findall(_ENDS.split(text, maxsplit=1)[0])}) < 2:
         yield Statement(0, found.end(), Kind.FOR, found["x"], Firmness.CONCLUDED, -3)
 
 
-_MORE = re.compile(r"[.。!！;]\s|\n\s*\S")
-
-
-def _whole(reply: Reply, text: str, one: Statement) -> bool:
-    """Of a cut reply: whether the statement is complete, and no other can well have followed."""
-    if not reply.cut:
-        return True
-    if _MORE.search(text, one.end) is None:
-        return False
-    return one.firmness >= Firmness.CONCLUDED or not text[: one.start].strip()
+_SIGN = re.compile("[\ue000-\ue0ff]")
+_ENDS = re.compile(r"[.。!！?\n]")

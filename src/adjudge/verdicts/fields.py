@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from adjudge.verdicts.base import Unread, Verdict
 from adjudge.verdicts.json_text import clashes
-from adjudge.verdicts.reply import Found, Reply, read_blocks, reason_in, settle, truncated
+from adjudge.verdicts.reply import Found, Reply, read_reply, reason_in, settle, truncated
 
 __all__ = ["read_fields"]
 
@@ -16,7 +17,6 @@ def read_fields(
     text: str,
     required: Sequence[str] = (),
     *,
-    block: str | None = None,
     quoted: Sequence[str] = (),
     cut: bool = False,
 ) -> Verdict | Unread:
@@ -33,16 +33,10 @@ def read_fields(
     >>> read_fields("Sure: {'steps': [1, 2], 'ok': True,}", ["steps"]).value
     {'steps': [1, 2], 'ok': True}
     """
-
-    def read(reply: Reply) -> Verdict | Unread:
-        return _read(reply, required)
-
-    return read_blocks(Reply(text, quoted, cut=cut), block, read)
+    return read_reply(Reply(text, quoted, cut=cut), partial(_read, required=required))
 
 
 def _read(reply: Reply, required: Sequence[str]) -> Verdict | Unread:
-    if reply.values.given_up:
-        return Unread(why="too much JSON, or too much that is broken")
     objects: list[tuple[int, int, dict[str, Any]]] = [
         (start, end, value) for start, end, value in reply.values.pieces if isinstance(value, dict)
     ]

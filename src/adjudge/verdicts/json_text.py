@@ -2,8 +2,8 @@
 
 Read are fenced and bare values, single and typographic quotation marks, trailing commas, comments,
 Python's ``True`` and ``None``, names and single words without quotation marks. Everything else is
-no value: nothing is guessed. One pass with a stack of our own, so depth cannot exhaust the
-interpreter; a budget of work that is linear in the text bounds what broken objects cost.
+no value: nothing is guessed. The text is rewritten as JSON, token by token, for the decoder; a
+budget of work that is linear in the text bounds what broken objects cost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 __all__ = ["CLASH", "MAX_DEPTH", "Piece", "Values", "clashes", "find_values", "whole_object"]
@@ -61,26 +63,28 @@ class _Broken(Exception):
         self.too_deep = too_deep
 
 
-_SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|/\*[^*]{0,400}\*/)*")
-_STRING = {
-    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
-    "'": re.compile(r"'([^'\\]*(?:(?:\\.|(?<=\w)'(?=\w))[^'\\]*)*)'", re.DOTALL),
-    "“": re.compile(r"[“”]([^“”\"\\]*(?:\\.[^“”\"\\]*)*)[”\"]", re.DOTALL),
-    "‘": re.compile(r"[‘’]([^‘’\\]*(?:\\.[^‘’\\]*)*)’", re.DOTALL),
-}
-_STRING["”"] = _STRING["“"]
-_STRING["’"] = _STRING["‘"]
-_NUMBER = re.compile(
-    r"[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,6})?"
-    r"(?=[\s,\]}，#]|//|/\*|\Z)"
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*[^*]{0,400}\*/)
+    |(?P<sign>[{}\[\]:：,，])
+    |(?:"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"
+       |'(?P<single>[^'\\]*(?:(?:\\.|(?<=\w)'(?=\w))[^'\\]*)*)'
+       |[“”](?P<curly>[^“”"\\]*(?:\\.[^“”"\\]*)*)[”"]
+       |[‘’](?P<curl>[^‘’\\]*(?:\\.[^‘’\\]*)*)’)
+    |(?P<key>(?:[0-9]{1,6}|[A-Za-z_\u4e00-\u9fff][\w-]{0,60})(?=\s{0,8}[:：]))
+    |(?P<number>[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,6})?)
+       (?=[\s,\]}，\#]|//|/\*|\Z)
+    # One to three words, or a number with a unit or a denominator ("3/5").
+    |(?P<words>[\w./+-]{1,40}(?:\ [\w./+-]{1,40}){0,2})(?=\s{0,8}(?:[,\]}，\n\#]|//))""",
+    re.VERBOSE | re.DOTALL,
 )
-_NAME = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w-]{0,60}(?=\s{0,8}[:：])")
-# A bare value: one to three words, or a number with a unit or a denominator ("3/5").
-_BARE = re.compile(r"[\w./+-]{1,40}(?: [\w./+-]{1,40}){0,2}(?=\s{0,8}(?:[,\]}，\n#]|//))")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\n", "b": " ", "f": " "}
-_WORDS = {"true": True, "false": False, "null": None, "none": None}
-_SPECIAL = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
+_LITERALS = {
+    "true": "true", "false": "false", "null": "null", "none": "null",
+    "nan": "NaN", "infinity": "Infinity", "inf": "Infinity", "-infinity": "-Infinity",
+    "-inf": "-Infinity",
+}  # fmt: skip
+_WIDE_SIGNS = {"：": ":", "，": ","}
 
 
 def find_values(text: str) -> Values:
@@ -125,13 +129,20 @@ def find_values(text: str) -> Values:
 
 def clashes(value: Any) -> bool:
     """Whether an object anywhere in ``value`` gives a key twice with different values."""
+    return any(child is CLASH for level in _levels(value) for child in level)
+
+
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """What stands in ``value`` at each depth, without recursion."""
     level = [value]
     while level:
-        nodes = [node for node in level if isinstance(node, dict | list)]
-        level = [c for node in nodes for c in (node.values() if isinstance(node, dict) else node)]
-        if any(child is CLASH for child in level):
-            return True
-    return False
+        yield level
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
 
 
 _OPENING = re.compile(
@@ -143,8 +154,11 @@ _SIMPLE = re.compile(rf"\[(?:{_PLAIN_ITEMS}|\[{_PLAIN_ITEMS}\])\]")
 _FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
 
 
-def whole_object(text: str) -> Piece | None:
-    """The usual reply, one JSON object and nothing else, at the speed of the C decoder."""
+def whole_object(text: str, *, unique: bool = False) -> Piece | None:
+    """The usual reply, one JSON object and nothing else, at the speed of the C decoder.
+
+    With ``unique`` an object that has a key twice is none.
+    """
     start = len(text) - len(text.lstrip())
     end = len(text.rstrip())
     if (fence := _FENCE.match(text, start)) is not None and text.endswith("```", 0, end):
@@ -154,7 +168,7 @@ def whole_object(text: str) -> Piece | None:
     if not text.startswith("{", start) or text[end - 1] != "}":
         return None
     try:
-        value = _DECODER.decode(text[start:end])
+        value = (_UNIQUE if unique else _DECODER).decode(text[start:end])
     except (ValueError, RecursionError):
         return None
     if text.count("{") + text.count("[") > MAX_DEPTH and _deep(value):
@@ -164,11 +178,8 @@ def whole_object(text: str) -> Piece | None:
 
 def _deep(value: Any) -> bool:
     """Whether ``value`` is nested deeper than :data:`MAX_DEPTH`."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        nodes = [node for node in level if isinstance(node, dict | list)]
-        level = [c for node in nodes for c in (node.values() if isinstance(node, dict) else node)]
-    return any(isinstance(node, dict | list) for node in level)
+    deepest = next(islice(_levels(value), MAX_DEPTH, None), [])
+    return any(isinstance(node, dict | list) for node in deepest)
 
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -190,13 +201,24 @@ def _integer(digits: str) -> int | float:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    made = {}
     for key, value in pairs:
         _put(made, key, value)
     return made
 
 
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key twice")
+    return made
+
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, strict=False)
+_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
 
 
 def _put(target: dict[str, Any], key: str, value: Any) -> None:
@@ -225,99 +247,45 @@ def _begins(text: str, at: int) -> bool:
 
 def _read(text: str, at: int) -> tuple[int, Any]:
     """``(end, value)`` of the object or list at ``at``; raises ``_Broken``."""
-    stack: list[tuple[Any, str]] = []
-    key = ""
-    while True:
-        sign = text[at]
-        if sign in "{[":
-            if len(stack) >= MAX_DEPTH:
-                raise _Broken(at, too_deep=True)
-            stack.append(({} if sign == "{" else [], key))
-            at = _skip(text, at + 1)
-            if text[at] not in "}]":
-                if sign == "{":
-                    at, key = _key(text, at)
-                continue
-        else:
-            at, value = _scalar(text, at)
-            _add(stack[-1][0], key, value)
-            at = _skip(text, at)
-        at, key, done = _after_value(text, at, stack, key)
-        if done is not None:
-            return at, done
+    written: list[str] = []
+    open_: list[str] = []
+    while not written or open_:
+        token = _TOKEN.match(text, at)
+        if token is None:
+            in_string = text[at : at + 1] in "\"'“”‘’"  # also where the text ends
+            cut = in_string or (len(text) - at < 64 and text[at:].isalnum())
+            raise _Broken(len(text) if in_string else at, at_end=cut)
+        if token.lastgroup == "sign":
+            sign = _WIDE_SIGNS.get(token[0], token[0])
+            if sign in "{[":
+                if len(open_) >= MAX_DEPTH:
+                    raise _Broken(at, too_deep=True)
+                open_.append("}" if sign == "{" else "]")
+            elif sign in "}]":
+                if open_.pop() != sign:
+                    raise _Broken(at)
+                if written[-1] == ",":
+                    written.pop()
+            written.append(sign)
+        elif token.lastgroup != "space":
+            written.append(_rewritten(token))
+        at = token.end()
+    try:
+        return at, _DECODER.decode("".join(written))
+    except (ValueError, RecursionError):
+        raise _Broken(at) from None
 
 
-def _after_value(text: str, at: int, stack: list[Any], key: str) -> tuple[int, str, Any]:
-    """Past commas and closings to the next value; the third is the whole value once it closes."""
-    while True:
-        holder = stack[-1][0]
-        closing = "}" if isinstance(holder, dict) else "]"
-        if text[at] in ",，":
-            at = _skip(text, at + 1)
-            if text[at] != closing:
-                if closing == "}":
-                    at, key = _key(text, at)
-                return at, key, None
-        if text[at] != closing:
-            raise _Broken(at)
-        holder, key = stack.pop()
-        if not stack:
-            return at + 1, key, holder
-        _add(stack[-1][0], key, holder)
-        at = _skip(text, at + 1)
-
-
-def _skip(text: str, at: int) -> int:
-    """The next sign that is no white space and no comment; there must be one."""
-    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-    if at >= len(text):
-        raise _Broken(at, at_end=True)
-    return at
-
-
-def _key(text: str, at: int) -> tuple[int, str]:
-    if text[at] in _STRING:
-        at, key = _string(text, at)
-    elif (number := _NUMBER_KEY.match(text, at)) is not None:
-        at, key = number.end(), number[0]
-    elif (name := _NAME.match(text, at)) is not None:
-        at, key = name.end(), name[0]
-    else:
-        raise _Broken(at)
-    at = _skip(text, at)
-    if text[at] not in ":：":
-        raise _Broken(at)
-    return _skip(text, at + 1), key
-
-
-_NUMBER_KEY = re.compile(r"[0-9]{1,6}(?=\s{0,8}[:：])")
-
-
-def _scalar(text: str, at: int) -> tuple[int, Any]:
-    if text[at] in _STRING:
-        return _string(text, at)
-    if (number := _NUMBER.match(text, at)) is not None:
-        return number.end(), _number(number[0])
-    if (bare := _BARE.match(text, at)) is None:
-        raise _Broken(at, at_end=len(text) - at < 64 and text[at:].isalnum())
-    word = bare[0].lower()
-    if word in _WORDS:
-        return bare.end(), _WORDS[word]
-    return bare.end(), _SPECIAL.get(word.lstrip("+-"), bare[0])
-
-
-def _number(digits: str) -> int | float:
-    if digits.lstrip("+-").isdigit():
-        return _integer(digits)
-    return float(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
-def _string(text: str, at: int) -> tuple[int, str]:
-    found = _STRING[text[at]].match(text, at)
-    if found is None:
-        raise _Broken(len(text), at_end=True)
-    content = found[1]
-    return found.end(), _ESCAPE.sub(_unescape, content) if "\\" in content else content
+def _rewritten(token: re.Match[str]) -> str:
+    """A key or a value as JSON has it."""
+    kind, content = token.lastgroup or "", token[token.lastgroup or 0]
+    if kind == "number":
+        if len(content) > _MOST_DIGITS:
+            return "Infinity"
+        return json.dumps(int(content) if content.lstrip("+-").isdigit() else float(content))
+    if kind == "words" and content.lower().lstrip("+") in _LITERALS:
+        return _LITERALS[content.lower().lstrip("+")]
+    return json.dumps(_ESCAPE.sub(_unescape, content) if "\\" in content else content)
 
 
 def _unescape(escape: re.Match[str]) -> str:
@@ -326,10 +294,3 @@ def _unescape(escape: re.Match[str]) -> str:
         character = chr(int(sign[1:], 16))
         return "\ufffd" if "\ud800" <= character <= "\udfff" else character
     return _ESCAPED.get(sign, sign)
-
-
-def _add(holder: Any, key: str, value: Any) -> None:
-    if isinstance(holder, dict):
-        _put(holder, key, value)
-    else:
-        holder.append(value)

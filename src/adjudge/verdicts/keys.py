@@ -9,13 +9,15 @@ from typing import Any
 
 from adjudge.verdicts.json_text import CLASH
 
-__all__ = ["first_under", "same_key", "tag_pattern"]
+__all__ = ["WRAPPERS", "first_under", "same_key", "tag_pattern"]
 
-_WRAPPERS = frozenset({
-    "verdict", "result", "results", "evaluation", "judgment", "judgement", "assessment", "output",
-    "response", "answer", "final", "finalverdict", "grading", "value", "label", "score", "rating",
-    "choice", "评估", "结果", "评价", "裁决",
+WRAPPERS = frozenset({
+    "verdict", "verdicts", "result", "results", "evaluation", "evaluations", "judgment",
+    "judgments", "judgement", "judgements", "assessment", "output", "final", "finalverdict",
+    "grading", "grades", "value", "label", "score", "scores", "rating", "choice", "marks",
+    "criteria", "rubrics", "answers", "items", "评估", "结果", "评价", "裁决",
 })  # fmt: skip
+"""Names under which a judge puts its verdict; what "example" or "candidate" holds is another's."""
 _DEEPEST = 4
 _LONGEST_KEY = 100
 
@@ -39,8 +41,8 @@ def first_under(
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """``(value, object)`` for each of ``keys`` in an object; in its wrapper where it has none.
 
-    A wrapper is the only entry of an object or list, or one under a name such as "verdict" or
-    "result". A key given twice with different values yields :data:`CLASH`, which is no verdict.
+    A wrapper is the only entry of a list, or stands under one of :data:`WRAPPERS`. A key given
+    twice with different values yields :data:`CLASH`, which is no verdict.
     """
     if depth > _DEEPEST:
         return
@@ -59,7 +61,7 @@ def first_under(
             yield inner, without_clashes(value)
     if not direct:
         for key, inner in value.items():
-            if len(value) == 1 or same_key(key) in _WRAPPERS:
+            if same_key(key) in WRAPPERS:
                 yield from first_under(inner, keys, depth + 1)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from adjudge.verdicts.base import Unread, Verdict
 from adjudge.verdicts.json_text import CLASH
-from adjudge.verdicts.keys import same_key
+from adjudge.verdicts.keys import WRAPPERS, same_key
 from adjudge.verdicts.plain import flat
-from adjudge.verdicts.reply import Reply, read_blocks, reason_in, truncated
+from adjudge.verdicts.reply import Reply, read_reply, reason_in, truncated
 
 __all__ = ["read_mark", "read_marks"]
 
@@ -40,10 +41,6 @@ _ID_KEYS = frozenset({
     "id", "criterion", "criterionid", "criteriaid", "index", "number", "rubric", "rubricid", "item",
     "no", "key", "k", "编号", "序号", "标准",
 })  # fmt: skip
-_WRAPPERS = frozenset({
-    "results", "result", "verdicts", "verdict", "marks", "criteria", "evaluations", "evaluation",
-    "rubrics", "answers", "items", "judgments", "judgements", "scores", "output", "grades", "结果",
-})  # fmt: skip
 _NUMBERED = re.compile(
     r"(?:rubric|criterion|criteria|item|requirement|question|check|no|r|c|q|标准|准则|条目|条件|第)?"
     r"[\s_#.:(\[-]{0,4}([0-9]{1,6})[\s.)\]:条项个]{0,4}",
@@ -57,13 +54,26 @@ _WORD = "|".join(
 _WORD = _WORD.replace(r"\ ", r"[\s_-]{1,3}")
 _LINE = re.compile(
     # "1. PRESENT - because", "Criterion 2: not met", "| 3 | yes |"
-    r"[\s#>*|`-]{0,8}((?:(?:rubric|criterion|item|requirement|question|r|c|q|标准|准则|条目|第)[\s_#]{0,3})?"
+    r"[\s#>*|`(-]{0,8}((?:(?:rubric|criterion|item|requirement|question|r|c|q|标准|准则|条目|第)[\s_#]{0,3})?"
     r"[0-9]{1,6}[条项]?|\w{1,40}?)[\s*`\"']{0,4}[.):|、,\]-][\s*`|:.\"'-]{0,6}(.*)",
     re.IGNORECASE,
 )
-_AT_START = re.compile(rf"({_WORD})(?=[\s*`\"']{{0,4}}(?:[.,;:!|()。，；：（-]|$))", re.IGNORECASE)
+_STOP = r"(?=[\s*`\"')\]]{0,4}(?:[.,;:!|()。，；：（-]|$))"
+_MARKED = re.compile(
+    rf"[\s*`\"'(\[]{{0,4}}({_WORD})(?:{_STOP}|(?<=[✓✔✅✗✘❌])(?=\s))", re.IGNORECASE
+)
+# Marks among the words behind a mark, or behind a criterion's text.
+_LATER = re.compile(
+    rf"(?:[.,;:!|()\[。，；：（/]|->|=|\s-|^)[\s*`\"'(\[]{{0,4}}({_WORD}){_STOP}", re.IGNORECASE
+)
+_CONDITION = re.compile(
+    r"[\s,;(-]{0,4}(?:only\s)?(?:if|unless|provided|when|assuming)\b", re.IGNORECASE
+)
 _AT_END = re.compile(
-    rf"(?:[:：|]|->|=)[\s*`\"'(\[]{{0,4}}({_WORD})[\s*`\"')\].!|。]{{0,6}}$", re.IGNORECASE
+    # Behind other words "yes" says nothing of its own: "1. Missing sources: yes"
+    r"(?:[:：|]|->|=)[\s*`\"'(\[]{0,4}((?:not?[\s_-])?(?:met|present|satisfied|fulfilled|pass(?:ed)?)|unmet|"
+    r"fail(?:ed)?|✓|✔|✅|✗|✘|❌|不?满足|未满足|不?符合|未?通过)[\s*`\"')\].!|。]{0,6}$",
+    re.IGNORECASE,
 )
 _DEEPEST = 4
 _MOST_LINES = 5_000
@@ -94,7 +104,6 @@ def read_marks(
     text: str,
     ids: Sequence[str],
     *,
-    block: str | None = None,
     quoted: Sequence[str] = (),
     cut: bool = False,
 ) -> Verdict | Unread:
@@ -108,59 +117,42 @@ def read_marks(
     ``quoted`` and ``cut``: as for :func:`~adjudge.verdicts.read_score`.
 
     Returns a :class:`Verdict` whose ``value`` maps ids to true, false or ``None`` (not applicable)
-    in the order of ``ids``. **Ids without a mark are absent**: an incomplete verdict is kept.
-    ``fields`` has ``reasons`` by id and the numbers of ``conflicts`` (ids that have two different
-    marks) and of ``unread`` marks; both kinds are absent from the value. An :class:`Unread` when no
-    id has a mark, or when a number beyond the ids is marked (a reply to another rubric). Raises
-    nothing.
+    in the order of ``ids``. **Ids without a mark, or with none that can be read, are absent**: an
+    incomplete verdict is kept. ``fields`` has ``reasons`` by id. An :class:`Unread` when no id has
+    a mark, when one has two that differ, and when a number beyond the ids is marked (a reply to
+    another rubric). Raises nothing.
 
     >>> read_marks('{"1": "PRESENT", "R2": "NOT PRESENT"}', ["1", "2", "3"]).value
     {'1': True, '2': False}
     """
-
-    def read(reply: Reply) -> Verdict | Unread:
-        return _read(reply, ids)
-
-    return read_blocks(Reply(text, quoted, cut=cut), block, read)
+    return read_reply(Reply(text, quoted, cut=cut), partial(_read, ids=ids))
 
 
 def _read(reply: Reply, ids: Sequence[str]) -> Verdict | Unread:
-    if reply.values.given_up:
-        return Unread(why="too much JSON, or too much that is broken")
     names = _Names(ids)
     form = "json"
     marks = [m for piece in reply.values.pieces for m in _in_value(piece.value, names)]
     if not marks and not reply.values.unclosed:
         form, marks = "phrase", list(_in_lines(reply, names))
-    return _verdict(reply, names, marks, form)
-
-
-def _verdict(reply: Reply, names: _Names, marks: list[_Mark], form: str) -> Verdict | Unread:
+    if any(names.of(key) is None and names.beyond(key) for key, _, _ in marks):
+        return Unread(why="a mark for a number that no criterion has")
     found: dict[str, Any] = {}
     reasons: dict[str, str] = {}
-    conflicts: set[str] = set()
     for key, value, reason in marks:
-        name = names.of(key)
-        if name is None:
-            if names.beyond(key):
-                return Unread(why="a mark for a number that no criterion has")
+        if (name := names.of(key)) is None:
             continue
         mark = CLASH if value is CLASH else _mark(value)
-        if mark is CLASH or (name in found and found[name] is not mark):
-            conflicts.add(name)
-        found[name] = mark
+        if mark is CLASH or found.setdefault(name, mark) is not mark:
+            return Unread(why="the marks contradict each other")
         if reason:
             reasons[name] = reason
-    value = {
-        n: found[n]
-        for n in names.ids
-        if n in found and n not in conflicts and found[n] is not _UNREAD
-    }
+    value = {n: found[n] for n in names.ids if n in found and found[n] is not _UNREAD}
     if not value:
-        return Unread(why="the marks contradict each other") if conflicts else truncated(reply)
-    unread = sum(mark is _UNREAD for name, mark in found.items() if name not in conflicts)
-    fields = {"reasons": reasons, "conflicts": len(conflicts), "unread": unread}
-    return Verdict(value=value, reason="", form=form, fields=fields)
+        return truncated(reply)
+    # Lines have no one end, so words that take something back count wherever they begin a line.
+    if not reply.bare and reply.retracted(0 if form == "phrase" else reply.values.pieces[-1].end):
+        return Unread(why="words behind the verdict take it back")
+    return Verdict(value=value, form=form, fields={"reasons": reasons})
 
 
 def _mark(value: Any) -> Any:
@@ -173,10 +165,22 @@ def _mark(value: Any) -> Any:
         return _UNREAD
     text = flat(value).strip(" \t\n*`\"'.!。[]()<>")
     word = re.sub(r"[\s_-]+", " ", text).casefold()
-    if word in _MARKS:
-        return _MARKS[word]
-    start = _AT_START.match(text)
-    return _UNREAD if start is None else _MARKS[re.sub(r"[\s_-]+", " ", start[1]).casefold()]
+    return _MARKS[word] if word in _MARKS else _opening_mark(text)[0]
+
+
+def _opening_mark(text: str) -> tuple[Any, str]:
+    """The mark with which ``text`` opens, and the words behind it; none with another or an "if"."""
+    found = _MARKED.match(text)
+    if found is None or _CONDITION.match(text, found.end()):
+        return _UNREAD, ""
+    behind = text[found.end() :]
+    marks = {_word_mark(one) for one in (found[1], *_LATER.findall(behind))}
+    alone = found[1] in "✓✔✅✗✘❌" or not _LATER.search(behind)  # "✅ yes" is one mark
+    return (marks.pop() if alone and len(marks) == 1 else _UNREAD), behind
+
+
+def _word_mark(word: str) -> bool | None:
+    return _MARKS[re.sub(r"[\s_-]+", " ", word).casefold()]
 
 
 class _Names:
@@ -199,10 +203,6 @@ class _Names:
     def beyond(self, key: str) -> bool:
         """Whether ``key`` is a number that no id has."""
         return bool(self._by_number) and self._number(key) is not None and self.of(key) is None
-
-    def plain(self) -> bool:
-        """Whether all ids are numbers, so that a number in the text can only be one of them."""
-        return bool(self._by_number)
 
     @staticmethod
     def _number(key: str) -> int | None:
@@ -228,7 +228,7 @@ def _in_value(value: Any, names: _Names, depth: int = 0) -> Iterator[_Mark]:
         yield mark
         return
     for key, inner in value.items():
-        if isinstance(inner, dict | list) and (len(value) == 1 or same_key(key) in _WRAPPERS):
+        if isinstance(inner, dict | list) and (len(value) == 1 or same_key(key) in WRAPPERS):
             yield from _in_value(inner, names, depth + 1)
 
 
@@ -274,12 +274,14 @@ def _in_lines(reply: Reply, names: _Names) -> Iterator[_Mark]:
         found = _LINE.match(line) if len(line) < _LONGEST_LINE else None
         if found is None or (names.of(found[1]) is None and not _short_beyond(names, found)):
             continue
-        mark = _AT_START.match(found[2]) or _AT_END.search(found[2])
-        if mark is None or (reply.cut and at > len(reply.prose)):
+        if reply.cut and at > len(reply.prose):
             continue
-        if reply.counts(start, start + len(line), rests=True):
-            yield _Mark(found[1], mark[1], found[2][mark.end() :].strip(" \t*`|:.,;-()—"))
+        mark, behind = _opening_mark(found[2])
+        if mark is _UNREAD and (ending := _AT_END.search(found[2])) is not None:
+            mark = _word_mark(ending[1])
+        if mark is not _UNREAD and reply.counts(start, start + len(line), rests=True):
+            yield _Mark(found[1], "n/a" if mark is None else mark, behind.strip(" \t*`|:.,;-()—"))
 
 
 def _short_beyond(names: _Names, found: re.Match[str]) -> bool:
-    return names.beyond(found[1]) and _AT_START.match(found[2]) is not None
+    return names.beyond(found[1]) and _MARKED.match(found[2]) is not None

@@ -21,6 +21,18 @@ _VERBS = (
     r"would|because|since|as|by|provides|gives|offers|follows|answers|but|while|outperforms|better|"
     r"more|on|in|with|for|also|fails|lacks|contains|includes|addresses|should|deserves)\b"
 )
+# After any other word a capital letter is part of a name: "Plan B", "vitamin A".
+_NAMING = re.compile(
+    r"(?<![A-Za-z])(?!(?:i|so|that|then|thus|hence|therefore|overall|and|or|nor|but|yet|both|either|"
+    r"neither|only|not|is|was|be|are|isn|than|over|to|for|of|by|in|on|with|as|from|like|unlike|against|"
+    r"between|versus|vs|because|since|while|whereas|although|though|if|when|whether|where|which|choose|"
+    r"chose|chosen|choosing|pick|picked|prefer|preferred|prefers|favou?r|select|selected|find|think|"
+    r"believe|say|consider|declare|recommend|goe?s?|vote|lean|towards?|winner|verdict|preference|better|"
+    r"best|conclude|judge|rate|rank|makes?|gives?|beats|outperforms|surpasses|compared|however|"
+    r"also|still|even|means?|call|final|choice|decision|result|eliminate|reject|[a-z]+ly)\s)"
+    r"[a-z]+[ \t]{1,3}\Z",
+    re.IGNORECASE,
+)
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _EMPHASIS = str.maketrans("*`", "  ")
 
@@ -43,6 +55,9 @@ def mark_mentions(menu: Menu, text: str) -> str:
     known: dict[tuple[str | None, str], str] = {}
 
     def sign(found: re.Match[str]) -> str:
+        start = found.start()
+        if found.lastgroup == "bare" and _NAMING.search(text, max(0, start - 24), start):
+            return found[0]
         key = found.lastgroup, found[0]
         if (made := known.get(key)) is None:
             label = menu.label(found[found.lastgroup or 0])

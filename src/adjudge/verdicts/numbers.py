@@ -24,14 +24,13 @@ _WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
 _GOES_ON = r"[\s-]{1,2}(?:hundred|thousand|million|and|point|to|or|half)\b"
 
 AMOUNT = (
-    rf"(?P<number>{_DIGITS}|(?:{_WORD})(?![A-Za-z\u4e00-\u4e02\u4e04-\u5205\u5207-\u9fff]|{_GOES_ON}))"
+    rf"(?P<number>{_DIGITS}|"
+    rf"(?:{_WORD})(?![A-Za-z\u4e00-\u4e02\u4e04-\u5205\u5207-\u9fff]|{_GOES_ON}))"
     r"(?P<unit>\s{0,3}(?:points?|pts|stars?|分|星)(?![A-Za-z]))?"
-    rf"(?:\s{{0,3}}(?:/|out\s{{1,3}}of|of|[(,，]\s{{0,2}}(?:满分|out\s{{1,3}}of|max\.?))\s{{0,3}}"
-    rf"(?P<scale>{_DIGITS})(?:\s{{0,3}}(?:points?|分|星))?\)?)?"
-    # "3 or 4", "3-4", "3%", "3rd" and "3,5" are no amounts.
-    r"(?P<more>\s{0,3}(?:-|~|to|or|and|到|至|或)\s{0,3}[0-9]|\s?%|[A-Za-z0-9_]|[.,/:][0-9])?"
+    rf"(?:[*_`]{{0,3}}\s{{0,3}}(?:/|out\s{{1,3}}of|of|[(,，]\s{{0,2}}(?:满分|out\s{{1,3}}of|max\.?))\s{{0,3}}"
+    rf"(?P<scale>{_DIGITS}|(?:{_WORD})(?![A-Za-z]))(?:\s{{0,3}}(?:points?|分|星))?\)?)?"
 )
-"""The source of a pattern: number, unit, what it is out of, and what spoils it."""
+"""The source of a pattern: number, unit, what it is out of. What may follow is its user's."""
 
 _ALONE = re.compile(rf"[\s*_`\"'(\[$]*{AMOUNT}[\s*_`\"')\].。!$]*", re.IGNORECASE)
 _YES = frozenset({"true", "yes", "是", "对"})
@@ -58,14 +57,15 @@ class Scale(NamedTuple):
 
 
 def amount(found: re.Match[str], scale: Scale) -> float | None:
-    """The number of an :data:`AMOUNT` match; ``None`` when it is hedged or out of another scale."""
-    number, above, more = found["number"], found["scale"], found["more"]
-    if more is not None:
+    """The number of an :data:`AMOUNT` match; ``None`` when it is out of another scale."""
+    above = found["scale"]
+    if above is not None and (scale.high is None or _value(above) != scale.high):
         return None
-    if above is not None and (scale.high is None or float(above) != scale.high):
-        return None
-    number = number.lower()
-    return float(_WORDS[number]) if number in _WORDS else float(number)
+    return _value(found["number"])
+
+
+def _value(number: str) -> float:
+    return float(_WORDS.get(number.lower(), number))
 
 
 def score_of(value: Any, scale: Scale) -> float | None:

@@ -28,7 +28,7 @@ class Firmness(IntEnum):
     """How firmly something is said; more outweighs less."""
 
     HINT = 1
-    """A conclusion in part ("better in detail") or by another word ("more exact"); a plain tie."""
+    """A conclusion in part ("therefore it is better in detail"); a plain tie."""
     SAID = 2
     """A plain sentence: "Output (b) is better"."""
     CONCLUDED = 3
@@ -62,7 +62,7 @@ class Statement(NamedTuple):
 
 
 _PATTERNS = (
-    (Kind.FOR, (*wording.FOR, wording.CHOSEN, wording.CHOSEN_ZH)),
+    (Kind.FOR, (*wording.FOR, *wording.CHOOSING)),
     (Kind.AGAINST, tuple(wording.AGAINST)),
 )
 
@@ -82,7 +82,7 @@ def statements(text: str) -> Iterator[Statement]:
             continue
         said = list(_chosen(sentence)) if _SIGN.search(sentence) else []
         whole = (found.end() - len(sentence.lstrip()), found.start() + len(sentence.rstrip()))
-        for one in said or _otherwise(sentence):
+        for one in said or _ties(sentence):
             span = one.start + found.start(), one.end + found.start()
             words = span if one.firmness is Firmness.SAID else whole
             yield one._replace(start=span[0], end=span[1], sentence=number, words=words)
@@ -95,10 +95,6 @@ def labelled(text: str, *, headings: bool) -> Iterator[Statement]:
     """
     for found in wording.LABEL.finditer(text):
         yield _statement(found, Firmness.FINAL, NO_SENTENCE, start=found.start("word"))
-    if (reason := wording.BECAUSE.match(text)) is not None:
-        yield Statement(*reason.span(), Kind.FOR, reason["x"], Firmness.CONCLUDED, LINE)
-    for found in wording.SO.finditer(text):
-        yield _statement(found, Firmness.CONCLUDED, LINE)
     lines = list(wording.LINE.finditer(text))
     if not headings or len({found["x"] for found in lines}) == 1:
         yield from (_statement(found, Firmness.CONCLUDED, LINE) for found in lines)
@@ -126,7 +122,7 @@ def _chosen(sentence: str) -> Iterator[Statement]:
     for kind, patterns in _PATTERNS:
         for pattern in patterns:
             for found in pattern.finditer(sentence):
-                if _stands(sentence, found, chosen=pattern is wording.CHOSEN):
+                if _stands(sentence, found, chosen=pattern in wording.CHOOSING):
                     firmness = _firmness(sentence, found, concluded)
                     if firmness is not None:
                         yield Statement(*found.span(), kind, found["x"], firmness, 0)
@@ -135,29 +131,26 @@ def _chosen(sentence: str) -> Iterator[Statement]:
 def _firmness(sentence: str, found: re.Match[str], concluded: int) -> Firmness | None:
     before = sentence[max(0, found.start() - _LOOK) : found.start()]
     partly = wording.IN_PART.match(sentence, found.end()) or wording.IN_PART_BEFORE.search(before)
-    if found.end() > concluded or wording.OVERALL.match(sentence, found.end()):
+    if found.end() > concluded:
         return Firmness.HINT if partly else Firmness.CONCLUDED
     return None if partly else Firmness.SAID
 
 
-def _otherwise(sentence: str) -> Iterator[Statement]:
-    """What a sentence that chooses nothing says: a tie, or at its conclusion what is "more"."""
+def _ties(sentence: str) -> Iterator[Statement]:
+    """What a sentence that chooses nothing says of a tie."""
     concluded = _concluded(sentence)
-    tied = False
     for found in wording.TIES.finditer(sentence):
-        tied = True
         firmness = Firmness.CONCLUDED if found.end() > concluded else Firmness.HINT
         yield Statement(*found.span(), Kind.TIE, "", firmness, 0)
-    if tied or concluded == len(sentence):
-        return
-    for found in wording.MORE.finditer(sentence):
-        if found.end() > concluded and _stands(sentence, found):
-            yield Statement(*found.span(), Kind.FOR, found["x"], Firmness.HINT, 0)
 
 
 def _stands(sentence: str, found: re.Match[str], *, chosen: bool = False) -> bool:
     """Whether the match is the judge's own, unconditional and affirmative statement."""
-    if wording.DENIED.search(found[0]) or wording.CONDITION.match(sentence, found.end()):
+    if (
+        wording.DENIED.search(found[0])
+        or wording.IRREAL.search(found[0])
+        or wording.CONDITION.match(sentence, found.end())
+    ):
         return False
     before = sentence[max(0, found.start() - _LOOK) : found.start()]
     if wording.SUPPOSING.match(before) or wording.LISTED.search(before):

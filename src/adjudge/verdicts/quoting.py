@@ -113,16 +113,8 @@ class Quotes:
 def _begins_anew(near: str, before: str) -> bool:
     """Whether a verdict begins on a line of its own, or after a sentence or a word for it."""
     named = _OWN_WORD.search(before[-_LOOK:]) is not None
-    if before[-1] == ":":
-        return named and not _in_quotes(before)
+    if before[-1] == ":":  # a quotation that was opened on this line is nobody's verdict
+        line = before[-_LOOK:].rpartition("\n")[2]
+        return named and not line.count('"') % 2 and line.count("“") <= line.count("”")
     between = near[len(near.rstrip(_MARKS)) :]
     return not between.count('"') % 2 and ("\n" in between or before[-1] in _ENDS or named)
-
-
-def _in_quotes(before: str) -> bool:
-    """Whether a quotation that was opened on this line is still open: then it is nobody's verdict.
-
-    A mark right before the verdict is not in ``before``.
-    """
-    line = before[-_LOOK:].rpartition("\n")[2]
-    return line.count('"') % 2 == 1 or line.count("\u201c") > line.count("\u201d")

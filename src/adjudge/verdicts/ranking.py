@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from adjudge.verdicts.base import Unread, Verdict
 from adjudge.verdicts.keys import first_under, same_key
+from adjudge.verdicts.menu import NOUNS
 from adjudge.verdicts.plain import flat
 from adjudge.verdicts.reply import (
     MOST_FOUND,
     NO_VERDICT,
     Found,
     Reply,
-    read_blocks,
-    reason_in,
+    read_reply,
     settle,
     truncated,
 )
 
-__all__ = ["read_ranking"]
+__all__ = ["places_in", "read_ranking"]
 
-_LABEL = re.compile(
-    r"(?:\b(?:rank(?:s|ing|ings)?|order|places?)|排名|排序|名次)[\s*_`\"']{0,4}(?:\s(?:is|are)|[:=]|为|是)\s{0,3}"
-    r"[*_`]{0,3}\[?\s?([0-9]{1,4}(?:\s?[,;]\s?[0-9]{1,4}){1,200})\s?\]?(?![0-9.,])",
-    re.IGNORECASE,
-)
-_NAME = r"(?:[A-Za-z]{2,12}\s{1,2})?[(\[\"']{0,2}(?:[A-Z]|[0-9]{1,4})[)\]\"']{0,2}"
+_NOUN = "|".join(noun for noun in NOUNS if noun.isascii())
+_NAME = rf"(?:(?i:{_NOUN})\s{{1,2}})?[(\[\"']{{0,2}}(?:[A-Z]|[0-9]{{1,4}})[)\]\"']{{0,2}}"
 _ORDER = re.compile(rf"(?<![\w>=<])({_NAME}(?:\s?(?:>{{1,3}}|=|~)\s?{_NAME})+)")
-_ITEM = re.compile(r"([A-Z]|[0-9]{1,4})[)\]\"']{0,2}\s?(>{1,3}|=|~)?")
-_LIST = re.compile(r"[\[\s]*[0-9]{1,4}(?:[\s,;]+[0-9]{1,4})*[\]\s]*")
+_WORST_FIRST = re.compile(
+    r"worst\s(?:to|first)|(?:least|lowest)\s(?:to|first)|ascending|最差到|从差", re.IGNORECASE
+)
 _NUMBER = re.compile(r"\D{0,16}([0-9]{1,4})\D{0,4}|\W{0,4}(?:[A-Za-z]{2,12}\W{1,3})?([A-Z])\W{0,4}")
 
 
@@ -41,7 +38,6 @@ def read_ranking(
     n: int,
     *,
     keys: Sequence[str] = ("rank", "ranking"),
-    block: str | None = None,
     quoted: Sequence[str] = (),
     cut: bool = False,
 ) -> Verdict | Unread:
@@ -49,7 +45,8 @@ def read_ranking(
 
     Read are, under one of ``keys``, a list of *n* places (``[2, 1, 3]``: the first sample is
     second), an object of places by sample number or letter, or letters from best to worst
-    (``["B", "A"]``); a labelled list ("Rank: [2, 1, 3]"); and an order ("B > A = C", "2 > 1 > 3").
+    (``["B", "A"]``); an order ("B > A = C", "2 > 1 > 3"); and a bare list of numbers where it says
+    the same read as places and as samples from best to worst.
 
     Places run from 1, the best; equal samples share a number, and the next place may be skipped or
     not. ``[1, 1, 3]`` and ``[1, 1, 2]`` are fine, ``[1, 3, 3]`` is not. ``quoted`` and ``cut``: as
@@ -63,90 +60,69 @@ def read_ranking(
     >>> read_ranking("B > C > A", 3).value
     [3, 1, 2]
     """
-
-    def read(reply: Reply) -> Verdict | Unread:
-        return _read(reply, n, tuple(keys))
-
-    return read_blocks(Reply(text, quoted, cut=cut), block, read)
+    return read_reply(Reply(text, quoted, cut=cut), partial(_read, n=n, keys=tuple(keys)))
 
 
 def _read(reply: Reply, n: int, keys: tuple[str, ...]) -> Verdict | Unread:
-    if reply.values.given_up:
-        return Unread(why="too much JSON, or too much that is broken")
-    settled = settle(reply, list(islice(_in_json(reply, n, keys), MOST_FOUND)))
-    if settled is None and not reply.values.unclosed:
-        settled = settle(reply, list(islice(_in_text(reply, n), MOST_FOUND)))
-    if settled is None:
-        return truncated(reply)
-    if isinstance(settled, Unread):
-        return settled
-    reason = reason_in(settled.fields) or reply.around(settled)
-    return Verdict(value=settled.value, reason=reason, form=settled.form, fields=settled.fields)
+    found = list(islice(_in_json(reply, n, keys), MOST_FOUND))
+    if not reply.values.unclosed:
+        found += islice(_in_text(reply, n), MOST_FOUND)
+    settled = settle(reply, found)
+    if not isinstance(settled, Found):
+        return settled or truncated(reply)
+    return reply.verdict(settled, settled.value)
 
 
 def _in_json(reply: Reply, n: int, keys: tuple[str, ...]) -> Iterator[Found]:
+    wanted = {same_key(key) for key in keys}
     for piece in reply.values.pieces:
-        values = list(_under(piece.value, keys))
-        if not values and isinstance(piece.value, list) and _all_places(piece.value):
-            values = [(piece.value, {})]
-        for value, fields in values:
-            places = _places(value, n)
-            yield Found(piece.start, piece.end, places or NO_VERDICT, "json", fields)
-
-
-def _under(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Like ``first_under``, but a ranking may itself be an object."""
-    if isinstance(value, dict):
-        wanted = {same_key(key) for key in keys}
-        direct = [inner for key, inner in value.items() if same_key(key) in wanted]
-        if direct:
-            yield from ((inner, value) for inner in direct)
-            return
-    yield from first_under(value, keys)
-
-
-def _all_places(items: list[Any]) -> bool:
-    return bool(items) and all(isinstance(item, int | str) for item in items)
+        found = piece.value
+        if isinstance(found, list) and all(isinstance(item, int | str) for item in found):
+            places = _same_either_way(_places(found, n))
+            yield Found(piece.start, piece.end, places or NO_VERDICT, "json")
+            continue
+        own = found.items() if isinstance(found, dict) else ()  # a ranking may be an object
+        values = [(inner, found) for key, inner in own if same_key(key) in wanted]
+        for value, fields in values or first_under(found, keys):
+            yield Found(piece.start, piece.end, _places(value, n) or NO_VERDICT, "json", fields)
 
 
 def _in_text(reply: Reply, n: int) -> Iterator[Found]:
-    for pattern, places in ((_LABEL, _listed), (_ORDER, _ordered)):
-        for found in pattern.finditer(reply.prose):
-            if reply.prose[found.end() : found.end() + 2].strip()[:1] in tuple(">=<"):
-                continue  # more follows, of which this makes nothing
-            if reply.cut and not reply.prose[found.end() :].strip(" ]*"):
-                continue
-            if reply.counts(*found.span(1)):
-                value = places(found[1], n)
-                yield Found(*found.span(1), value or NO_VERDICT, "phrase")
+    for found in _ORDER.finditer(reply.prose):
+        behind = reply.prose[found.end() :].lstrip(" *)]")
+        if behind[:1] in ("<", ">", "=") or (reply.cut and not behind):
+            continue  # more follows, or could have followed, of which this makes nothing
+        if reply.counts(*found.span()) and not reply.reported(found.start()):
+            line = reply.prose[reply.prose.rfind("\n", 0, found.start()) + 1 : found.start()]
+            value = None if _WORST_FIRST.search(line) else _ordered(found[0], n)
+            yield Found(*found.span(), value or NO_VERDICT, "phrase")
 
 
-def _listed(text: str, n: int) -> list[int] | None:
-    return _valid([int(number) for number in re.findall(r"[0-9]{1,4}", text)], n)
+def _same_either_way(places: list[int] | None) -> list[int] | None:
+    """Numbers that may be places or name samples from best to worst: where both are the same."""
+    if places is None or len(set(places)) < len(places):
+        return places
+    return places if all(places[place - 1] == at for at, place in enumerate(places, 1)) else None
 
 
 def _ordered(text: str, n: int) -> list[int] | None:
     """Places from "B > A = C": equals share the first of their places."""
-    places: dict[int | None, int | None] = {}
+    places: dict[int | None, int] = {}
     place = 1
-    for number, item in enumerate(_ITEM.finditer(_without_nouns(text)), 1):
-        sample = _sample(item[1])
+    for number, item in enumerate(re.split(r"(?<=[>=~])(?=[^>=~])", text), 1):
+        sample = _sample(item.rstrip(">=~ "))
         if sample is None or sample in places:
             return None
         places[sample] = place
-        if (item[2] or ">")[0] == ">":
+        if item[-1] == ">":
             place = number + 1
     return _by_sample(places, n)
-
-
-def _without_nouns(text: str) -> str:
-    return re.sub(r"[A-Za-z]{2,12}\s", "", text)
 
 
 def _places(value: Any, n: int) -> list[int] | None:
     """``value`` of a ranking key as places; ``None`` for what is none."""
     if isinstance(value, str):
-        return _written(flat(value).strip(), n)
+        return _ordered(value, n) if _ORDER.fullmatch(value := flat(value).strip()) else None
     if isinstance(value, dict):
         by_name = {_sample(str(key)): _whole(place) for key, place in value.items()}
         return _by_sample(by_name, n) if len(by_name) == len(value) else None
@@ -157,20 +133,9 @@ def _places(value: Any, n: int) -> list[int] | None:
     return _valid([_whole(item) for item in value], n)
 
 
-def _written(text: str, n: int) -> list[int] | None:
-    if (order := _ORDER.fullmatch(text)) is not None:
-        return _ordered(order[1], n)
-    return _listed(text, n) if _LIST.fullmatch(text) else None
-
-
 def _whole(place: Any) -> int | None:
-    if isinstance(place, bool):
-        return None
-    if isinstance(place, str):
-        return int(place) if place.isascii() and place.isdigit() and len(place) < 5 else None
-    if isinstance(place, int | float) and math.isfinite(place) and place == int(place):
-        return int(place)
-    return None
+    text = "" if isinstance(place, bool) else str(place).removesuffix(".0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
 
 
 def _sample(name: str) -> int | None:
@@ -185,6 +150,17 @@ def _by_sample(places: Mapping[int | None, int | None], n: int) -> list[int] | N
     if set(places) != set(range(1, n + 1)):
         return None
     return _valid([places[sample] for sample in range(1, n + 1)], n)
+
+
+def places_in(value: Any, n: int) -> list[int] | None:
+    """A JSON list of ``n`` places from 1, the best; ``None`` for anything else.
+
+    >>> places_in([3, 1, 1], 3), places_in([2, 3, 4], 3), places_in([1, "2"], 2)
+    ([3, 1, 1], None, None)
+    """
+    if not isinstance(value, list) or not all(type(place) is int for place in value):
+        return None
+    return _valid(value, n)
 
 
 def _valid(places: Sequence[int | None], n: int) -> list[int] | None:

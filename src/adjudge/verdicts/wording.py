@@ -13,7 +13,8 @@ import re
 _X = "(?P<x>[\ue000-\ue0ff])\x01*"
 _Y = "[\ue000-\ue0ff]\x01*"
 _W = r"(?:[a-z][a-z'/-]{0,20}\s{1,3}){0,4}?"
-"""Up to four words between."""
+_WORDS = r"(?:[a-z][a-z'/-]{0,20}\s{1,3}){0,8}?"
+"""Up to four words between, up to eight."""
 _ZH = r"[^\n。，,；;！？?\ue000-\ue0ff]"
 _TIE = r"(?P<tie>(?:a\s)?(?:tie|draw)|tied|equal|both|neither|平局|平手|相同|一样)(?![a-z])"
 _IS = (
@@ -47,49 +48,45 @@ FOR = (
     re.compile(rf"{_SUBJECT}{_IS}\s{{1,3}}{_W}{_SUPERIOR}"),
     # the better output is (b); the winner is B
     re.compile(
-        rf"(?:better|best|superior|preferred|preferable|winning|stronger)\s{{1,3}}{_W}"
+        rf"(?:better|best|superior|preferred|preferable|winning|stronger)\s{{1,3}}{_WORDS}"
         rf"(?:is|was|would\sbe|goes\sto|:|=)\s{{0,3}}:?\s{{0,3}}{_W}{_X}{_ALONE}"
     ),
     # B wins, B gets my vote, B is my choice
     re.compile(rf"{_X}\s{{1,3}}{_WINS}"),
     # B outperforms A, B > A
     re.compile(rf"{_X}\s{{0,3}}{_BEATS}\s{{0,3}}{_W}{_Y}"),
-    # I find B to be better, we consider B the best
-    re.compile(
-        rf"(?<![a-z])(?:i|we)\s(?:would\s|also\s)?(?:find|consider|deem|judge|rate)\s{{1,2}}(?:that\s)?{_X}"
-        rf"\s{{1,3}}{_W}{_SUPERIOR}"
-    ),
     # B更好, B优于A, B比A好
     re.compile(rf"{_X}{_ZH}{{0,12}}?{_SUPERIOR_ZH}"),
     re.compile(rf"{_X}(?:比|较|相比){_Y}{_ZH}{{0,12}}?(?:好|优|佳|强|胜)"),
 )
 # I prefer B over A; choose B
-CHOSEN = re.compile(
+_CHOSEN = re.compile(
     r"(?<![a-z])(?:choos(?:e|ing)|chose|pick(?:ed)?|prefer|select|favou?r|go(?:ing)?\swith|"
     r"vot(?:e|ing)\sfor|opt\sfor|lean(?:ing)?\stowards?|leaning\sto|recommend|declare|side\swith)"
     rf"\s{{1,3}}{_W}{_X}{_ALONE}"
 )
-CHOSEN_ZH = re.compile(
+_CHOSEN_ZH = re.compile(
     r"(?:选择|我选|选|更?喜欢|倾向于?|推荐|偏好|支持|判定|认为)[\s:]{0,3}(?:了|是|为)?[\s:]{0,3}"
     rf"{_X}{_ALONE}(?=[\s。.，,；;！!]|$|胜|是更好)"
 )
+CHOOSING = (_CHOSEN, _CHOSEN_ZH)
 AGAINST = (
-    re.compile(rf"{_SUBJECT}{_IS}\s{{1,3}}{_W}(?:worse|inferior|weaker|worst)(?![a-z])"),
+    re.compile(
+        rf"{_SUBJECT}(?:{_IS}\s|,\s(?:but|though|although|which\sis)\s){{1,3}}{_W}"
+        r"(?:worse|inferior|weaker|worst)(?![a-z])"
+    ),
     re.compile(rf"{_X}\s{{0,3}}<{{1,3}}\s{{0,3}}{_Y}"),
     re.compile(rf"{_X}{_ZH}{{0,6}}?(?:不如|不及|劣于|逊于|逊色于|更差|较差)"),
 )
 # Without one of these no pattern above matches; most sentences are done with by it.
 TELLING = re.compile(
-    r"better|best|superior|prefer|strong|winn|wins|won|chosen|choos|chose|pick|favou?r|prevail|"
-    r"comes\s|takes\s|gets\smy|is\smy|was\smy|be\smy|the\sone\si|beats|outperf|surpass|outsh|outrank|"
-    r"trump|edges|select|go\swith|is\sthe\s|going\swith|vot|opt\s|lean|recommend|declare|side\swith|worse|worst|"
-    r"inferior|weak|[<>]|[优好佳强胜选欢向荐持定为更]|不如|不及|劣|逊|较差"
+    r"better|best|superior|prefer|strong|w[io]n|chos|choos|pick|favou?r|prevail|comes\s|takes\s|gets\s|"
+    r"my\s|the\s(?:one|final|right|choice)|beats|outper|surpass|outsh|outrank|trump|edges|select|go|vot|"
+    r"opt\s|lean|recommend|declare|side|worse|worst|inferior|weak|[^\x00-\x7f\ue000-\ue0ff]|[<>]"
 )
-MORE = re.compile(rf"{_SUBJECT}(?:{_IS}\s{{1,3}})?{_W}(?:more|better|closer|closely|most)(?![a-z])")
-
 _LABELS = (
     r"(?:verdict|answer|choice|decision|judge?ment|winner|preference|selection|conclusion|result|pick|"
-    r"vote|ranking|evaluation|response|output|option|better|best|preferred)"
+    r"vote|ranking|evaluation|response|output|option|better|best|preferred|chosen|label)"
 )
 _LABELS_ZH = (
     r"(?:最终(?:选择|结论|答案|裁决|判断|结果)|获胜者|胜者|胜出者|"
@@ -97,7 +94,7 @@ _LABELS_ZH = (
 )
 # Final verdict: B; the winner is B; 选择：B; Therefore: B
 LABEL = re.compile(
-    r"(?P<word>(?:^|(?<=[\n.!?。！？]))[\s#>*-]{0,6}(?:"
+    r"(?P<word>(?:^|(?<=[\n.!?。！？]))[\s#>*-]{0,6}(?:(?:so|thus|therefore|hence),?\s)?(?:"
     r"(?:(?:my|the|your|final|overall|better|best|preferred|winning)\s{1,2}){0,3}"
     rf"{_LABELS}|therefore|选择|结论|答案|裁决|判断|结果|{_LABELS_ZH})"
     r"|(?<![a-z])(?:final\s(?:verdict|answer|choice|decision|judge?ment)|winner|verdict|"
@@ -113,16 +110,6 @@ LABEL = re.compile(
 _END = r"[\s.!。\"')\]]{0,8}$"
 # Output (b)
 LINE = re.compile(rf"^[\s#\"'(\[-]{{0,8}}(?:{_X}|{_TIE}){_END}", re.MULTILINE)
-# … So, B.
-SO = re.compile(
-    r"(?:^[\s#]{0,4}|[.!?。]\s)(?:therefore|thus|hence|so|overall|finally|in\sconclusion|因此|所以|综上)"
-    rf"[\s,:]{{1,4}}(?:{_X}|{_TIE}){_END}",
-    re.MULTILINE,
-)
-# B, because it is shorter
-BECAUSE = re.compile(
-    rf"[\s#\"'(\[-]{{0,8}}{_X}[\s\"')\]]{{0,4}}[,.;:-]?\s{{1,3}}(?:because|since|as|due\sto)\s"
-)
 _EQUAL = (
     r"(?:equal(?:ly)?|equivalent|tied?|identical|the\ssame|comparable|on\s(?:a\s)?par|"
     r"similar(?:ly)?)"
@@ -148,7 +135,6 @@ CONCLUDING = re.compile(
     r"based\son\s(?:this|these|that|the|my|our)|considering\s(?:this|these|all|the|that)|final)\b"
     r"|因此|所以|综上|总之|总的来说|总体|整体|综合|最终|最后|故"
 )
-OVERALL = re.compile(r"\s{1,3}(?:overall|on\sbalance|on\sthe\swhole|in\stotal)\b")
 CLAUSE = re.compile(
     r"[,;:，；：()]|\b(?:so|but|and|while|whereas|because|since|therefore|thus|hence|making|although|"
     r"though|however|as)\b|但|而|因此|所以"
@@ -157,7 +143,7 @@ CLAUSE = re.compile(
 # What must not stand before a statement: in its sentence (the first), in its clause (the others).
 SUPPOSING = re.compile(
     r"\W{0,4}(?:(?:but\s|and\s|so\s|however,?\s|only\s){0,2}(?:if|unless|suppose|supposing|assuming|"
-    r"whether|when|for\s(?:those|users|readers|people)|depending)\b|如果|假如|若)"
+    r"whether|when|for\s(?:those|users|readers|people)|depending)\b|(?:from\s)?worst\sto\b|如果|假如|若)"
 )
 SUPPOSED = re.compile(
     r"\b(?:if|unless|whether|which|might|may|could|would\shave|should\shave|suppose|assuming|depending|"
@@ -173,14 +159,17 @@ OWN = re.compile(
 )
 DENIED = re.compile(
     r"\b(?:not|never|no|neither|nor|hardly|cannot|disagree|doubt|rather\sthan|instead\sof|without|"
-    r"far\sfrom)\b(?!\sonly)|n't\b|(?:并?不(?![如及])|没有|并非|未必|难以)"
+    r"far\sfrom|less|least)\b(?!\sonly)|n't\b|(?:并?不(?![如及])|没有|并非|未必|难以)"
 )
+IRREAL = re.compile(r"\b(?:if|unless|had|were)\b")
 LISTED = re.compile(rf"{_Y}\s{{0,3}}{_AND}\s{{0,3}}(?:the\s)?\Z")
 COMPARED = re.compile(
-    r"(?:than|over|versus|vs\.?|unlike|as|to|with|from|like|in|of)\s{1,3}(?:the\s)?\Z"
+    r"(?:than|over|versus|vs\.?|unlike|as|to|with|from|like|in|of)\s{1,3}(?:the\s)?\Z|[比较]\Z"
 )
 SUBJECT = re.compile(
-    r"(?:^|\b(?:i|we|i'd|i'll|i'm|we'd|we'll|me|must|should|would|will|to|let's|am)\b)[^,;:\n]{0,40}\Z"
+    # The judge, or nobody: "choose B".
+    r"(?:^\W{0,4}(?:(?:please|just|then|so|overall)\s){0,2}|(?:因此|所以|综上|故)\W?)\Z"
+    r"|(?:[我请应]|\b(?:i|we|i'd|i'll|i'm|we'd|we'll|me|must|should|to|let's|am)\b)[^,;:\n]{0,40}\Z"
 )
 
 # What limits a statement: to a condition (so that it is none), or to one respect.

@@ -1,11 +1,13 @@
 """A judge that marks criteria by their text, and rubrics for it to mark."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.unit.helpers.verdict_block import in_block
 
 from adjudge import ErrorKind, GraderScore, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
@@ -74,7 +76,8 @@ class Judge(ScriptedModel):
             if isinstance(verdict, Reply):
                 return verdict
         marks = {n: {"reason": f"because {n}", "verdict": v} for n, v in found.items() if v}
-        self._script = {"": marks or "I would rather not say."}
+        told = json.dumps(marks) if marks else "I would rather not say."
+        self._script = {"": told if asked["schema"] else in_block(messages, told)}
         return await super().achat(messages, **asked)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -10,16 +10,16 @@ import msgspec
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.llm.candidate import Showing, Truncated
-from adjudge.graders.llm.forms import ChoiceForm, Form
-from adjudge.graders.llm.judged import REPLY_FORM, JudgeGrader, Told, summed
+from adjudge.graders.llm.forms import ChoiceForm
+from adjudge.graders.llm.judged import JudgeGrader, Told, summed
 from adjudge.graders.llm.several import each, joined_failure, noted
-from adjudge.graders.llm.wording import Template, chosen_template, with_query
+from adjudge.graders.llm.wording import Template, chosen_template, ending_of, with_query
 from adjudge.graders.rules.params import chosen, flag, integer
 from adjudge.graders.view import View, view_text
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderMode, Provenance
-from adjudge.verdicts import CHOICE_KEYS, Menu, Unread, Verdict, read_choice
+from adjudge.verdicts import Menu
 
 __all__ = ["BOTH", "SCORES", "Comparison", "Order", "Orders", "PairJudge"]
 
@@ -66,7 +66,9 @@ class PairJudge(JudgeGrader):
 
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
     ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
-    ("Output (a)", "[[B]]", ``{"winner": "A"}`` are understood). The rest: see the derived classes.
+    ("Output (a)", "[[B]]", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
+    choice stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
+    classes.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class PairJudge(JudgeGrader):
         template: Template = None,
         view: View = "final",
         truncated: Truncated = "judge",
+        verdict: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(model, name, mode=mode, language=language)
         chosen(self.name, "orders", orders, Orders)
@@ -91,7 +94,9 @@ class PairJudge(JudgeGrader):
         self.template = chosen_template(template, "pairwise", ("response_a", "response_b"))
         self.fingerprint = self.template.hash
         self._showing = Showing(view, truncated)
-        self._form = _form(ties=ties, worded=REPLY_FORM in self.template.fields)
+        menu = Menu.pair(tie="tie" if ties else None)
+        labels = ["A", "B", *(["tie"] if ties else [])]
+        self._form = ChoiceForm(menu, labels, ending=ending_of(verdict, self.template))
 
     async def compare(
         self,
@@ -149,21 +154,6 @@ class PairJudge(JudgeGrader):
         """Whether a response says anything: neither empty nor all thinking."""
         seen = view_text(text, self.view)
         return seen is not None and bool(seen.strip())
-
-
-class _Worded(ChoiceForm):
-    """A choice that a template asks for in its own words."""
-
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
-        """See :class:`~adjudge.graders.llm.forms.Form`."""
-        return read_choice(text, self.menu, keys=CHOICE_KEYS, block=block, quoted=quoted, cut=cut)
-
-
-def _form(*, ties: bool, worded: bool) -> Form:
-    menu = Menu.pair(tie="tie" if ties else None)
-    return (ChoiceForm if worded else _Worded)(menu, ["A", "B", *(["tie"] if ties else [])])
 
 
 def _partial(verdicts: Mapping[Order, str]) -> dict[str, Any]:

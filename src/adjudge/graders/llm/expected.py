@@ -17,7 +17,6 @@ from adjudge.graders.view import View, view_text
 from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
-from adjudge.verdicts import Verdict, read_score
 
 __all__ = ["ExpectedScoreGrader"]
 
@@ -26,6 +25,9 @@ _AT_MOST = 8
 
 _BLANKS = " \t\r\n▁ĠĊ"
 """What tokens carry around their text, tokenizers' own signs for a blank included."""
+
+_AROUND = " \t\r\n*`.\"'()[]"
+"""What a judge may write around the point that is its whole reply."""
 
 _ROUNDING = 1e-6
 
@@ -144,28 +146,29 @@ class ExpectedScoreGrader(JudgeGrader):
         )
         provenance = msgspec.structs.replace(reply.provenance, prompt_hash=self.template.hash)
         try:
-            return self._scored(reply, asked.untrusted, provenance)
+            return self._scored(reply, provenance)
         except GradingFailure as failure:
             failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
             failure.provenance = provenance
             raise
 
-    def _scored(self, reply: Reply, quoted: Sequence[str], provenance: Any) -> GraderScore:
+    def _scored(self, reply: Reply, provenance: Any) -> GraderScore:
         if not reply.logprobs:
             raise self._unsupported("gave no log-probabilities")
         if reply.reasoning:
             raise self._unsupported("thought before it answered, which collapses what is measured")
-        low, high = self._points[0], self._points[-1]
-        read = read_score(reply.text, low=low, high=high, integer=True, quoted=quoted)
-        if not isinstance(read, Verdict):
+        written = reply.text.strip(_AROUND)
+        if written not in map(str, self._points):
+            number = written.removeprefix("-").isdecimal()
             raise GradingFailure(
-                read.kind, f"the reply is no single point of the scale: {read.why}"
+                ErrorKind.OUT_OF_RANGE if number else ErrorKind.UNPARSABLE,
+                "the reply is not one point of the scale and nothing else",
             )
-        found = self._distribution(reply.logprobs, int(read.value))
+        found = self._distribution(reply.logprobs, int(written))
         metadata = {
             "probabilities": dict(zip(map(str, found.points), found.shares, strict=True)),
             "coverage": found.coverage,
-            "point": read.value,
+            "point": int(written),
         }
         if found.coverage < self.min_coverage - _ROUNDING:
             raise GradingFailure(
@@ -174,7 +177,7 @@ class ExpectedScoreGrader(JudgeGrader):
                 f"{self.min_coverage}",
                 metadata,
             )
-        score = min(max(found.mean, float(low)), float(high))
+        score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
         return GraderScore(self.name, score, "", metadata, provenance=provenance)
 
     def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:

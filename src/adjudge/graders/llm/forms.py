@@ -7,8 +7,6 @@ judged text can know.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,18 +14,23 @@ import msgspec
 
 from adjudge.prompts import LanguageEnum
 from adjudge.verdicts import (
+    Ending,
     Menu,
+    Scale,
     Unread,
     Verdict,
+    number_in,
+    places_in,
     read_choice,
+    read_ending,
     read_fields,
-    read_marks,
+    read_object,
     read_ranking,
     read_score,
+    reason_in,
+    score_of,
+    wrong_keys,
 )
-from adjudge.verdicts.json_text import MAX_DEPTH
-from adjudge.verdicts.plain import plain
-from adjudge.verdicts.reply import reason_in
 
 __all__ = [
     "ChoiceForm",
@@ -36,7 +39,9 @@ __all__ = [
     "MarksForm",
     "RankingForm",
     "ScoreForm",
+    "WordedForm",
     "block_words",
+    "object_schema",
     "object_words",
 ]
 
@@ -59,7 +64,7 @@ _BLOCK = {
 
 
 class Form(Protocol):
-    """One kind of reply; stateless.
+    """One kind of reply that a prompt of ours asks for; stateless.
 
     ``imposed``: its schema is sent also where the prompt's author words the reply himself.
     """
@@ -73,10 +78,15 @@ class Form(Protocol):
     def example(self, language: LanguageEnum) -> str:
         """The object with placeholders, as the judge is shown it."""
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
-        """The verdict in a reply."""
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
+        """The verdict in the object that was asked for; nothing else is one."""
+
+
+class WordedForm(Form, Protocol):
+    """A form whose reply a template's author may word himself."""
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """The verdict in a reply of no form of ours."""
 
 
 def object_words(form: Form, language: LanguageEnum, *, as_schema: bool) -> str:
@@ -90,7 +100,15 @@ def block_words(form: Form, language: LanguageEnum, block: str) -> str:
     return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _own_verdict(form: Form, text: str, quoted: Sequence[str]) -> Verdict | None:
+    """The verdict of free text that happens to be the form's own object, quickly."""
+    found = read_object(text, quoted=quoted) if text.lstrip()[:1] == "{" else Unread(why="")
+    verdict = found if isinstance(found, Unread) else form.verdict_of(found)
+    return verdict if isinstance(verdict, Verdict) else None
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object that has exactly ``properties``."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -100,17 +118,30 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ScoreForm:
-    """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end)."""
+    """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end).
+
+    ``ending``: where the verdict stands in replies that a template's author words himself.
+    """
 
     imposed = False
 
-    def __init__(self, low: float | None, high: float | None, *, integer: bool = True) -> None:
+    def __init__(
+        self,
+        low: float | None,
+        high: float | None,
+        *,
+        integer: bool = True,
+        ending: Ending | None = None,
+    ) -> None:
         self.low, self.high, self.integer = low, high, integer
+        self._scale, self._ending = Scale(low, high, integer), ending
         bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
         if low is not None and high is not None and integer:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds["enum"] = list(range(int(low), int(high) + 1))
-        self.schema: Mapping[str, Any] = _object({"reason": {"type": "string"}, "score": bounds})
+        self.schema: Mapping[str, Any] = object_schema(
+            {"reason": {"type": "string"}, "score": bounds}
+        )
         self._examples = {language: self._example(language) for language in LanguageEnum}
 
     def example(self, language: LanguageEnum) -> str:
@@ -133,67 +164,48 @@ class ScoreForm:
             placeholder = placeholder.format(kind, *scale)
         return f'{{"reason": "{_WHY[language]}", "score": {placeholder}}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
         """See :class:`Form`."""
-        exact = None if block else self._exact(text, quoted)
-        return exact or read_score(
-            text,
-            low=self.low,
-            high=self.high,
-            integer=self.integer,
-            block=block,
-            quoted=quoted,
-            cut=cut,
+        if (wrong := wrong_keys(found, "score")) is not None:
+            return wrong
+        score = number_in(found["score"], self._scale)
+        return (
+            score if isinstance(score, Unread) else self._verdict(score, reason_in(found), "json")
         )
 
-    def _exact(self, text: str, quoted: Sequence[str]) -> Verdict | None:
-        """The verdict of a reply that is the schema's object, which most are; quickly."""
-        # An escape could spell a key a second time.
-        if text.count('"score"') != 1 or "\\u00" in text or _among(text, quoted):
-            return None
-        try:
-            found = _scored.decode(text)
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-            return None
-        score = found.score
-        if abs(score) > sys.float_info.max:  # an integer that no float holds
-            return None
-        inside = (self.low is None or score >= self.low) and (
-            self.high is None or score <= self.high
-        )
-        if not inside or (self.integer and score != int(score)):
-            return None
-        return Verdict(
-            value=int(score) if self.integer else float(score), reason=found.reason, form="json"
-        )
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """See :class:`WordedForm`."""
+        if self._ending is None:
+            low, high, integer = self._scale
+            return _own_verdict(self, text, quoted) or read_score(
+                text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
+            )
+        written = read_ending(text, self._ending, cut=cut)
+        if isinstance(written, Unread):
+            return written
+        score = number_in(score_of(written, self._scale), self._scale)
+        return score if isinstance(score, Unread) else self._verdict(score, text.strip(), "ending")
 
-
-def _among(text: str, quoted: Sequence[str]) -> bool:
-    """Whether the candidate wrote the whole reply."""
-    bare = text.strip()
-    return any(bare in one for one in quoted)
-
-
-class _Scored(msgspec.Struct, forbid_unknown_fields=True):
-    """The object of :class:`ScoreForm`."""
-
-    reason: str
-    score: int | float
-
-
-_scored = msgspec.json.Decoder(_Scored)
+    def _verdict(self, score: float, reason: str, form: str) -> Verdict:
+        return Verdict(value=int(score) if self.integer else score, reason=reason, form=form)
 
 
 class ChoiceForm:
-    """``{"reason", key}``: one label of a menu."""
+    """``{"reason", key}``: one label of a menu; ``ending``: as for :class:`ScoreForm`."""
 
     imposed = False
 
-    def __init__(self, menu: Menu, labels: Sequence[str], key: str = "better") -> None:
-        self.menu, self.labels, self.key = menu, list(labels), key
-        self.schema: Mapping[str, Any] = _object(
+    def __init__(
+        self,
+        menu: Menu,
+        labels: Sequence[str],
+        key: str = "better",
+        *,
+        ending: Ending | None = None,
+    ) -> None:
+        self.menu, self.labels, self.key, self._ending = menu, list(labels), key, ending
+        self._by_name = {label.casefold(): label for label in labels}
+        self.schema: Mapping[str, Any] = object_schema(
             {"reason": {"type": "string"}, key: {"type": "string", "enum": self.labels}}
         )
 
@@ -202,24 +214,57 @@ class ChoiceForm:
         choice = " | ".join(f'"{label}"' for label in self.labels)
         return f'{{"reason": "{_WHY[language]}", "{self.key}": {choice}}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
         """See :class:`Form`."""
-        return read_choice(text, self.menu, keys=(self.key,), block=block, quoted=quoted, cut=cut)
+        if (wrong := wrong_keys(found, self.key)) is not None:
+            return wrong
+        label = self._by_name.get(str(found[self.key]).strip().casefold())
+        if label is None:
+            return Unread(why="the place for the verdict holds none of the labels")
+        return Verdict(value=label, reason=reason_in(found), form="json")
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """See :class:`WordedForm`."""
+        if self._ending is None:
+            return _own_verdict(self, text, quoted) or read_choice(
+                text, self.menu, quoted=quoted, cut=cut
+            )
+        written = read_ending(text, self._ending, cut=cut)
+        if isinstance(written, Unread):
+            return written
+        label = self.menu.match(written)
+        if label is None or label not in (*self.menu.labels, self.menu.tie):
+            return Unread(why="the place for the verdict holds none of the labels")
+        return Verdict(value=label, reason=text.strip(), form="ending")
 
 
 class MarksForm:
-    """``{"1": {"reason", "verdict"}, …}``: one of ``labels`` for each of several criteria."""
+    """``{"1": {"reason", "verdict"}, …}``: one of ``labels`` for each of several criteria.
+
+    ``labels``: the words for met and unmet. ``na``: ids that may also be ``N/A``.
+    """
 
     imposed = False
 
-    def __init__(self, ids: Sequence[str], labels: Sequence[str] = ("MET", "UNMET")) -> None:
+    def __init__(
+        self,
+        ids: Sequence[str],
+        labels: tuple[str, str] = ("MET", "UNMET"),
+        na: Sequence[str] = (),
+    ) -> None:
         self.ids, self.labels = list(ids), list(labels)
-        mark = _object(
-            {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": self.labels}}
+        met, unmet = labels
+        usual: dict[str, bool | None] = {met.casefold(): True, unmet.casefold(): False}
+        self._marks = {one: {**usual, "n/a": None} if one in na else usual for one in ids}
+        self.schema: Mapping[str, Any] = object_schema(
+            {one: self._mark_schema([*labels, *(["N/A"] if one in na else [])]) for one in ids}
         )
-        self.schema: Mapping[str, Any] = _object(dict.fromkeys(self.ids, mark))
+
+    @staticmethod
+    def _mark_schema(labels: list[str]) -> dict[str, Any]:
+        return object_schema(
+            {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": labels}}
+        )
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`Form`."""
@@ -228,11 +273,26 @@ class MarksForm:
         more = ", …" if len(self.ids) > 2 else ""
         return "{" + ", ".join(f'"{one}": {mark}' for one in self.ids[:2]) + more + "}"
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
-        """See :class:`Form`."""
-        return read_marks(text, self.ids, block=block, quoted=quoted, cut=cut)
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
+        """The marks by id as ``value``: true, false, ``None`` for ``N/A``; see :class:`Form`.
+
+        Ids whose mark is absent or none of the labels are absent; ``fields["reasons"]`` has the
+        reasons by id.
+        """
+        if found.keys() - self._marks.keys():
+            return Unread(why="a mark for a number that no criterion has")
+        marks: dict[str, bool | None] = {}
+        reasons: dict[str, str] = {}
+        for one, given in found.items():
+            mark = given
+            if isinstance(given, dict) and wrong_keys(given, "verdict") is None:
+                mark, reasons[one] = given["verdict"], reason_in(given)
+            word = mark.strip().casefold() if isinstance(mark, str) else None
+            if word in self._marks[one]:
+                marks[one] = self._marks[one][word]
+        if not marks:
+            return Unread(why="no criterion has one of the labels")
+        return Verdict(value=marks, form="json", fields={"reasons": reasons})
 
 
 class RankingForm:
@@ -243,7 +303,9 @@ class RankingForm:
     def __init__(self, n: int) -> None:
         self.n = n
         places = {"type": "array", "items": {"type": "integer"}, "minItems": n, "maxItems": n}
-        self.schema: Mapping[str, Any] = _object({"reason": {"type": "string"}, "ranking": places})
+        self.schema: Mapping[str, Any] = object_schema(
+            {"reason": {"type": "string"}, "ranking": places}
+        )
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`Form`."""
@@ -253,11 +315,18 @@ class RankingForm:
         }[language]
         return f'{{"reason": "{_WHY[language]}", "ranking": {places}}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
         """See :class:`Form`."""
-        return read_ranking(text, self.n, block=block, quoted=quoted, cut=cut)
+        if (wrong := wrong_keys(found, "ranking")) is not None:
+            return wrong
+        places = places_in(found["ranking"], self.n)
+        if places is None:
+            return Unread(why="the place for the ranking holds none")
+        return Verdict(value=places, reason=reason_in(found), form="json")
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """See :class:`WordedForm`."""
+        return read_ranking(text, self.n, quoted=quoted, cut=cut)
 
 
 class FieldsForm:
@@ -268,16 +337,16 @@ class FieldsForm:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
         self.required = [str(key) for key in schema.get("required", ())]
-        self._keys = frozenset(self.required)
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> FieldsForm:
         """An object with these keys that the template asks for in its own words."""
         form = cls(
-            _object({"reason": {"type": "string"}, **{key: {"type": "number"} for key in keys}})
+            object_schema(
+                {"reason": {"type": "string"}, **{key: {"type": "number"} for key in keys}}
+            )
         )
         form.required = list(keys)
-        form._keys = frozenset(keys)
         form.imposed = False
         return form
 
@@ -289,46 +358,14 @@ class FieldsForm:
         fields = "".join(f', "{key}": {number}' for key in self.required)
         return f'{{"reason": "{_WHY[language]}"{fields}}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
-        """See :class:`Form`."""
-        exact = None if block else self._exact(text, quoted)
-        return exact or read_fields(text, self.required, block=block, quoted=quoted, cut=cut)
-
-    def _exact(self, text: str, quoted: Sequence[str]) -> Verdict | None:
-        """The verdict of a reply that is the schema's object, which most are; quickly."""
-        # Deep objects and escapes, which may be half a character, are for the reader.
-        deep = text.count("{") + text.count("[") > MAX_DEPTH
-        if deep or "\\u" in text or plain(text) != text:
-            return None
-        try:
-            found = _strict.decode(text)
-        except ValueError:
-            return None
-        if not isinstance(found, dict) or not found.keys() >= self._keys or _among(text, quoted):
-            return None
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
+        """See :class:`Form`; keys beside the required ones may stand there, too."""
+        if any(key not in found for key in self.required):
+            return Unread(why="the object lacks a key that was asked for")
         return Verdict(value=found, reason=reason_in(found), form="json", fields=found)
 
-
-_DIGITS = 300
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key twice")
-    return found
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _DIGITS:
-        raise ValueError("no usual number")
-    return int(digits)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_strict = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_constant=_refuse)
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """See :class:`WordedForm`."""
+        return _own_verdict(self, text, quoted) or read_fields(
+            text, self.required, quoted=quoted, cut=cut
+        )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, first_line
-from adjudge.graders.llm.forms import Form, block_words, object_words
+from adjudge.graders.llm.forms import Form, WordedForm, block_words, object_words
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import LanguageEnum, PromptTemplate, Rendered
 from adjudge.types import GraderMode, Provenance, Usage
-from adjudge.verdicts import Unread, Verdict
+from adjudge.verdicts import Unread, Verdict, read_object
 
 __all__ = [
     "RAW_LIMIT",
@@ -96,11 +97,14 @@ class JudgeGrader(BaseGrader):
         *,
         draw: int = 0,
         group: str | None = None,
+        unread: Verdict | None = None,
     ) -> Told:
         """Ask about ``values`` and read the verdict in ``form``; one repair ask.
 
         Where the template has the field ``reply_form``, what the reply must look like is put
-        there; else its author has worded that himself and nothing is added. Raises
+        there, and nothing outside that form is a verdict; else its author has worded that himself,
+        nothing is added, and the reply is read as ``form`` reads free text. ``unread``: what a
+        reply with text but without a verdict counts as, instead of a repair ask. Raises
         ``GradingFailure``: the call's own, or ``unparsable``, ``out_of_range`` and ``truncated``
         with the replies' raw text in ``metadata["raw"]``.
         """
@@ -120,7 +124,10 @@ class JudgeGrader(BaseGrader):
             _append(asked.messages, block_words(form, self.language, block))
         schema = form.schema if as_schema else None
         reply = await self.model.achat(asked.messages, schema=schema, draw=draw, group=group)
-        read = _read(form, reply, block, asked)
+        read_reply = partial(
+            _read, form, asked=asked, ours=worded or as_schema, block=block, unread=unread
+        )
+        read = read_reply(reply)
         if isinstance(read, Verdict):
             return Told(read, _stamped(reply.provenance, template), reply)
         _append(asked.messages, _AGAIN[self.language].format(why=read.why))
@@ -134,7 +141,7 @@ class JudgeGrader(BaseGrader):
             failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
             raise
         both = _stamped(summed([reply.provenance, second.provenance]), template)
-        again = _read(form, second, block, asked)
+        again = read_reply(second)
         if isinstance(again, Verdict):
             return Told(again, both, second, repaired=True)
         raw = [one.text[:RAW_LIMIT] for one in (reply, second)]
@@ -165,13 +172,27 @@ def _append(messages: list[dict[str, Any]], words: str) -> None:
         messages[-1]["content"] = [*content, {"type": "text", "text": f"\n\n{words}"}]
 
 
-def _read(form: Form, reply: Reply, block: str | None, asked: Rendered) -> Verdict | Unread:
+def _read(
+    form: Form,
+    reply: Reply,
+    *,
+    asked: Rendered,
+    ours: bool,
+    block: str | None,
+    unread: Verdict | None,
+) -> Verdict | Unread:
+    """The verdict in a reply; ``ours``: the form was asked for, as the schema or in ``block``."""
     cut = reply.finish_reason == "length"
     if not reply.text.strip():
         kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
         why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
         return Unread(why=why, kind=kind)
-    return form.read(reply.text, block=block, quoted=asked.untrusted, cut=cut)
+    if ours:
+        found = read_object(reply.text, block=block, quoted=asked.untrusted, cut=cut)
+        read = found if isinstance(found, Unread) else form.verdict_of(found)
+    else:
+        read = cast("WordedForm", form).read(reply.text, quoted=asked.untrusted, cut=cut)
+    return unread if isinstance(read, Unread) and unread is not None else read
 
 
 def _stamped(provenance: Provenance, template: PromptTemplate) -> Provenance:

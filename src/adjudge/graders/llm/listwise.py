@@ -7,6 +7,7 @@ from typing import Any
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.candidate import Showing, Truncated
+from adjudge.graders.llm.forms import object_schema
 from adjudge.graders.llm.group import Entrants, group_of
 from adjudge.graders.llm.judged import JudgeGrader
 from adjudge.graders.llm.wording import Template, chosen_template, with_query
@@ -15,7 +16,7 @@ from adjudge.graders.view import View
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank
-from adjudge.verdicts import Unread, Verdict, read_ranking
+from adjudge.verdicts import Unread, Verdict, places_in, read_ranking, reason_in, wrong_keys
 
 __all__ = ["ListwiseGrader"]
 
@@ -112,8 +113,10 @@ class _PlacesForm:
         self.n = n
         names = [f"response_{number}" for number in range(1, n + 1)]
         place = {"type": "integer", "enum": list(range(1, n + 1))}
-        places = _object(dict.fromkeys(names, place))
-        self.schema: Mapping[str, Any] = _object({"reason": {"type": "string"}, "places": places})
+        places = object_schema(dict.fromkeys(names, place))
+        self.schema: Mapping[str, Any] = object_schema(
+            {"reason": {"type": "string"}, "places": places}
+        )
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`~adjudge.graders.llm.forms.Form`."""
@@ -123,20 +126,21 @@ class _PlacesForm:
         places = [f'"response_{number}": {place}' for number in range(1, self.n + 1)]
         return f'{{"reason": "{why}", "places": {{{", ".join(places)}}}}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
         """See :class:`~adjudge.graders.llm.forms.Form`."""
-        return read_ranking(text, self.n, keys=("places",), block=block, quoted=quoted, cut=cut)
+        if (wrong := wrong_keys(found, "places")) is not None:
+            return wrong
+        given = found["places"]
+        names = [f"response_{number}" for number in range(1, self.n + 1)]
+        named = isinstance(given, dict) and given.keys() == set(names)
+        places = places_in([given[name] for name in names] if named else None, self.n)
+        if places is None:
+            return Unread(why="the place for the ranking holds none")
+        return Verdict(value=places, reason=reason_in(found), form="json")
 
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | Unread:
+        """See :class:`~adjudge.graders.llm.forms.WordedForm`."""
+        return read_ranking(text, self.n, keys=("places",), quoted=quoted, cut=cut)
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:

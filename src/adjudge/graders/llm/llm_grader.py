@@ -11,7 +11,7 @@ from adjudge.graders.base import Answer
 from adjudge.graders.llm.candidate import Showing, Truncated
 from adjudge.graders.llm.forms import FieldsForm, Form, RankingForm, ScoreForm
 from adjudge.graders.llm.judged import RAW_LIMIT, REPLY_FORM, JudgeGrader, Told, group_in
-from adjudge.graders.llm.wording import query_of
+from adjudge.graders.llm.wording import ending_of, query_of
 from adjudge.graders.view import View
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -30,8 +30,10 @@ class LLMGrader(JudgeGrader):
     ``template``: a :class:`~adjudge.prompts.PromptTemplate`, its messages, or one text; its fields
     are the sample's by name (``query`` is also ``prompt``) and ``variables``, which are yours and
     not fenced; ``trusted`` names more of the latter kind. Put ``{reply_form}`` where the judge
-    should read how to reply, or word that yourself. ``score_range``: the scale, none by default;
-    outside is ``out_of_range``.
+    should read how to reply: then that form is read and nothing else. Or word that yourself, and
+    say with ``verdict`` where the score stands (``{"line": "Score:"}`` or ``{"tag": "score"}``);
+    without it the score is looked for in the whole reply, which refuses what it cannot be sure of.
+    ``score_range``: the scale, none by default; outside is ``out_of_range``.
 
     What is read: the reply's ``score``; or ``score_from`` (a key, the mean of several, a function
     of the object); or what ``callback`` makes of the whole reply (a number, a mapping with
@@ -63,6 +65,7 @@ class LLMGrader(JudgeGrader):
         view: View = "final",
         truncated: Truncated = "judge",
         variables: Mapping[str, Any] | None = None,
+        verdict: Mapping[str, str] | None = None,
     ) -> None:
         mode = GraderMode(mode)
         self.variables = dict(variables or {})
@@ -86,6 +89,12 @@ class LLMGrader(JudgeGrader):
         self._reads_messages = not self.template.fields.isdisjoint(("messages", "query"))
         self._model_class, schema = _structure(structured_model)
         self._score_from, self._callback = score_from, callback
+        self._ending = ending_of(verdict, self.template)
+        if self._ending and (schema or score_from or callback or mode is GraderMode.LISTWISE):
+            raise ConfigError(
+                "verdict: says where one score stands; leave out score_from, callback, "
+                "structured_model and listwise, or leave out verdict"
+            )
         self._form = self._chosen_form(schema)
 
     def _chosen_form(self, schema: Mapping[str, Any] | None) -> Form:
@@ -97,7 +106,7 @@ class LLMGrader(JudgeGrader):
             keys = () if callable(self._score_from) else self._score_from or ()
             return FieldsForm.of(keys)
         low, high = self.score_range or (None, None)
-        return ScoreForm(low, high, integer=False)
+        return ScoreForm(low, high, integer=False, ending=self._ending)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
         """The judge's answer about a sample's fields."""
@@ -109,8 +118,6 @@ class LLMGrader(JudgeGrader):
             shown["query"] = query
         values = {**shown, **self.variables}
         form = self._ranking(shown) if listwise else self._form
-        if self._callback is not None:
-            form = _Whole(form)
         try:
             told = await self._ask(
                 self.template,
@@ -118,6 +125,8 @@ class LLMGrader(JudgeGrader):
                 form,
                 draw=draw,
                 group=group_in(fields),
+                # What a reply means is the callback's to say, whatever its form.
+                unread=None if self._callback is None else Verdict(value=""),
             )
         except GradingFailure as failure:
             raise _with_hint(failure, form) from None
@@ -214,18 +223,6 @@ class LLMGrader(JudgeGrader):
             return GraderScore(self.name, score, "", told.notes, provenance=told.provenance)
         result: Answer = answer
         return result
-
-
-class _Whole:
-    """A form whose replies are read by the user's callback."""
-
-    def __init__(self, form: Form) -> None:
-        self.schema, self.imposed = form.schema, form.imposed
-        self.example = form.example
-
-    def read(self, text: str, **_: Any) -> Verdict:
-        """The text itself: what it means is the callback's to say."""
-        return Verdict(value=text)
 
 
 def _with_hint(failure: GradingFailure, form: Form) -> GradingFailure:

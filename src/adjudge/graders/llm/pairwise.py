@@ -30,7 +30,8 @@ class PairwiseGrader(PairJudge):
     answer: ``query``, else the conversation before the response in ``messages``, else ``prompt``.
     ``orders = "one"`` asks once, in an order drawn from ``seed`` and the texts; the
     next draw uses the other. ``ties`` allows the verdict that neither is better. ``template``: an
-    own wording with ``{query}``, ``{response_a}`` and ``{response_b}``.
+    own wording with ``{query}``, ``{response_a}`` and ``{response_b}``; ``verdict`` says where the
+    choice stands in the replies to a wording without ``{reply_form}`` (``{"line": "Verdict:"}``).
 
     Nobody is asked about equal texts (0.5), nor when one is empty or never ended its thinking: it
     loses to one that says something. ``evaluable`` is then false. Two verdicts are needed for both
@@ -60,6 +61,7 @@ class PairwiseGrader(PairJudge):
         template: Template = None,
         view: View = "final",
         truncated: Truncated = "judge",
+        verdict: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -71,6 +73,7 @@ class PairwiseGrader(PairJudge):
             template=template,
             view=view,
             truncated=truncated,
+            verdict=verdict,
         )
         if against in ("", "response"):
             raise ConfigError(f"against: found {against!r}, must name the other response's field")

@@ -16,9 +16,10 @@ from adjudge.graders.llm.rubric_prompt import (
     rubric_template,
     scale_lines,
 )
-from adjudge.graders.llm.rubric_sheet import CriteriaForm, LastAsk, Sheet
+from adjudge.graders.llm.rubric_sheet import Sheet, marks_form
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import Criterion, GlobalRubric, Rubric
+from adjudge.verdicts import Verdict
 
 __all__ = ["Asking"]
 
@@ -77,9 +78,8 @@ class Asking:
         self, sheet: Sheet, criteria: Sequence[Criterion], *, last: bool = False
     ) -> bool:
         """Ask once; whether what is still open may be asked for once more."""
-        form = CriteriaForm.of(criteria)
         try:
-            told = await self._tell("rubric", criteria, LastAsk(form) if last else form, last=last)
+            told = await self._tell("rubric", criteria, marks_form(criteria), last=last)
         except GradingFailure as failure:
             # Raw replies mean that it has been asked again already; other kinds stay as they are.
             if last or failure.kind not in REDRAW_KINDS or "raw" in failure.metadata:
@@ -110,4 +110,6 @@ class Asking:
             form,
             draw=self._draw + (REPAIR_DRAW if last else 0),
             group=self._group,
+            # The last ask is not repaired: an unreadable reply leaves its criteria without a mark.
+            unread=Verdict(value={}) if last else None,
         )

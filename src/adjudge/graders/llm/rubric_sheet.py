@@ -11,55 +11,24 @@ from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
 from adjudge.graders.llm.forms import MarksForm
 from adjudge.graders.llm.judged import RAW_LIMIT, Told, summed
 from adjudge.graders.llm.several import redrawable
-from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import Criterion, Incomplete, Mark, Rubric, Scored, score, subscores
 from adjudge.types import GraderScore, Provenance
-from adjudge.verdicts import Unread, Verdict
 
-__all__ = ["CriteriaForm", "LastAsk", "Sheet"]
+__all__ = ["Sheet", "marks_form"]
 
 _MOST_RAW = 4
 
 
-class CriteriaForm(MarksForm):
-    """Marks of criteria by their number, ``N/A`` only where the criterion allows it."""
-
-    def __init__(self, na_allowed: Sequence[bool]) -> None:
-        super().__init__([str(number) for number in range(1, len(na_allowed) + 1)])
-        labels = {False: self.labels, True: [*self.labels, "N/A"]}
-        marks = {
-            name: MarksForm([name], labels[allowed]).schema["properties"][name]
-            for name, allowed in zip(self.ids, na_allowed, strict=True)
-        }
-        self.schema = {**self.schema, "properties": marks}
-
-    @classmethod
-    def of(cls, criteria: Sequence[Criterion]) -> CriteriaForm:
-        """The form for ``criteria``; built once for all that look alike."""
-        return _form(tuple(criterion.na_allowed for criterion in criteria))
+def marks_form(criteria: Sequence[Criterion]) -> MarksForm:
+    """Marks of ``criteria`` by their number, ``N/A`` only where one allows it."""
+    return _form(tuple(criterion.na_allowed for criterion in criteria))
 
 
 @lru_cache(maxsize=256)
-def _form(na_allowed: tuple[bool, ...]) -> CriteriaForm:
-    return CriteriaForm(na_allowed)
-
-
-class LastAsk:
-    """A form whose unreadable replies are empty verdicts: nothing is asked again."""
-
-    def __init__(self, form: MarksForm) -> None:
-        self._form, self.schema, self.imposed = form, form.schema, form.imposed
-
-    def example(self, language: LanguageEnum) -> str:
-        """That of the form."""
-        return self._form.example(language)
-
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
-        """What the form reads, else no marks at all."""
-        read = self._form.read(text, block=block, quoted=quoted, cut=cut)
-        return read if isinstance(read, Verdict) else Verdict(value={})
+def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
+    """Built once for all criteria that look alike."""
+    numbers = [str(number) for number in range(1, len(na_allowed) + 1)]
+    return MarksForm(numbers, na=[n for n, na in zip(numbers, na_allowed, strict=True) if na])
 
 
 class Sheet:
@@ -83,7 +52,7 @@ class Sheet:
         reasons = told.verdict.fields.get("reasons", {})
         for number, criterion in enumerate(criteria, start=1):
             mark = told.verdict.value.get(str(number), _NO_MARK)
-            if mark is _NO_MARK or (mark is None and not criterion.na_allowed):
+            if mark is _NO_MARK:
                 self._lost[criterion.id] = ErrorKind.INCOMPLETE
                 continue
             self.marks[criterion.id] = mark

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
+from adjudge.graders.llm.forms import object_schema
 from adjudge.prompts import LanguageEnum
-from adjudge.verdicts import Unread, Verdict, read_fields
-from adjudge.verdicts.numbers import Scale, score_of
+from adjudge.verdicts import Scale, Unread, Verdict, number_in, reason_in, wrong_keys
 
 __all__ = ["DIMENSIONS", "RATING_RANGE", "RatedStep", "StepForm"]
 
@@ -36,15 +36,6 @@ class RatedStep(NamedTuple):
         return sum(self.ratings.values())
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 _RATING = {"type": "integer", "enum": list(range(RATING_RANGE[0], RATING_RANGE[1] + 1))}
 _STEP = {
     "step": {"type": "integer"},
@@ -52,8 +43,8 @@ _STEP = {
     **dict.fromkeys(DIMENSIONS, _RATING),
 }
 # The same for every trajectory, so that a server compiles it once.
-_SCHEMA = _object(
-    {"reason": {"type": "string"}, "steps": {"type": "array", "items": _object(_STEP)}}
+_SCHEMA = object_schema(
+    {"reason": {"type": "string"}, "steps": {"type": "array", "items": object_schema(_STEP)}}
 )
 _WORDS = {
     LanguageEnum.EN: (
@@ -95,19 +86,16 @@ class StepForm:
         step = f'{{"step": {number}, "reason": "{reason}", {rated}}}'
         return f'{{"reason": "{whole}", "steps": [{step}, … <{each}>]}}'
 
-    def read(
-        self, text: str, *, block: str | None, quoted: Sequence[str], cut: bool
-    ) -> Verdict | Unread:
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | Unread:
         """The :class:`RatedStep` of all steps as ``value``, in order.
 
         ``incomplete`` when steps are missing, rated twice or do not exist, or lack a rating;
         ``out_of_range`` when all that is wrong are ratings outside 1 to 5.
         """
         self.rated = []
-        verdict = read_fields(text, ["steps"], block=block, quoted=quoted, cut=cut)
-        if isinstance(verdict, Unread):
-            return verdict
-        given = _numbered(verdict.value["steps"])
+        if (wrong := wrong_keys(found, "steps")) is not None:
+            return wrong
+        given = _numbered(found["steps"])
         if given is None:
             return Unread(why="its 'steps' is no list of objects with the number of a step each")
         times = Counter(number for number, _ in given)
@@ -117,7 +105,7 @@ class StepForm:
         outside = self._rate({number: one for number, one in given if times[number] == 1})
         complaint = self._complaint([number for number in times if times[number] > 1], outside)
         return complaint or Verdict(
-            value=self.rated, reason=verdict.reason, form=verdict.form, fields=verdict.fields
+            value=self.rated, reason=reason_in(found), form="json", fields=found
         )
 
     def _rate(self, given: Mapping[int, Mapping[str, Any]]) -> list[int]:
@@ -126,12 +114,12 @@ class StepForm:
         for step in self.steps:
             if step not in given:
                 continue
-            found = {name: score_of(given[step].get(name), _SCALE) for name in DIMENSIONS}
-            scores = {name: score for name, score in found.items() if score is not None}
-            if len(scores) < len(DIMENSIONS):
+            found = {name: number_in(given[step].get(name), _SCALE) for name in DIMENSIONS}
+            ratings = {n: int(one) for n, one in found.items() if not isinstance(one, Unread)}
+            kinds = {one.kind for one in found.values() if isinstance(one, Unread)}
+            if ErrorKind.UNPARSABLE in kinds:
                 continue
-            if all(map(_SCALE.holds, scores.values())):
-                ratings = {name: int(score) for name, score in scores.items()}
+            if not kinds:
                 reason = given[step].get("reason")
                 self.rated.append(RatedStep(step, ratings, reason if type(reason) is str else ""))
             else:
@@ -159,8 +147,8 @@ def _numbered(steps: Any) -> list[tuple[int, Mapping[str, Any]]] | None:
         return None
     numbered = []
     for one in steps:
-        number = score_of(one.get("step"), _ANY) if isinstance(one, Mapping) else None
-        if number is None or not _ANY.holds(number):
+        number = number_in(one.get("step"), _ANY) if isinstance(one, Mapping) else None
+        if not isinstance(number, float):
             return None
         numbered.append((int(number), one))
     return numbered

@@ -52,7 +52,8 @@ class TournamentGrader(PairJudge):
     responses; else the grader fails. A group of one, of more than ``max_group`` distinct responses
     (default 32, at most 64) and, under ``truncated = "mask"``, with a member that was cut is
     ``invalid_input``. When fewer than two distinct responses say something nobody is asked;
-    ``evaluable`` is false. ``ties``, ``template``, ``view``, ``truncated``: as for ``pairwise``.
+    ``evaluable`` is false. ``ties``, ``template``, ``view``, ``truncated``, ``verdict``: as for
+    ``pairwise``.
     """
 
     type_name = "tournament"
@@ -74,6 +75,7 @@ class TournamentGrader(PairJudge):
         template: Template = None,
         view: View = "final",
         truncated: Truncated = "judge",
+        verdict: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -86,6 +88,7 @@ class TournamentGrader(PairJudge):
             template=template,
             view=view,
             truncated=truncated,
+            verdict=verdict,
         )
         if pairs_per_response is not None:
             integer(self.name, "pairs_per_response", pairs_per_response, 2, _MOST)

@@ -10,8 +10,9 @@ from adjudge.graders.llm.judged import REPLY_FORM
 from adjudge.graders.llm.material import asked, blank, first_given, lacking, question, turns_of
 from adjudge.graders.llm.texts import shipped_prompt
 from adjudge.prompts import ChatMessage, PromptTemplate
+from adjudge.verdicts import Ending
 
-__all__ = ["Template", "chosen_template", "query_of", "with_query"]
+__all__ = ["Template", "chosen_template", "ending_of", "query_of", "with_query"]
 
 Template = Any
 """A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
@@ -43,6 +44,21 @@ def chosen_template(
                 f"template: lacks the field {{{field}}}, without which it asks nothing"
             )
     return template
+
+
+def ending_of(verdict: Any, template: PromptTemplate) -> Ending | None:
+    """Where ``template``'s own words put the verdict, as its author declares.
+
+    Raises :class:`ConfigError` for what is no declaration, and beside ``{reply_form}``, which says
+    it already.
+    """
+    ending = Ending.of(verdict)
+    if ending is not None and REPLY_FORM in template.fields:
+        raise ConfigError(
+            "verdict: the template has {reply_form}, which says where the verdict stands; "
+            "leave out one of the two"
+        )
+    return ending
 
 
 def query_of(fields: Mapping[str, Any]) -> Any:

@@ -32,7 +32,7 @@ from adjudge.judge_training.generative.taught import Taught, taught
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import PromptTemplate
 from adjudge.types import GraderScore
-from adjudge.verdicts import Unread
+from adjudge.verdicts import Unread, Verdict
 
 __all__ = ["TrainedPreference", "TrainedRating", "TrainedTournament"]
 
@@ -52,6 +52,7 @@ class _Trained(JudgeGrader):
         *,
         draw: int = 0,
         group: str | None = None,
+        unread: Verdict | None = None,  # noqa: ARG002  (as for every judge's grader)
     ) -> Told:
         """Ask once and read the reply as in training.
 

@@ -1,0 +1,66 @@
+"""Whatever surrounds it, the form that was asked for is all that is read."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.property.test_verdicts import REPLIES, REPLY
+
+from adjudge.graders.llm.forms import ChoiceForm, Form, MarksForm, ScoreForm
+from adjudge.verdicts import Menu, Unread, Verdict, read_object
+
+BLOCK = "verdict-3fa9c0d1e2b34567"
+FORMS: list[Form] = [
+    ScoreForm(1, 5),
+    ChoiceForm(Menu.pair(), ["A", "B"]),
+    MarksForm(["1", "2", "3"]),
+]
+VALUES = st.sampled_from([1, 5, "4", "A", "b", "MET", "met: no", None, True, [4], {"score": 4}])
+OBJECTS = st.dictionaries(
+    st.sampled_from(["score", "reason", "better", "1", "2", "3", "final"]), VALUES, max_size=3
+)
+
+
+def meant(found: dict[str, object]) -> list[object]:
+    return [read.value for form in FORMS if isinstance(read := form.verdict_of(found), Verdict)]
+
+
+@given(text=REPLY)
+def test_an_object_with_words_beside_it_is_no_verdict(text: str) -> None:
+    assert isinstance(read_object(text + " Done."), Unread)
+    assert isinstance(read_object(text, block=BLOCK), Unread)
+
+
+@given(before=REPLY, after=REPLY, found=OBJECTS)
+def test_no_text_around_the_block_changes_what_is_read(
+    before: str, after: str, found: dict[str, object]
+) -> None:
+    text = f"{before}\n<{BLOCK}>{json.dumps(found)}</{BLOCK}>\n{after}"
+    read = read_object(text, block=BLOCK)
+    if isinstance(read, Unread):  # thinking tags may hide it; nothing may change it
+        assert any(name in before + after for name in ("think", "thought", "reasoning"))
+    else:
+        assert meant(read) == meant(json.loads(json.dumps(found)))
+
+
+@given(
+    found=OBJECTS,
+    candidate=st.sampled_from(REPLIES),
+    fenced=st.booleans(),
+    thought=st.booleans(),
+)
+def test_well_formed_replies_are_read_whatever_is_quoted_in_them(
+    found: dict[str, object], candidate: str, fenced: bool, thought: bool
+) -> None:
+    found = {**found, "reason": f"It says: {candidate}"}
+    text = json.dumps(found, ensure_ascii=False)
+    text = f"```json\n{text}\n```" if fenced else text
+    if thought:
+        text = f"<think>First 5, then {{1}}.</think>\n{text}"
+    if thought and any(name in candidate for name in ("think", "thought", "reasoning")):
+        return  # a tag in the reason is one as soon as the reply has others
+    read = read_object(text, quoted=[candidate])
+    assert not isinstance(read, Unread)
+    assert meant(read) == meant(found)
