@@ -1,7 +1,15 @@
 """Code that tries to pass its tests without being right; each attempt must fail."""
 
+import asyncio
+import json
+from types import SimpleNamespace
+
 import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.rules import code_run
+from adjudge.graders.rules.code import CodeExecutionGrader
 
 CHANNEL = """
 import json, os, sys
@@ -256,6 +264,83 @@ def test_the_right_code_passes_and_wrong_code_does_not(style: str) -> None:
 @pytest.mark.parametrize("cheat", ANY_CHEATS)
 def test_cheats_do_not_pass(cheat: str, style: str) -> None:
     assert judged(ANY_CHEATS[cheat], style) == 0.0
+
+
+def test_reports_are_read_up_to_the_first_line_that_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bytes] = []
+
+    def loads(line: bytes) -> object:
+        read.append(line)
+        return json.loads(line)
+
+    monkeypatch.setattr(code_run, "json", SimpleNamespace(loads=loads))
+    good = b'[4, "value", 1]\n'
+    for noise in (b"\n" * 10**6, b"[" * 10**6, b"9\n" * 10**5, b'[7, "value", 1]\n', good):
+        read.clear()
+        stdout = good + noise + b'[5, "value", 1]\n'
+        assert [report[0] for report in code_run._reports(stdout, [4, 5])] == [4]
+        assert len(read) == 2
+    read.clear()
+    assert len(list(code_run._reports(good * 10**5, [4]))) == len(read) == 1
+
+
+@needs_sandbox
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "stdio"])
+def test_lines_without_end_are_no_reports(style: str) -> None:
+    code = CHANNEL + "def f(x):\n    write(b'\\n' * 10 ** 6)\n    return x * x"
+    assert judged(code, style) == 0.0
+
+
+TEXT_THAT_RUNS = """
+SOURCE = "49"
+def f(x): return SOURCE
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert eval(f(7)) == 49",
+        "exec(f(7), {})\nassert f(7) == 49",
+        "run = eval\nassert run(f(7)) == 49",
+        "assert list(map(eval, [f(7)])) == [49]",
+        "assert eval(compile(f(7), 'x', 'eval')) == 49",
+        "assert eval('eval(f(7))') + 0 == 49",
+        "assert __builtins__['eval'](f(7)) == 49",
+        "assert getattr(__import__('builtins'), 'eval')(f(7)) == 49",
+        "import builtins\nassert builtins.eval(f(7)) == 49",
+        "import pickle\nassert pickle.loads(f(7)) == 49",
+        "assert pickle.loads(f(7)) == 49",
+        "import pickle as p\nassert p.loads(f(7)) == 49",
+        "from pickle import loads\nassert loads(f(7)) == 49",
+        "from marshal import loads as read\nassert read(f(7)) == 49",
+        "import shelve\nassert shelve.open(f(7))",
+        "import importlib\nassert importlib.import_module(f(7))",
+        "import timeit\nassert timeit.timeit(f(7)) < 1",
+        "from typing import get_type_hints\nassert get_type_hints(f)",
+        "import typing\nassert typing.get_type_hints(f)",
+        "import subprocess\nassert subprocess.run(f(7))",
+        "import os\nassert os.system(f(7)) == 0",
+        "import dill\nassert dill.loads(f(7)) == 49",
+    ],
+)
+def test_tests_that_could_run_what_the_code_returns_are_refused(test: str) -> None:
+    with pytest.raises(GradingFailure, match="cannot be kept apart") as caught:
+        execute(TEXT_THAT_RUNS, [test])
+    assert caught.value.kind is ErrorKind.UNSUPPORTED
+
+
+def test_more_text_than_code_can_be_is_no_code() -> None:
+    for response in ("x = 1\n" * 3_000_000, "```python\n" + "#" * (17 << 20)):
+        grader = CodeExecutionGrader()
+        score = asyncio.run(
+            grader.aevaluate(response, [{"args": [1], "expected": 1}], function="f")
+        )
+        assert score.score == 0.0
+        assert "longer than" in score.reason
 
 
 @needs_sandbox

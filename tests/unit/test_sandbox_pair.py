@@ -41,6 +41,7 @@ def test_a_helper_that_stays_is_killed_soon(sandbox: Sandbox) -> None:
     started = time.monotonic()
     leader, helper = pair(sandbox, "print(1)", HANGS, deadline_s=60)
     assert (leader.stdout, helper) == (b"1\n", None)
+    assert 0.2 <= leader.duration_s < 30, "the wait for the helper is time that was used"
     assert time.monotonic() - started < 30
 
 

@@ -28,7 +28,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from adjudge.engine.bubblewrap import SANDBOX_DIR, Limits, confined, descriptor, interpreter
@@ -137,6 +137,7 @@ class Sandbox:
         All they share is two pipes: what one writes to the descriptor that its argument names is
         the other's standard input. A helper that does not end soon after the leader is killed, and
         has no result. Bounds are those of :meth:`run` and hold for each; the pair takes one slot.
+        The leader's ``duration_s`` is the pair's, the wait for the helper's end included.
         Raises as :meth:`run` does.
         """
         programs = (
@@ -208,6 +209,7 @@ async def _run_pair(
     deadline_s: float,
     output_limit_bytes: int,
 ) -> tuple[SandboxResult, SandboxResult | None]:
+    started = time.monotonic()
     with contextlib.ExitStack() as leaders, contextlib.ExitStack() as helpers:
         # Pipes and no socket pair, which would carry descriptors and lead back to this process.
         # Our copies of a program's ends close when it has ended: so the other one sees the end.
@@ -229,6 +231,7 @@ async def _run_pair(
             failure = None if task.cancelled() else task.exception()
         if failure is not None:
             raise failure
+        result = replace(result, duration_s=time.monotonic() - started)
         return result, None if task.cancelled() else task.result()
 
 

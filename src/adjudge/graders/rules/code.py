@@ -16,6 +16,7 @@ from adjudge.types import GraderScore
 
 __all__ = ["CodeExecutionGrader", "SyntaxCheckGrader"]
 
+_MAX_CODE = 1 << 20
 _MAX_OUTCOMES = 50
 _MAX_STDERR = 500
 
@@ -82,9 +83,9 @@ class CodeExecutionGrader(RuleGrader):
       that only defines ``check(candidate)``, ``check`` is called with ``function``.
 
     A test that fails, crashes, prints without end or runs out of time or memory is not passed;
-    code that does not parse passes none. No code, or a ``<think>`` that was never closed, is 0
-    with ``evaluable = false``. ``metadata``: ``passed``, ``total``, ``outcomes`` (the first 50)
-    and the end of ``stderr``.
+    code that does not parse passes none, nor does a response of more than 2**20 characters. No
+    code, or a ``<think>`` that was never closed, is 0 with ``evaluable = false``. ``metadata``:
+    ``passed``, ``total``, ``outcomes`` (the first 50) and the end of ``stderr``.
 
     No test runs where the code could reach it. The code gets arguments and gives back values.
     Expected values are compared outside the sandbox; statements that are more than
@@ -103,7 +104,8 @@ class CodeExecutionGrader(RuleGrader):
     functions or objects of its own to the code, uses the code's classes in ``isinstance``,
     ``except`` or as bases, computes with or compares the code's objects, asks whether two values
     are the same object, or uses what one process has alone (files, ``sys.stdout``, mocks, event
-    loops); and one that never uses the code. Most are found before anything runs. With
+    loops), or could run what the code returns (``eval``, ``pickle``); and one that never uses the
+    code. Most are found before anything runs. With
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 
@@ -169,6 +171,9 @@ class CodeExecutionGrader(RuleGrader):
             given, self.mode_of_cases, function or self.function, self.untrusted_tests
         )
         text = seen_text(response, self.view)
+        if text is not None and len(text) > _MAX_CODE:
+            reason = f"the response is longer than {_MAX_CODE} characters"
+            return self._judged([Outcome(False, reason)] * len(cases), reason)
         sources = await python_sources(text, self.blocks) if text is not None else []
         if not sources:
             reason = NO_FINAL_TEXT if text is None else "no Python code in the response"

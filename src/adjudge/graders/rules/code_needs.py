@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from adjudge.graders.rules.code_blocks import parsed
+
 __all__ = ["Needs", "find_needs"]
 
-_PYTHON = frozenset(vars(builtins))
+_PYTHON = frozenset({*vars(builtins), "__builtins__"})
 
 # What a test changes or reads through these belongs to one process, and the code runs in another.
 _SHARED = frozenset(
@@ -24,7 +26,17 @@ _SHARED = frozenset(
     }
 )
 
-_IMPORTABLE = frozenset({"sys", "unittest", "contextlib"})
+# What runs text or bytes: what the code returned, it would run as a part of the test.
+_RUNS = frozenset(
+    {
+        *("__builtins__", "__import__", "compile", "eval", "exec", "typing.get_type_hints"),
+        *("_imp", "_pickle", "bdb", "cProfile", "code", "codeop", "ctypes", "doctest", "importlib"),
+        *("marshal", "pdb", "pickle", "pickletools", "pkgutil", "profile", "pydoc", "runpy"),
+        *("shelve", "timeit", "trace", "zipimport", "cloudpickle", "dill", "joblib"),
+    }
+)
+
+_IMPORTABLE = frozenset({"sys", "unittest", "contextlib", "typing"})
 
 # What tests use and forget to import. The code would have to lend it, and could lend another.
 _BORROWED = frozenset(
@@ -55,7 +67,7 @@ def find_needs(tree: ast.Module, function: str) -> Needs:
     >>> find_needs(ast.parse("assert f(3, key=lambda x: x) in (3, 4)"), "f").refusal
     'gives the code a function of its own'
     """
-    nodes = list(ast.walk(tree))
+    nodes = list(_nodes(tree))
     loaded = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     defined = _definitions(nodes)
     added = ""
@@ -71,6 +83,23 @@ def find_needs(tree: ast.Module, function: str) -> Needs:
     return Needs(tuple(sorted(own)), added, refusal)
 
 
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes; of ``eval("a constant")`` those of the constant, and not the name."""
+    for node in ast.iter_child_nodes(tree):
+        inside = _constant_code(node)
+        if inside is None:
+            yield node
+        yield from _nodes(node if inside is None else inside)
+
+
+def _constant_code(node: ast.AST) -> ast.AST | None:
+    match node:
+        case ast.Call(ast.Name("eval" | "exec"), [ast.Constant(str() as text)], []):
+            tree = parsed(text.strip())
+            return None if isinstance(tree, str) else tree
+    return None
+
+
 def _refusals(
     nodes: list[ast.AST], theirs: set[str], python: set[str], defined: set[str]
 ) -> Iterator[str]:
@@ -81,7 +110,8 @@ def _refusals(
         yield f"uses {name}, which it does not import"
     for node in nodes:
         for name in sorted(_shared(node, python)):
-            yield f"uses {name}, which the code does not share"
+            runs = "could run what the code returns" if name in _RUNS else "the code does not share"
+            yield f"uses {name}, which {runs}"
         if isinstance(node, ast.Await | ast.AsyncFunctionDef):
             yield "runs the code on an event loop"
         elif isinstance(node, ast.Compare) and _compares_identity(node):
@@ -117,7 +147,9 @@ def _shared(node: ast.AST, python: set[str]) -> set[str]:
     elif isinstance(node, ast.Name) and node.id in python:
         used = [node.id]
     parts = [name.split(".") for name in used]
-    return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)} & _SHARED
+    return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)} & (
+        _SHARED | _RUNS
+    )
 
 
 def _compares_identity(node: ast.Compare) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import marshal
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -141,10 +142,9 @@ async def _run_calls(
         files=_candidate(source),
     )
     news: _News = {}
-    for index, kind, value in _reports(result.stdout):
-        if index in batch and index not in news:
-            outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
-            news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
+    for index, kind, value in _reports(result.stdout, batch):
+        outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
+        news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
     if batch[0] not in news:
         news[batch[0]] = _unfinished(result, deadline_s)
     return result.duration_s, news
@@ -168,7 +168,7 @@ async def _run_tests(
     ended = candidate if candidate and result.exit_code == 1 else result
     stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
     news: _News = {}
-    for index, kind, text in _reports(result.stdout):
+    for index, kind, text in _reports(result.stdout, batch):
         if kind == "refused":
             news[index] = str(text)
         elif kind == "passed":
@@ -177,7 +177,7 @@ async def _run_tests(
             news[index] = Outcome(False, shown(text), stderr)
     if batch[0] not in news:
         news[batch[0]] = _unfinished(ended, deadline_s)
-    return result.duration_s, {index: one for index, one in news.items() if index in batch}
+    return result.duration_s, news
 
 
 @functools.cache
@@ -202,17 +202,19 @@ def _request(index: int, case: Case, secret: str) -> str:
     return json.dumps([index, "call", case.request, case.kind]) + "\n"
 
 
-def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
-    """The driver's lines; what is not one is noise from a candidate that found the channel."""
-    found = []
-    for line in stdout.splitlines():
+def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
+    """The driver's lines, one per case and in order, up to the first that is not the next report.
+
+    What follows that is from a candidate that found the channel: megabytes that nobody reads.
+    """
+    for expected, line in zip(batch, io.BytesIO(stdout), strict=False):
         try:
-            report = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(report, list) and len(report) >= 3 and type(report[0]) is int:
-            found.append((report[0], str(report[1]), report[2]))
-    return found
+            index, kind, value, *_ = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            return
+        if type(index) is not int or index != expected:
+            return
+        yield index, str(kind), value
 
 
 def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: float) -> Outcome:
