@@ -347,7 +347,75 @@ def g(x):
     os._exit(0)
 """
     for name in "fg":
-        assert execute(code, [f"x = [1, 2]\nassert {name}(x) == sum(x)"]).score == 0.0
+        with pytest.raises(GradingFailure, match="computes with an argument"):
+            execute(code, [f"x = [1, 2]\nassert {name}(x) == sum(x)"])
+
+
+IN_PLACE = """
+import collections
+class Solution:
+    def removeDuplicates(self, nums):
+        nums[:] = sorted(set(nums))
+        return len(nums)
+def take(d, key): return d.pop(key)
+def rev(l):
+    l.reverse()
+    return l
+def first(q): return q.popleft()
+def put(pair):
+    pair[0].append(1)
+    return pair
+def same(x): return x
+calls = 0
+def count():
+    global calls
+    calls += 1
+    return calls
+class Bag:
+    def __init__(self, items): self.items = items
+    def add(self, item): self.items.append(item)
+    def size(self): return len(self.items)
+def perms(): return [3, 1, 2]
+"""
+
+
+@needs_sandbox
+def test_arguments_are_as_the_call_left_them() -> None:
+    right = [
+        "n = [1, 1, 2]\nk = Solution().removeDuplicates(n)\nassert k == 2 and n[:k] == [1, 2]",
+        "d = {'a': 1, 'b': 2}\nassert take(d, 'a') == 1\nassert d == {'b': 2}",
+        "l = [1, 2, 3]\nassert rev(l) == [3, 2, 1] and l == [3, 2, 1]",
+        "l = [1, 2]\nassert rev(l=l) == [2, 1], f'{l}'\nprint(l)\nassert len(l) == 2",
+        "from collections import deque\nq = deque([1])\nassert first(q) == 1 and q == deque()",
+        "p = ([],)\nput(p)\nassert p == ([1],)",
+        "x = [1]\ny = same(x)\ny.append(2)\nassert x == [1, 2]",
+        "x = [float('nan')]\nassert len(same(x)) == len([n for n in x])",
+        "assert calls == 0\ncount()\nassert calls == 1",
+        "b = Bag([1])\nb.add(2)\nassert b.size() == 2 and b.items == [1, 2]",
+        "p = perms()\np.sort()\nassert p == [1, 2, 3]",
+    ]
+    assert outcomes(execute(IN_PLACE, right)) == ["passed"] * len(right)
+    wrong = "def f(x):\n    x.sort()\n    return x"
+    test = "a = [3, 1, 2]\nassert f(a) == [1, 2, 3]\nassert a == [3, 1, 2]"
+    assert execute(wrong, [test]).score == 0.0
+    assert execute("def f(x): return sorted(x)", [test]).score == 1.0
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "b = Bag([])\nb.items.append(1)\nassert b.size() == 1",
+        "b = Bag([1])\nb.items[0] = 2\nassert b.size() == 1",
+        "b = Bag([1])\ndel b.items[0]\nassert b.size() == 0",
+        "b = Bag([])\nitems = b.items\nitems.append(1)\nassert b.size() == 1",
+        "x = [1]\nb = Bag(x)\nx.append(2)\nassert b.size() == 2",
+        "x = [1]\nb = Bag(x)\nx += [2]\nassert b.size() == 2",
+        "x = [1]\nb = Bag([])\nb.add(x)\nx[0] = 2\nassert b.items == [[2]]",
+    ],
+)
+def test_objects_that_both_would_change_are_refused(test: str) -> None:
+    with pytest.raises(GradingFailure, match="changes (a part|what)"):
+        parse_cases([test], "assert", "")
 
 
 @needs_sandbox
@@ -392,6 +460,98 @@ def test_objects_beside_plain_values_fail_the_test(expression: str) -> None:
     assert execute(OBJECTS, [f"assert {expression}"]).score == 0.0
 
 
+ASKED_FOR_VALUES = [
+    "assert sorted(f(1)) == [1, 2]",
+    "assert max(f(1)) == 2",
+    "assert f(1) == fractions.Fraction(1, 3)",
+    "assert f(1) == datetime.date(2024, 1, 1)",
+    "import numbers\nassert isinstance(f(1), numbers.Number)",
+    "import decimal\nassert isinstance(f(1), (int, decimal.Decimal))",
+    "assert f(1) == f(2)",
+    "assert f(1) != f(2)",
+    "assert f(1) < f(2)",
+    "assert f(1) + f(2) == 3",
+    "assert Solution().f(1) == Solution().f(2)",
+    "assert f(1).startswith('a')",
+    "assert f(1).issubset({1})",
+    "assert f(1).equals(7)",
+    "assert f(1).isdigit()",
+    "r = f(1)\nassert len(r) == 3 and all(n > 0 for n in r)",
+    "r = f(1)\nassert all(n > 0 for n in r) and len(r) == 3",
+    "r = f(1)\nassert len(r) == 3 and len(r) == 0",
+    "from collections.abc import Mapping\nassert isinstance(f(1), Mapping)",
+    "assert callable(f(1))",
+]
+LYING = """
+class Thing:
+    sizes = iter([3, 0, 3, 0])
+    def __eq__(self, other): return True
+    def __len__(self): return next(self.sizes)
+    def __iter__(self): return iter(())
+    def startswith(self, x): return True
+    issubset = equals = startswith
+    def isdigit(self): return True
+class Things:
+    def __iter__(self): return iter([Thing(), Thing()])
+class Solution:
+    def f(self, x): return self.g(x)
+    def g(self, x): return Thing()
+"""
+
+
+@needs_sandbox
+def test_objects_in_place_of_values_fail_and_are_not_missing() -> None:
+    codes = [
+        f"{LYING}\ndef f(x): return {made}"
+        for made in ("object()", "Thing()", "[Thing(), Thing()]")
+    ]
+    codes += [f"{LYING}\ndef f(x): return Things()"]
+    codes += [codes[0].replace("return self.g(x)", "return self")]
+    for code in codes:
+        # Objects without an order or a value of their own are unequal in Python too.
+        bare = code.endswith(("object()", "Things()"))
+        tests = [test for test in ASKED_FOR_VALUES if not bare or "!=" not in test]
+        wrong = [
+            test
+            for test, outcome in zip(tests, outcomes(execute(code, tests)), strict=True)
+            if outcome == "passed"
+        ]
+        assert wrong == [], code
+
+
+@needs_sandbox
+def test_objects_are_what_their_class_can() -> None:
+    code = """
+class Stack:
+    def __init__(self): self.items = []
+    def push(self, item): self.items.append(item)
+    def __len__(self): return len(self.items)
+    def __iter__(self): return iter(self.items)
+def make(): return Stack()
+def gen():
+    yield 1
+    yield 2
+"""
+    tests = [
+        "s = make()\ns.push(1)\nassert len(s) == 1\ns.push(2)\nassert len(s) == 2 == len(list(s))",
+        "from collections.abc import Iterator, Sized\nassert isinstance(gen(), Iterator)",
+        "from collections.abc import Sized\nassert isinstance(make(), Sized) and len(make()) == 0",
+        "from collections.abc import Sized\nassert not isinstance(gen(), Sized)",
+        "assert callable(make) and not callable(make()) and hasattr(make(), '__len__')",
+        "assert not hasattr(gen(), '__len__') and not hasattr(make(), '__add__')",
+    ]
+    assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
+
+
+@needs_sandbox
+def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
+    tests = ["assert f(1) + 0 == 2", "assert Shape(1) == Shape(1)"]
+    assert execute(LIVE, tests, score="all").score == 0.0
+    for early in ("all", "fraction"):
+        with pytest.raises(GradingFailure, match="own Shape object"):
+            execute(LIVE, tests[::-1] if early == "all" else tests, score=early)
+
+
 @needs_sandbox
 def test_a_function_named_like_a_class_fails_too() -> None:
     code = OBJECTS.replace("def f(", "def Find(")
@@ -423,7 +583,7 @@ REFUSED = {
     "from array import array\nassert f([1]) == array('i', [1])": "own Shape object",
     "assert Shape(1) + Shape(2) == Shape(3)": "Shape object",
     "assert Shape(1) == Shape(1)": "Shape object",
-    "import decimal\nassert isinstance(f(1), (int, decimal.Decimal))": "own Shape object",
+    "import array\nassert isinstance(f(1), (int, array.array))": "own Shape object",
     "x = [1]\nassert f(x) is not x": "the same object",
     "import types\nassert isinstance(f(1), types.GeneratorType)": "types",
     "with f(1): pass": "own Shape object",

@@ -11,7 +11,7 @@ more. Standard input holds requests, a line of JSON each: ``[number, operation, 
 - ``fresh``: a fresh module. ``do``: one of ``DEEDS`` with its arguments, for a test that runs in
   another sandbox. Objects that are not plain stay here; the reply holds their numbers.
 
-Each gets one line: ``[number, "value", tree]``, perhaps with the arguments as the call left them,
+Each gets one line: ``[number, "value", tree]``, with the arguments where a call has changed them,
 or ``[number, "error", text, names of the classes, arguments]``. Replies go to the descriptor that
 the command line names, else to standard output, which the candidate's own prints do not reach.
 """
@@ -22,7 +22,7 @@ import builtins
 import os
 import sys
 
-from adjudge.graders.rules.code_values import CANDIDATE, decode, dumps, encode, loads
+from adjudge.graders.rules.code_values import CANDIDATE, FIXED, decode, dumps, encode, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ DEEDS: dict[str, Any] = {
     "name": _target,
     "call": lambda function, args, kwargs: function(*args, **kwargs),
     "getattr": getattr,
+    "has": lambda value, name: any(name in vars(base) for base in type(value).__mro__),
     "setattr": setattr,
     "delattr": delattr,
     "getitem": lambda value, key: value[key],
@@ -112,10 +113,17 @@ DEEDS: dict[str, Any] = {
 
 def _done(deed: str, tree: Any) -> list[Any]:
     arguments = decode(tree, _object)
-    value = DEEDS[deed](*arguments)
-    if deed == "call" and value is None and (after := encode(arguments, False, _live)) != tree:
-        return [None, after]
-    return [encode(value, False, _live)]
+    if deed != "call":
+        return [encode(DEEDS[deed](*arguments), False, _live)]
+    function, args, kwargs = arguments
+    given = [one for one in (*args, *kwargs.values()) if type(one) not in FIXED]
+    before = dumps(encode(arguments[1:], False, _live)) if given else ""
+    value = function(*args, **kwargs)
+    number = next((n for n, one in enumerate((*args, *kwargs.values())) if one is value), -1)
+    returned = number >= 0 and type(value) in (list, dict, set)
+    result = ["given", number] if returned else encode(value, False, _live)
+    after = encode(arguments[1:], False, _live) if given else None
+    return [result] if not given or dumps(after) == before else [result, after]
 
 
 def _error(error: BaseException) -> list[Any]:

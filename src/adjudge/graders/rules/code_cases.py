@@ -30,8 +30,9 @@ class Case:
 
     ``kind`` is ``stdio`` (``request`` is standard input, ``expected`` the text on standard
     output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` an
-    encoded tree or a text); ``test`` (``request`` is statements and the names that are the code's;
-    they run in a sandbox of their own) or ``beside`` (the same, but they run beside the code).
+    encoded tree or a text); ``test`` (``request`` is statements, the names that are the code's, and
+    whether the test computes with what it gave the code; they run in a sandbox of their own) or
+    ``beside`` (the same, but they run beside the code).
     ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can.
     """
 
@@ -180,7 +181,8 @@ def _judging(test: str, function: str) -> Case:
         calls, expected = zip(*equations, strict=True)
         return Case("exact", list(calls), ["list", *expected])
     needs = find_needs(tree, function)
-    return Case("test", [test + needs.added, list(needs.own)], refusal=needs.refusal)
+    request = [test + needs.added, list(needs.own), needs.computes]
+    return Case("test", request, refusal=needs.refusal)
 
 
 _BUILDERS = {

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from adjudge.graders.rules.code_blocks import parsed
+from adjudge.graders.rules.code_changes import (
+    computes_with_given,
+    names_of,
+    root_of,
+    shared_changes,
+)
 
 __all__ = ["Needs", "find_needs"]
 
@@ -49,11 +55,14 @@ class Needs:
     """What a test needs to run apart from the code.
 
     ``own``: names that are the code's although Python has them too; ``added``: statements without
-    which the test would do nothing; ``refusal``: why it cannot run apart, or ''.
+    which the test would do nothing; ``computes``: with what it gave the code, so that code which
+    changed that and returned a value has a say in what is expected; ``refusal``: why it cannot run
+    apart, or ''.
     """
 
     own: tuple[str, ...]
     added: str
+    computes: bool
     refusal: str
 
 
@@ -80,7 +89,7 @@ def find_needs(tree: ast.Module, function: str) -> Needs:
     own = ({function} | (called & sys.stdlib_module_names)) & free
     theirs = free - (_PYTHON - own) - (sys.stdlib_module_names - own)
     refusal = next(_refusals(nodes, theirs, free - theirs, defined), "")
-    return Needs(tuple(sorted(own)), added, refusal)
+    return Needs(tuple(sorted(own)), added, computes_with_given(nodes, theirs), refusal)
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -116,22 +125,23 @@ def _refusals(
             yield "runs the code on an event loop"
         elif isinstance(node, ast.Compare) and _compares_identity(node):
             yield "asks whether two values are the same object"
-        elif isinstance(node, ast.ExceptHandler) and _names(node.type) & theirs:
+        elif isinstance(node, ast.ExceptHandler) and names_of(node.type) & theirs:
             yield "catches an exception that the code defines"
-        elif isinstance(node, ast.ClassDef) and _names(*node.bases) & theirs:
+        elif isinstance(node, ast.ClassDef) and names_of(*node.bases) & theirs:
             yield "derives from a class of the code"
         elif isinstance(node, ast.Call):
             yield from _refusals_of_call(node, theirs, defined)
+    yield from shared_changes(nodes, theirs)
 
 
 def _refusals_of_call(node: ast.Call, theirs: set[str], defined: set[str]) -> Iterator[str]:
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     name = _called(node)
-    if name in ("isinstance", "issubclass") and _names(*given[1:]) & theirs:
+    if name in ("isinstance", "issubclass") and names_of(*given[1:]) & theirs:
         yield "asks for a class of the code"
-    if name.startswith(("assertRaises", "raises")) and _names(*given[:1]) & theirs:
+    if name.startswith(("assertRaises", "raises")) and names_of(*given[:1]) & theirs:
         yield "expects an exception that the code defines"
-    if _root(node.func) in theirs and any(_is_function(one, defined) for one in given):
+    if root_of(node.func) in theirs and any(_is_function(one, defined) for one in given):
         yield "gives the code a function of its own"
 
 
@@ -185,21 +195,10 @@ def _bound(nodes: Iterable[ast.AST]) -> set[str]:
     return found
 
 
-def _names(*nodes: ast.AST | None) -> set[str]:
-    inside = [one for node in nodes if node is not None for one in ast.walk(node)]
-    return {node.id for node in inside if isinstance(node, ast.Name)}
-
-
 def _called(node: ast.Call) -> str:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
-def _root(node: ast.AST) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_function(node: ast.AST, defined: set[str]) -> bool:

@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import marshal
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -102,11 +103,11 @@ async def run_cases(
         deadline_s = min(left_s, budget.test_deadline_s)
         used_s, news = await run(source, cases, batch, deadline_s, budget)
         left_s -= used_s
-        for index, outcome in news.items():
-            if isinstance(outcome, Outcome):
-                outcomes[index] = outcome
-            else:
-                cases[index] = beside(index + 1, cases[index], outcome, untrusted_tests)
+        outcomes |= {index: one for index, one in news.items() if isinstance(one, Outcome)}
+        failed = not all(outcome.passed for outcome in outcomes.values())
+        for index, one in news.items():
+            if isinstance(one, str) and not (stop_early and failed):
+                cases[index] = beside(index + 1, cases[index], one, untrusted_tests)
     return [outcomes.get(index, Outcome(False, reason)) for index in range(len(cases))]
 
 
@@ -187,8 +188,8 @@ def _program(module: str, start: str) -> bytes:
     names = "code_values", module
     texts = [folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names]
     # The modules find each other by standing in one text; the interpreter there is this one.
-    lines = [line for text in texts for line in text.splitlines() if not line.startswith("from ")]
-    source = "\n".join(["from __future__ import annotations", *lines, f"{start}()"])
+    texts = [re.sub(r"^from [^(\n]*(\([^)]*\))?$", "", text, flags=re.MULTILINE) for text in texts]
+    source = "\n".join(["from __future__ import annotations", *texts, f"{start}()"])
     return marshal.dumps(compile(source, module, "exec", optimize=2))
 
 

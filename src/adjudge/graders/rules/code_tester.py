@@ -6,8 +6,9 @@ new built-in value, anything else as a :class:`Handle`, whose calls, attributes 
 for in turn. What compares or combines is Python's own, on this side. So an object that equals
 everything equals nothing here.
 
-The file ``cases.json`` holds a list of ``[number, statements, own]``; ``own`` are the names that
-are the candidate's although Python has them too. The candidate's replies come on standard input,
+The file ``cases.json`` holds a list of ``[number, statements, own, computes]``; ``own`` are the
+names that are the candidate's although Python has them too, and ``computes`` says that the test
+computes with what it gave the candidate. The candidate's replies come on standard input,
 requests go to the descriptor that the command line names. Each case puts one line on standard
 output: ``[number, "passed", ""]``, ``[number, "error", text]``, or ``[number, "refused", text]``
 where the test needs more of the candidate than values. A candidate that ends, ends this program.
@@ -19,7 +20,16 @@ import builtins
 import os
 import sys
 
-from adjudge.graders.rules.code_values import CASES, PLAIN, decode, dumps, encode, loads
+from adjudge.graders.rules.code_values import (
+    CASES,
+    FIXED,
+    PLAIN,
+    STANDARD,
+    decode,
+    dumps,
+    encode,
+    loads,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +40,16 @@ __all__ = ["run"]
 _MAX_TEXT = 300
 _MAX_REPLY = 1 << 22
 
+# Questions to a plain value whose answer is yes or no: an object would say yes to all.
+_QUESTIONS = frozenset(
+    {
+        *(name for kind in (str, set, float) for name in vars(kind) if name.startswith("is")),
+        *("startswith", "endswith", "equals"),
+    }
+)
+_CHANGEABLE = frozenset({"deque", "dict", "list", "set", "tuple"})
+_LOOKS = frozenset({"len", "iter", "next", "has", "getitem", "bool"})
+
 
 class Session:
     """The case that runs, and the ways to the candidate and to whoever waits for a verdict."""
@@ -39,17 +59,24 @@ class Session:
         self.number = 0
         self._case = 0
         self._handles: dict[int, Handle] = {}
-        self.asked = False
+        self.sizes: dict[int, int] = {}  # of objects since the last deed that may change them
+        self.classes: set[str] = set()  # that the test has named
+        self.asked = self.computes = False
 
-    def begin(self, case: int) -> None:
+    def begin(self, case: int, computes: bool) -> None:
         """A case starts, from a fresh module there and without the objects of another case."""
         self._case = case
+        self.computes = computes
         self._handles.clear()
+        self.classes.clear()
+        self.sizes.clear()
         self._exchange(["fresh"])
         self.asked = False
 
     def do(self, deed: str, *arguments: Any) -> Any:
         """What the candidate answers; raises what it raised."""
+        if deed not in _LOOKS:
+            self.sizes.clear()
         return self._exchange(["do", deed, encode(list(arguments), False, self._tree)], arguments)
 
     def report(self, kind: str, text: str = "") -> None:
@@ -94,8 +121,19 @@ class Session:
             if request[1:2] != ["next"]:
                 names = [name for name in names if name != "StopIteration"]
             return _exception(tree, names, decode(given, self._live)), None
-        if rest and tree is None and request[1] == "call":
-            _update(arguments, decode(rest[0], self._live))
+        given = [*arguments[1], *arguments[2].values()] if request[1:2] == ["call"] else []
+        if rest:
+            if all(type(one) in FIXED for one in given):
+                raise ValueError("nothing that a call could change")
+            if tree is not None and self.computes:
+                self.end("refused", "computes with an argument that the code changed")
+            args, kwargs = decode(rest[0], self._live)
+            if [*kwargs] != [*arguments[2]]:
+                raise ValueError("other arguments")
+            for old, new in zip(given, [*args, *kwargs.values()], strict=True):
+                _update(old, new)
+        if type(tree) is list and tree[0] == "given":
+            return None, given[tree[1]]
         return None, decode(tree, self._live)
 
     def _tree(self, value: Any) -> Any:
@@ -139,21 +177,22 @@ def _exception(text: str, names: Any, arguments: Any) -> BaseException:
     return RuntimeError(str(text))
 
 
-def _update(arguments: Any, after: Any) -> None:
-    """Give the test's lists, dicts and sets what a call that returns nothing left in them.
-
-    Not after other calls: ``f(x) == sum(x)`` must not hold because ``f`` has emptied ``x``.
-    """
-    _, args, kwargs = arguments
-    _, args_after, kwargs_after = after
-    pairs = [*zip(args, args_after, strict=True)]
-    pairs += [(value, kwargs_after[key]) for key, value in kwargs.items()]
-    for old, new in pairs:
-        if type(old) is type(new) is list:
-            old[:] = new
-        elif type(old) is type(new) in (dict, set):
-            old.clear()
-            old.update(new)
+def _update(old: Any, new: Any) -> None:
+    """Give a list, dict, set or deque of the test what a call left in it."""
+    kind = type(old).__name__
+    if kind in _CHANGEABLE and type(old) is not type(new):
+        raise TypeError("an argument has another type")
+    if kind == "list":
+        old[:] = new
+    elif kind in ("dict", "set"):
+        old.clear()
+        old.update(new)
+    elif kind == "deque":
+        old.clear()
+        old.extend(new)
+    elif kind == "tuple":
+        for one, other in zip(old, new, strict=True):
+            _update(one, other)
 
 
 class Origin:
@@ -164,6 +203,12 @@ class Origin:
         self.by_identity = by_identity  # how it compares, as the candidate says
         self.is_class = False  # by its name in the test
         self.constructed = False  # by the test
+        self.reached = False  # from an object that the test constructed
+
+    @property
+    def known(self) -> bool:
+        """Whether the test asked for an object of this class, and for no value."""
+        return self.constructed or self.kind in _SESSION.classes
 
 
 class Handle:
@@ -179,13 +224,40 @@ class Handle:
         object.__setattr__(self, "candidate_object", origin)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = _SESSION.do("call", self, list(args), kwargs)
+        made = self._lead_to(_SESSION.do("call", self, list(args), kwargs))
         if self.candidate_object.is_class and isinstance(made, Handle):
             made.candidate_object.constructed = True
         return made
 
     def __getattr__(self, name: str) -> Any:
-        return _SESSION.do("getattr", self, name)
+        origin = self.candidate_object
+        if name in _QUESTIONS and not (origin.known or origin.reached):
+            _SESSION.end("error", f"asks for {name} of a value and got a {origin.kind} object")
+        return self._lead_to(_SESSION.do("getattr", self, name))
+
+    def _lead_to(self, value: Any) -> Any:
+        origin = self.candidate_object
+        if isinstance(value, Handle) and (origin.constructed or origin.reached):
+            value.candidate_object.reached = True
+        return value
+
+    def __len__(self) -> int:
+        size: int = _SESSION.do("len", self)
+        if _SESSION.sizes.setdefault(self.candidate_object.number, size) != size:
+            _SESSION.end("error", "the length of an object changes by itself")
+        return size
+
+    def __iter__(self) -> Any:
+        if self.candidate_object.known or not _has(self, "__len__"):
+            return _SESSION.do("iter", self)
+        size, items = len(self), []
+        for item in _SESSION.do("iter", self):
+            items.append(item)
+            if len(items) > size:
+                break
+        if len(items) != size:
+            _SESSION.end("error", "an object has more or fewer items than its length")
+        return iter(items)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _SESSION.do("setattr", self, name, value)
@@ -204,16 +276,25 @@ class Handle:
         return False
 
     def __contains__(self, item: Any) -> bool:
-        if self.candidate_object.constructed:
+        if self.candidate_object.known:
             self.refuse()
-        return any(item is one or item == one for one in _asks("iter")(self))
+        return any(item is one or item == one for one in self)
 
     def check_operand(self, other: Any) -> None:
         """End the test where only the candidate could say what this and ``other`` make.
 
-        Not where a function gives an object in place of a plain value: that fails the test.
+        Missing where the test asks for such objects; failed where it asks for plain values, and a
+        function gives objects in their place.
         """
-        if self.candidate_object.constructed or type(other) not in PLAIN:
+        origin = self.candidate_object
+        if origin.known:
+            self.refuse()
+        if isinstance(other, Handle):
+            their = other.candidate_object
+            if their.known or their.reached or origin.reached:
+                self.refuse()
+            _SESSION.end("error", f"the code's {origin.kind} object is not a plain value")
+        if not _is_value(type(other)):
             self.refuse()
 
     def refuse(self) -> NoReturn:
@@ -230,7 +311,7 @@ def _combines(self: Handle, other: Any, *_: Any) -> NoReturn:
 
 
 for _deed in (
-    *("len", "iter", "next", "reversed", "str", "repr", "bool", "int", "float", "complex"),
+    *("next", "reversed", "str", "repr", "bool", "int", "float", "complex"),
     *("abs", "round", "neg", "getitem", "setitem", "delitem"),
 ):
     setattr(Handle, f"__{_deed}__", _asks(_deed))
@@ -277,13 +358,47 @@ _EXCEPTIONS = {
 }
 
 
+def _is_value(kind: Any) -> bool:
+    """Whether values of the type pass between the two sides as what they are."""
+    name = f"{kind.__module__}.{kind.__name__}"
+    return kind in PLAIN or kind in _SUBCLASSES.values() or name in STANDARD
+
+
+def _has(handle: Handle, name: str) -> bool:
+    return _SESSION.do("has", handle, name) is True
+
+
+def _hasattr(value: Any, name: str) -> bool:
+    if not isinstance(value, Handle):
+        return hasattr(value, name)
+    try:
+        value.__getattr__(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _callable(value: Any) -> bool:
+    return _has(value, "__call__") if isinstance(value, Handle) else callable(value)
+
+
 def _isinstance(value: Any, kinds: Any) -> bool:
-    found = isinstance(value, kinds)
-    if isinstance(value, Handle) and not found:
-        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-            if kind not in PLAIN:
-                value.refuse()
-    return found
+    if not isinstance(value, Handle):
+        return isinstance(value, kinds)
+    return any(_is_a(value, kind) for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+
+
+def _is_a(handle: Handle, kind: Any) -> bool:
+    if isinstance(kind, tuple):
+        return _isinstance(handle, kind)
+    if kind is object or not isinstance(kind, type):
+        return isinstance(handle, kind)
+    abstract = getattr(kind, "__abstractmethods__", ())
+    if kind.__module__ == "collections.abc" and abstract:
+        return all(_has(handle, name) for name in abstract)
+    if not (_is_value(kind) or kind.__module__ == "numbers"):
+        handle.refuse()
+    return False
 
 
 class Builtins(dict):  # type: ignore[type-arg]
@@ -295,6 +410,7 @@ class Builtins(dict):  # type: ignore[type-arg]
 
     def __init__(self, own: list[str]) -> None:
         python = {**vars(builtins), "isinstance": _isinstance}
+        python |= {"callable": _callable, "hasattr": _hasattr}
         super().__init__((name, value) for name, value in python.items() if name not in own)
         self._own = own
 
@@ -305,16 +421,20 @@ class Builtins(dict):  # type: ignore[type-arg]
             value = _SESSION.do("name", name)
         except NameError:
             raise KeyError(name) from None
-        if isinstance(value, Handle):
-            value.candidate_object.is_class = name[0].isupper() and name not in self._own
-        self[name] = value
+        # A Solution is only there for its functions.
+        is_class = name[0].isupper() and name not in self._own and name != "Solution"
+        if isinstance(value, Handle) and is_class:
+            value.candidate_object.is_class = True
+            _SESSION.classes.add(name)
+        if isinstance(value, Handle) and value.candidate_object.kind in ("function", "type"):
+            self[name] = value  # other globals may change from one call to the next
         return value
 
 
-def _judge(number: int, test: str, own: list[str]) -> None:
+def _judge(number: int, test: str, own: list[str], computes: bool) -> None:
     loaded = False
     try:
-        _SESSION.begin(number)
+        _SESSION.begin(number, computes)
         loaded = True
         code = compile(test, "test", "exec", dont_inherit=True)
         exec(code, {"__name__": "test", "__builtins__": Builtins(own)})  # noqa: S102
@@ -337,8 +457,8 @@ def run() -> None:
     _SESSION = Session(open(os.dup(0), "rb"), int(sys.argv.pop()), os.dup(1))  # noqa: PTH123, SIM115
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, test, own in cases:
-        _judge(number, test, own)
+    for case in cases:
+        _judge(*case)
     os._exit(0)
 
 

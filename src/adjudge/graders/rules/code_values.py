@@ -11,18 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["CANDIDATE", "CASES", "PLAIN", "decode", "dumps", "encode", "loads"]
+__all__ = ["CANDIDATE", "CASES", "FIXED", "PLAIN", "STANDARD", "decode", "dumps", "encode", "loads"]
 
 CANDIDATE, CASES = "candidate.py", "cases.json"
 """The files of the two programs: the code to be judged, and the tests."""
 
-PLAIN = (
-    *(type(None), bool, int, float, complex, str, bytes, range),
-    *(list, tuple, dict, set, frozenset),
-)
+FIXED: tuple[Any, ...] = (type(None), bool, int, float, complex, str, bytes, range)
+PLAIN: tuple[Any, ...] = (*FIXED, list, tuple, dict, set, frozenset)
 
 # Values of the standard library and what makes them anew; of naive times only.
-_STANDARD: dict[str, Callable[[Any], list[Any] | None]] = {
+STANDARD: dict[str, Callable[[Any], list[Any] | None]] = {
     "collections.deque": lambda value: [list(value), value.maxlen],
     "datetime.date": lambda value: [value.year, value.month, value.day],
     "datetime.datetime": lambda value: (
@@ -55,7 +53,7 @@ def encode(value: Any, as_json: bool = False, live: Callable[[Any], Any] | None 
     if live is not None:
         if type(value) not in PLAIN:
             name = f"{type(value).__module__}.{type(value).__name__}"
-            parts = _STANDARD[name](value) if name in _STANDARD else None
+            parts = STANDARD[name](value) if name in STANDARD else None
             return live(value) if parts is None else ["new", name, encode(parts, False, live)]
         if type(value) is int and value.bit_length() > _LONG_INT:
             return ["int", hex(value)]
@@ -119,7 +117,7 @@ def decode(tree: Any, live: Callable[..., Any] | None = None) -> Any:  # noqa: P
         return range(*items)
     if kind == "new":
         name, parts = items
-        if name not in _STANDARD:
+        if name not in STANDARD:
             raise ValueError("no value of the standard library")
         module, _, kind = name.partition(".")
         return getattr(__import__(module), kind)(*decode(parts, live))
