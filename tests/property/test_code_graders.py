@@ -211,6 +211,14 @@ def test_tolerance_is_relative_or_absolute(value: float, tolerance: float) -> No
     assert same_value(near, value, as_json=True, tolerance=tolerance)
 
 
+@given(st.integers(-(10**6), 10**6), st.floats(1e-9, 0.1))
+def test_an_expected_integer_is_met_exactly(value: int, tolerance: float) -> None:
+    near = value + tolerance / 2
+    assert same_value(near, value, as_json=True, tolerance=tolerance) == (near == value)
+    assert same_value(value, near, as_json=True, tolerance=tolerance)
+    assert same_value(float(value), value, as_json=True, tolerance=tolerance)
+
+
 @given(json_values)
 def test_comparing_hostile_reports_never_raises(value: Any) -> None:
     expected = encode([1, {"a": 2.0}], as_json=True)

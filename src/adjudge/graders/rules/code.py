@@ -76,7 +76,7 @@ class CodeExecutionGrader(RuleGrader):
       be ``output`` up to white space at line ends and around the whole, its exit code 0.
     - ``function``: ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``.
       The function, or the method of a class ``Solution``, is called; the returned value must
-      equal ``expected`` as JSON, floats within ``tolerance``.
+      equal ``expected`` as JSON, expected floats within ``tolerance``.
     - ``solution``: ``{"input": value, "output": value}`` inside ``{"tests": [...]}``.
       ``solution(input)`` is called; the text of what it returns must be the text of ``output``.
     - ``assert``: ``{"test": statements}`` or just the statements. They must not raise. Of a test
