@@ -544,6 +544,40 @@ def gen():
 
 
 @needs_sandbox
+def test_values_of_collections_and_classes_that_derive_from_plain_ones() -> None:
+    code = """
+from collections import Counter, OrderedDict
+def count(text): return Counter(text)
+def order(*keys): return OrderedDict.fromkeys(keys)
+def raw(): return bytearray(b"ab")
+def tally(counter): counter["n"] += 1
+class Cache(OrderedDict):
+    def __init__(self, size): self.size = size
+    def put(self, key, value):
+        self[key] = value
+        if len(self) > self.size: self.popitem(last=False)
+    def top(self): return self[next(reversed(self))]
+class Stack(list):
+    def push(self, item): self.append(item)
+    def __lshift__(self, item): self.append(item)
+"""
+    tests = [
+        "c = count('aab')\nassert c.most_common(1) == [('a', 2)] and c['z'] == 0 and c + c",
+        "from collections import Counter\nassert count('ab') == Counter('ba')",
+        "import collections\nassert isinstance(count('a'), collections.Counter)",
+        "from collections import Counter\nc = Counter()\ntally(c)\nassert c == Counter(n=1)",
+        "from collections import OrderedDict as O\nassert order(1, 2) == O.fromkeys([1, 2])",
+        "from collections import OrderedDict as O\nassert order(1, 2) != O.fromkeys([2, 1])",
+        "b = raw()\nassert b == b'ab' and isinstance(b, bytearray)",
+        "c = Cache(1)\nc.put(1, 2)\nc.put(3, 4)\nassert len(c) == 1 and c[3] == 4 == c.top()",
+        "s = Stack()\ns.push(1)\ns.push(2)\nassert len(s) == 2 and s.pop() == 2 and list(s) == [1]",
+    ]
+    assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
+    with pytest.raises(GradingFailure, match="own list object"):
+        execute(code, ["assert isinstance(Stack(), list)"])
+
+
+@needs_sandbox
 def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
     tests = ["assert f(1) + 0 == 2", "assert Shape(1) == Shape(1)"]
     assert execute(LIVE, tests, score="all").score == 0.0

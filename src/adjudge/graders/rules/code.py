@@ -91,14 +91,14 @@ class CodeExecutionGrader(RuleGrader):
     Expected values are compared outside the sandbox; statements that are more than
     ``assert f(literals) == literal`` run in a second sandbox, where the code's names stand for
     calls to the first. What comes back is built anew there from plain values (numbers, text,
-    bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, ``deque``,
-    dates); other objects are handles with methods, attributes, items and iteration, but without a
-    value. A list, dict, set or deque that a test gives to the code shows what the call did to it.
-    Python's own names and the modules of its library are Python's, whatever the code defines. So
-    patching the interpreter, exiting early, printing markers or equalling everything gains
-    nothing, and where a function returns an object in place of a value, the test fails. Code can
-    still contain the answers, where it knows them, and a test that asks one function of the code
-    about another gets the code's answer.
+    bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates,
+    ``bytearray``, ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with
+    methods, attributes, items and iteration, but without a value. What a test gives to the code
+    shows what the call did to it. Python's own names and the modules of its library are Python's,
+    whatever the code defines. So patching the interpreter, exiting early, printing markers or
+    equalling everything gains nothing, and where a function returns an object in place of a value,
+    the test fails. Code can still contain the answers, where it knows them, and a test that asks
+    one function of the code about another gets the code's answer.
 
     A test that needs more than that is the row's fault, and the score is missing: one that passes
     functions or objects of its own to the code, uses the code's classes in ``isinstance``,

@@ -67,8 +67,6 @@ def _called(calls: list[Any], form: str) -> Any:
 
 def _live(value: Any) -> Any:
     """The tree of an object that stays here: its number, and its content where it is plain."""
-    if isinstance(value, bytearray):
-        return ["bytes", value.hex()]
     if id(value) not in _numbers:
         _numbers[id(value)] = len(_objects)
         _objects.append(value)

@@ -47,7 +47,9 @@ _QUESTIONS = frozenset(
         *("startswith", "endswith", "equals"),
     }
 )
-_CHANGEABLE = frozenset({"deque", "dict", "list", "set", "tuple"})
+_CHANGEABLE = frozenset(
+    {"Counter", "OrderedDict", "bytearray", "deque", "dict", "list", "set", "tuple"}
+)
 _LOOKS = frozenset({"len", "iter", "next", "has", "getitem", "bool"})
 
 
@@ -150,12 +152,18 @@ class Session:
             raise TypeError("objects are numbered")
         if kind == "plus":
             (content,) = rest
+            if number in self._handles:
+                return self._handles[number]
             return _plus(decode(content, self._live), number)
         name, by_identity = rest
         if kind != "live" or type(name) is not str:
             raise ValueError("an unknown kind of value")
+        return self.handle(number, name, by_identity is True)
+
+    def handle(self, number: int, kind: str, by_identity: bool) -> Handle:
+        """The one handle of an object."""
         if number not in self._handles:
-            self._handles[number] = Handle(Origin(number, name, by_identity is True))
+            self._handles[number] = Handle(Origin(number, kind, by_identity))
         return self._handles[number]
 
 
@@ -182,9 +190,9 @@ def _update(old: Any, new: Any) -> None:
     kind = type(old).__name__
     if kind in _CHANGEABLE and type(old) is not type(new):
         raise TypeError("an argument has another type")
-    if kind == "list":
+    if kind in ("list", "bytearray"):
         old[:] = new
-    elif kind in ("dict", "set"):
+    elif kind in ("dict", "set", "Counter", "OrderedDict"):
         old.clear()
         old.update(new)
     elif kind == "deque":
@@ -203,6 +211,7 @@ class Origin:
         self.by_identity = by_identity  # how it compares, as the candidate says
         self.is_class = False  # by its name in the test
         self.constructed = False  # by the test
+        self.derives = False  # from a list, dict or set
         self.reached = False  # from an object that the test constructed
 
     @property
@@ -225,8 +234,13 @@ class Handle:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = self._lead_to(_SESSION.do("call", self, list(args), kwargs))
-        if self.candidate_object.is_class and isinstance(made, Handle):
-            made.candidate_object.constructed = True
+        if self.candidate_object.is_class:
+            if isinstance(made, list | dict | set) and hasattr(made, "candidate_object"):
+                # Its content changes there, with every method that the test calls.
+                made = _SESSION.handle(made.candidate_object.number, type(made).__name__, False)
+                made.candidate_object.derives = True
+            if isinstance(made, Handle):
+                made.candidate_object.constructed = True
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -396,7 +410,7 @@ def _is_a(handle: Handle, kind: Any) -> bool:
     abstract = getattr(kind, "__abstractmethods__", ())
     if kind.__module__ == "collections.abc" and abstract:
         return all(_has(handle, name) for name in abstract)
-    if not (_is_value(kind) or kind.__module__ == "numbers"):
+    if handle.candidate_object.derives or not (_is_value(kind) or kind.__module__ == "numbers"):
         handle.refuse()
     return False
 

@@ -21,6 +21,9 @@ PLAIN: tuple[Any, ...] = (*FIXED, list, tuple, dict, set, frozenset)
 
 # Values of the standard library and what makes them anew; of naive times only.
 STANDARD: dict[str, Callable[[Any], list[Any] | None]] = {
+    "builtins.bytearray": lambda value: [bytes(value)],
+    "collections.Counter": lambda value: [dict(value)],
+    "collections.OrderedDict": lambda value: [list(value.items())],
     "collections.deque": lambda value: [list(value), value.maxlen],
     "datetime.date": lambda value: [value.year, value.month, value.day],
     "datetime.datetime": lambda value: (
