@@ -578,6 +578,32 @@ class Stack(list):
 
 
 @needs_sandbox
+def test_exceptions_of_the_library_arrive_as_what_they_are() -> None:
+    code = """
+import dataclasses, json, queue, unittest
+@dataclasses.dataclass(frozen=True)
+class Point: x: int = 0
+def read(text): return json.loads(text)
+def take(): return queue.Queue().get_nowait()
+def skip(): raise unittest.SkipTest
+"""
+    tests = [
+        "import json\ntry: read('{')\nexcept json.JSONDecodeError: pass\nelse: assert False",
+        "import queue\ntry: take()\nexcept queue.Empty: pass\nelse: assert False",
+        "import dataclasses as d\ntry: Point().x=1\nexcept d.FrozenInstanceError: pass\nelse: 0()",
+        "try: read('{')\nexcept ValueError as error: assert 'Expecting' in str(error)",
+    ]
+    assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
+    test = """
+import unittest
+class Checks(unittest.TestCase):
+    def test(self): self.assertEqual(skip(), 1)
+assert unittest.TextTestRunner().run(Checks('test')).wasSuccessful()
+"""
+    assert execute(code, [test]).score == 0.0
+
+
+@needs_sandbox
 def test_a_failed_test_comes_before_one_that_turns_out_to_need_more() -> None:
     tests = ["assert f(1) + 0 == 2", "assert Shape(1) == Shape(1)"]
     assert execute(LIVE, tests, score="all").score == 0.0

@@ -131,7 +131,12 @@ def _error(error: BaseException) -> list[Any]:
     except BaseException:  # noqa: BLE001  (an argument that cannot be read leaves the text)
         arguments = ["list", str(error)]
     text = f"{type(error).__name__}: {error}"[:_MAX_TEXT]
-    return ["error", text, [kind.__name__ for kind in kinds], arguments]
+    modules = [f"{kind.__module__}." for kind in kinds]
+    names = [
+        kind.__name__ if module == "builtins." else f"{module}{kind.__name__}"
+        for module, kind in zip(modules, kinds, strict=True)
+    ]
+    return ["error", text, names, arguments]
 
 
 def _reply(code: CodeType, operation: str, *rest: Any) -> list[Any]:

@@ -174,15 +174,31 @@ def _write(channel: int, tree: Any) -> None:
 
 
 def _exception(text: str, names: Any, arguments: Any) -> BaseException:
-    """The nearest built-in exception to the one that the candidate raised."""
+    """The nearest exception of Python or its library to the one that the candidate raised."""
     for name in names:
         kind = _EXCEPTIONS.get(name)
         try:
             if kind is not None:
                 return kind(*arguments)
+            if theirs := _library_exception(name):
+                # Without __init__, which may take more than error.args has.
+                return theirs.__new__(theirs, *arguments)
         except Exception:  # noqa: BLE001, S112  (some take other arguments than these)
             continue
     return RuntimeError(str(text))
+
+
+def _library_exception(name: str) -> type[Exception] | None:
+    """The class of a module that the test has imported; what it can catch is there.
+
+    Not of ``unittest``, which takes ``SkipTest`` for no failure.
+    """
+    module, _, name = name.rpartition(".")
+    package = module.partition(".")[0].removeprefix("_")
+    if package not in sys.stdlib_module_names or package == "unittest":
+        return None
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
 
 
 def _update(old: Any, new: Any) -> None:
