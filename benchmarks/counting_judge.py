@@ -43,7 +43,8 @@ class CountingJudge:
         said = _TAG.sub(r"\1", said)
         question = Question(said.split(_AGAIN)[0], time.time())
         self.questions.append(question)
-        number = int.from_bytes(sha256(said.encode()).digest()[:4])
+        # By the question alone, so that whatever the repair ask says, the answer stays of no use.
+        number = int.from_bytes(sha256(question.text.encode()).digest()[:4])
         time.sleep(0.01 + number % 7 / 100)
         score = number // 7 % 3
         text = json.dumps({"score": score, "reason": "so"}) if number % 12 else "I would rather not"
