@@ -259,8 +259,13 @@ def test_the_right_code_passes_and_wrong_code_does_not(style: str) -> None:
     assert judged("def f(x): return x * x + 1", style) == 0.0
 
 
+# One style of each way that tests run; all are tried with the long tests.
+QUICK = {"function", "tolerance", "check"}
+EACH_STYLE = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in STYLES]
+
+
 @needs_sandbox
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", EACH_STYLE)
 @pytest.mark.parametrize("cheat", ANY_CHEATS)
 def test_cheats_do_not_pass(cheat: str, style: str) -> None:
     assert judged(ANY_CHEATS[cheat], style) == 0.0
