@@ -231,6 +231,7 @@ class StandIn(ModuleType):
         self.LLM, self.SamplingParams = self._load, self._params
         self.chat_template = "a template"  # of its tokenizer
         self.added_tokens_decoder: dict[int, Any] = {}
+        self.all_special_tokens: list[str] = []
 
     def _load(self, **options: Any) -> StandIn:
         self.loaded.append(options)
