@@ -145,7 +145,7 @@ def test_nothing_large_is_ever_computed(monkeypatch: pytest.MonkeyPatch, bomb: s
     """Counted on every result and on every step, not by the clock."""
     results: list[int] = []
     steps: list[None] = []
-    kept, step, factorial = _Reader.kept, _Reader.step, math.factorial
+    kept, step, factorial = _Reader.within_limits, _Reader.step, math.factorial
 
     def counted_result(self: _Reader, number: Fraction) -> Fraction:
         results.append(max(number.numerator.bit_length(), number.denominator.bit_length()))
@@ -159,7 +159,7 @@ def test_nothing_large_is_ever_computed(monkeypatch: pytest.MonkeyPatch, bomb: s
         assert count <= 1_000
         return factorial(count)
 
-    monkeypatch.setattr(_Reader, "kept", counted_result)
+    monkeypatch.setattr(_Reader, "within_limits", counted_result)
     monkeypatch.setattr(_Reader, "step", counted_step)
     monkeypatch.setattr(math, "factorial", small_factorial)
     with pytest.raises(TooLarge):

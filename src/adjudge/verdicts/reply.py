@@ -154,15 +154,6 @@ class Reply:
         """Whether there is nothing but JSON objects."""
         return not self.prose.strip(" \n`")
 
-    def _without_objects(self) -> str:
-        parts: list[str] = []
-        at = 0
-        for start, end, value in self.values.pieces:
-            if isinstance(value, dict):
-                parts += [self.flat[at:start], " " * (end - start)]
-                at = end
-        return "".join([*parts, self.flat[at:]]) if parts else self.flat
-
     def counts(self, start: int, end: int, *, rests: bool = False) -> bool:
         """Whether what stands at ``start:end`` is the judge's own word, neither denied nor quoted.
 
@@ -170,7 +161,7 @@ class Reply:
         """
         return self.affirmed(start, rests=rests) and self.own(start, end)
 
-    def said(self, start: int, end: int) -> bool:
+    def is_own_mark(self, start: int, end: int) -> bool:
         """Whether the tag or brackets at ``start:end`` are the judge's own and no example."""
         return self.counts(start, end) and not self.reported(start)
 
@@ -223,7 +214,7 @@ class Reply:
             value = value_of(content)
             # Unasked, <answer>42</answer> is as likely the answer that is being judged.
             loose = form == "brackets" or hit[1].lower() in _LOOSE_TAGS
-            if (value is not NO_VERDICT or not loose) and self.said(*hit.span()):
+            if (value is not NO_VERDICT or not loose) and self.is_own_mark(*hit.span()):
                 yield Found(*hit.span(), value if self.stops(hit.end()) else NO_VERDICT, form)
 
     def complete(self, start: int, end: int, *, firm: bool) -> bool:

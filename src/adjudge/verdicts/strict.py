@@ -127,8 +127,8 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return given
         try:
             ending = msgspec.convert(given, cls)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"verdict: {error}") from None
+        except msgspec.ValidationError:
+            ending = cls()  # none of the two: refused below, with what is allowed
         if bool(ending.line.strip()) == bool(ending.tag):
             raise ConfigError(
                 f'verdict: found {given!r}, must be one of {{ line = "Score:" }} (how the '

@@ -89,10 +89,10 @@ def read_letter(text: str) -> str | None:
     if not of_two and _LIST.fullmatch(text) and len(set(_SINGLE.findall(text.upper()))) > 1:
         return None
     text = _DENIED.sub(lambda match: " " * len(match[0]), text)
-    return _said_letter(text, label if len(set(_BRACKET.findall(text))) < 2 else None)
+    return _letter_in_sentences(text, label if len(set(_BRACKET.findall(text))) < 2 else None)
 
 
-def _said_letter(text: str, label: re.Match[str] | None) -> str | None:
+def _letter_in_sentences(text: str, label: re.Match[str] | None) -> str | None:
     letters = {match.start(): match[0] for match in _LETTER.finditer(text)}
     found = label
     if label is not None:  # what follows at once is the option's own text: "B. U.S. Senate"

@@ -181,7 +181,7 @@ class _Reader:
             other = self.attempt(self.product, place)
             if other is None:
                 break
-            number = self.kept(number + other if sign == "+" else number - other)
+            number = self.within_limits(number + other if sign == "+" else number - other)
         return number
 
     def product(self) -> Fraction:
@@ -197,7 +197,9 @@ class _Reader:
             other = self.attempt(self.signed if operator else self.power, place)
             if other is None:
                 return number
-            number = self.kept(number / other if operator in ("/", r"\div") else number * other)
+            number = self.within_limits(
+                number / other if operator in ("/", r"\div") else number * other
+            )
 
     def implied(self) -> bool:
         """Whether a factor follows without a sign; "5 (6)" is two numbers, not a product."""
@@ -228,9 +230,9 @@ class _Reader:
     def after(self, number: Fraction, postfix: str) -> Fraction:
         if postfix.startswith("!"):
             self.operators += 1
-            return self.kept(Fraction(math.factorial(self.count(number, postfix == "!"))))
+            return self.within_limits(Fraction(math.factorial(self.count(number, postfix == "!"))))
         self.percent = True
-        return self.kept(number / 100)
+        return self.within_limits(number / 100)
 
     def raised(self, number: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
@@ -241,7 +243,7 @@ class _Reader:
             raise TooLarge
         if not number and power <= 0:
             raise Unreadable
-        return self.kept(number**power)
+        return self.within_limits(number**power)
 
     def atom(self) -> Fraction:
         self.step()
@@ -255,7 +257,7 @@ class _Reader:
             self.at = fraction.end()
             above, below = self.pair()
             self.operators += 1
-            return self.kept(above / below)
+            return self.within_limits(above / below)
         for name, read in ((r"\sqrt", self.radical), (r"\binom", self.binomial)):
             if self.text.startswith(name, place):
                 self.at = place + len(name)
@@ -295,7 +297,7 @@ class _Reader:
         self.at = match.end()
         number = Fraction(digits)
         if exponent:
-            number = self.kept(number * Fraction(10) ** exponent)
+            number = self.within_limits(number * Fraction(10) ** exponent)
         if number.denominator == 1 and run.isdigit() and _MIXED.match(self.text, self.at):
             return self.mixed(number)
         return number
@@ -313,7 +315,7 @@ class _Reader:
             part = above / self.numeral()
         if 0 < part < 1:
             self.operators += 1
-            return self.kept(whole + part)
+            return self.within_limits(whole + part)
         self.at = place
         return whole
 
@@ -339,20 +341,20 @@ class _Reader:
 
     def binomial(self) -> Fraction:
         above, below = (self.count(number) for number in self.pair())
-        return self.kept(Fraction(math.comb(above, below)))
+        return self.within_limits(Fraction(math.comb(above, below)))
 
     def root(self, number: Fraction, degree: int) -> Fraction:
         if number < 0 or not 1 < degree <= 10:
             raise Unreadable
         above, below = _root(number.numerator, degree), _root(number.denominator, degree)
         if above**degree == number.numerator and below**degree == number.denominator:
-            return self.kept(Fraction(above, below))
+            return self.within_limits(Fraction(above, below))
         self.exact = False
         if max(number.numerator, number.denominator).bit_length() > _MAX_BITS // 10:
             raise TooLarge
         scale = 10**_ROOT_DIGITS
         scaled = number.numerator * scale**degree // number.denominator
-        return self.kept(Fraction(_root(scaled, degree), scale))
+        return self.within_limits(Fraction(_root(scaled, degree), scale))
 
     def count(self, number: Fraction, allowed: bool = True) -> int:
         if not allowed or number.denominator != 1 or number < 0:
@@ -389,7 +391,7 @@ class _Reader:
         if self.steps > _MAX_STEPS:
             raise TooLarge
 
-    def kept(self, number: Fraction) -> Fraction:
+    def within_limits(self, number: Fraction) -> Fraction:
         """``number``, if it is no larger than an operand of the next step may be."""
         size = max(number.numerator.bit_length(), number.denominator.bit_length())
         self.bits += size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-__all__ = ["computes_with_given", "names_of", "root_of", "shared_changes"]
+__all__ = ["arguments_of", "computes_with_given", "names_of", "root_of", "shared_changes"]
 
 _CHANGES = frozenset(
     {
@@ -40,7 +40,7 @@ def computes_with_given(nodes: list[ast.AST], theirs: set[str]) -> bool:
     """
     code = _of_the_code(nodes, theirs)
     calls = [node for node in nodes if isinstance(node, ast.Call) and root_of(node.func) in code]
-    arguments = [one for call in calls for one in _given(call)]
+    arguments = [one for call in calls for one in arguments_of(call)]
     given = names_of(*arguments) - code
     fine = {id(node) for one in arguments for node in ast.walk(one)}
     for node in nodes:
@@ -86,7 +86,7 @@ def shared_changes(nodes: list[ast.AST], theirs: set[str]) -> Iterator[str]:
             _constructs(node, theirs)
             or (isinstance(node.func, ast.Attribute) and root_of(node.func) in objects)
         ):
-            for one in _given(node):
+            for one in arguments_of(node):
                 if isinstance(one, ast.Name):
                     kept.setdefault(one.id, (node.lineno, node.col_offset))
     for value in _changed(nodes):
@@ -103,7 +103,8 @@ def _constructs(call: ast.Call, theirs: set[str]) -> bool:
     return name in theirs and name[0].isupper() and name != "Solution"
 
 
-def _given(call: ast.Call) -> list[ast.expr]:
+def arguments_of(call: ast.Call) -> list[ast.expr]:
+    """All arguments of a call, by place and by name."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from adjudge.graders.rules.code_blocks import parsed
 from adjudge.graders.rules.code_changes import (
+    arguments_of,
     computes_with_given,
     names_of,
     root_of,
@@ -135,7 +136,7 @@ def _refusals(
 
 
 def _refusals_of_call(node: ast.Call, theirs: set[str], defined: set[str]) -> Iterator[str]:
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    given = arguments_of(node)
     name = _called(node)
     if name in ("isinstance", "issubclass") and names_of(*given[1:]) & theirs:
         yield "asks for a class of the code"
