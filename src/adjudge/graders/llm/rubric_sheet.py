@@ -32,16 +32,19 @@ def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
 
 
 class Sheet:
-    """Marks and reasons by criterion, and why a criterion has none yet."""
+    """Marks and reasons by criterion, and why a criterion has none yet.
 
-    def __init__(self, rubric: Rubric) -> None:
+    ``notes`` go into the metadata.
+    """
+
+    def __init__(self, rubric: Rubric, notes: Mapping[str, Any]) -> None:
         self._rubric = rubric
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
-        self._lost: dict[str, ErrorKind] = {}
+        self._lost: dict[str, tuple[ErrorKind, bool]] = {}
         self._provenances: list[Provenance] = []
         self._raw: list[str] = []
-        self._notes: dict[str, Any] = {}
+        self._notes = dict(notes)
 
     def open(self, criteria: Sequence[Criterion]) -> list[Criterion]:
         """Those of ``criteria`` without a mark."""
@@ -53,7 +56,7 @@ class Sheet:
         for number, criterion in enumerate(criteria, start=1):
             mark = told.verdict.value.get(str(number), _NO_MARK)
             if mark is _NO_MARK:
-                self._lost[criterion.id] = ErrorKind.INCOMPLETE
+                self._lost[criterion.id] = (ErrorKind.INCOMPLETE, True)
                 continue
             self.marks[criterion.id] = mark
             self._reasons[criterion.id] = str(reasons.get(str(number), ""))
@@ -69,7 +72,8 @@ class Sheet:
 
     def fail(self, criteria: Sequence[Criterion], failure: GradingFailure) -> None:
         """A call about ``criteria`` failed."""
-        self._lost.update({criterion.id: failure.kind for criterion in criteria})
+        lost = (failure.kind, failure.suspect)
+        self._lost.update({criterion.id: lost for criterion in criteria})
         self._keep_raw(failure.metadata.get("raw", ()))
         if failure.provenance is not None:
             self._provenances.append(failure.provenance)
@@ -113,7 +117,7 @@ class Sheet:
                 metadata,
                 provenance=provenance,
             )
-        kinds = Counter(str(self._lost[name]) for name in outcome.missing)
+        kinds = Counter(str(self._lost[name][0]) for name in outcome.missing)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
         where = ""
         if isinstance(outcome, Incomplete):
@@ -121,6 +125,7 @@ class Sheet:
             where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
         if redrawable(map(ErrorKind, kinds)):
             metadata["redraw"] = True
+        metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
         if self._raw:
             metadata["raw"] = self._raw[:_MOST_RAW]
         message = (
