@@ -31,6 +31,7 @@ from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.missing_watch import properties_of
 from adjudge.runs.report import ReportRow, write_report
 from adjudge.runs.summary import Facts, summarise
 from adjudge.types import Sample
@@ -302,6 +303,7 @@ def _facts(sample: Sample, group: str) -> Facts:
         group=group,
         env_reward=sample.env_reward,
         length=len(response),
+        properties=properties_of(response),
         tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
         prompt=(sample.prompt or "")[:_PROMPT_CHARS],
         response=response[:_RESPONSE_CHARS],

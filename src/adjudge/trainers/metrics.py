@@ -24,7 +24,8 @@ def batch_metrics(
     and the same by kind (``judge/missing_frac/timeout``), ``judge/zero_std_frac`` of the groups,
     ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
     ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
-    ``judge/NAME_mean`` of each part.
+    ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
+    ``judge/missing_predictors``, how many properties of answers predict a missing reward.)
     """
     scores = [result.score for result in results]
     present = [score for score in scores if score is not None]
