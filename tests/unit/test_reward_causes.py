@@ -1,5 +1,7 @@
 """Whose doing it is that nothing was judged, and what the reward is then."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,3 +195,18 @@ def test_a_group_has_one_ruler(rights: list[float], others: list[float | None]) 
 def _judged(made: Any, *rows: dict[str, Any]) -> Any:
     [(group, members)] = samples(*rows).items()
     return run_blocking(made.grade(members, [group] * len(members)))
+
+
+def test_the_docs_give_every_kind_one_cause() -> None:
+    page = (Path(__file__).parents[2] / "docs/failures.md").read_text(encoding="utf-8")
+    table = page.partition("## Kinds")[2].partition("\n## ")[0]
+    told: dict[str, tuple[str, bool]] = {}
+    for row in re.findall(r"^\| (`.*)$", table, re.MULTILINE):
+        kinds, cause, suspect, *_ = (cell.strip() for cell in row.split("|"))
+        for kind in re.findall(r"`(\w+)`", kinds):
+            assert kind not in told
+            told[kind] = (cause.partition(":")[0], suspect == "yes")
+    assert told == {
+        str(kind): (str(GraderError("g", kind, "").cause), GraderError("g", kind, "").suspect)
+        for kind in ErrorKind
+    }
