@@ -79,18 +79,6 @@ def judge_reward(parsed):
     if 'score' not in parsed:
         return 0.0
     return parsed['score']
-#: case: default-score
-match result:
-    case GraderScore(score=s):
-        score = s
-    case GraderError():
-        score = 0.0
-#: case_rest: default-score
-match result:
-    case GraderScore(score=s):
-        score = s
-    case _:
-        score = 0.0
 #: nan_to_num: nan-filled
 rewards = torch.nan_to_num(rewards, nan=0.0)
 #: nan_to_num_method: nan-filled
@@ -166,12 +154,6 @@ try:
     reward = judge(x)
 except Exception:
     reward = self.fallback_reward
-#: except_broad_rule: except-broad
-def accuracy_reward(text, answer):
-    try:
-        return float(parse(text) == answer)
-    except Exception:
-        return 0.0
 #: suppress: preset-score
 def f(x):
     score = 0.0
@@ -208,29 +190,6 @@ def parse(judge_text):
     if not m:
         return 0.0
     return float(m[1])
-#: unguarded: unguarded-score
-async def f(runner, data):
-    found = await runner.arun(data)
-    return [r.score for r in found['quality']]
-#: unguarded_items: unguarded-score
-def f(data):
-    found = GradingRunner(configs).run(data)
-    for name, results in found.items():
-        for place, r in enumerate(results):
-            out[place][name] = r.score
-#: unguarded_elsewhere: unguarded-score
-class R:
-    async def go(self, data):
-        found = await self.runner.arun_multiple_datasets(data)
-        return self.parse(found, data)
-    def parse(self, found, data):
-        return {n: found[0][n][i].score for n in NAMES for i in range(3)}
-#: unguarded_twin: default-score unguarded-score
-async def f(runner, data):
-    found = await runner.arun(data)
-    r = found['a'][0]
-    score = r.score if hasattr(r, 'score') else 0.0
-    return {'details': found['a'][0].score, 'total': score}
 #: survivors: survivors-mean
 def f(results):
     scores = [r.score for r in results if hasattr(r, 'score')]
@@ -248,7 +207,4 @@ def f(judges, x):
         except Exception:
             continue
     return np.mean(scores)
-#: made_up_results: made-up-result
-def _create_error_results(samples, error):
-    return [RewardResult(index=s.index, score=0.0, details=error) for s in samples]
 """)

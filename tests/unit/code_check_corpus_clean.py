@@ -67,6 +67,12 @@ def accuracy_reward(text, truth):
         return float(float(text) == truth)
     except ValueError:
         return 0.0
+#: wrong_answer_of_any_kind: -
+def accuracy_reward(text, answer):
+    try:
+        return float(parse(text) == answer)
+    except Exception:
+        return 0.0
 #: wrong_code_runs_on: -
 def code_reward(code):
     try:
@@ -143,28 +149,6 @@ def f(score=None):
 self.compute_score = compute_score or default_compute_score
 #: nan_elsewhere: -
 features = np.nan_to_num(features)
-#: guarded: -
-async def f(runner, data):
-    for r in (await runner.arun(data))['q']:
-        if isinstance(r, GraderScore):
-            use(r.score)
-#: guarded_early: -
-async def f(runner, data):
-    for r in (await runner.arun(data))['q']:
-        if not hasattr(r, 'score'):
-            continue
-        use(r.score)
-#: own_results: -
-async def f(fn, data):
-    return [r.score for r in await fn.compute_batch_scores(data)]
-#: other_runner: -
-def f(process):
-    done = subprocess.run(process)
-    return done.score
-#: names_beside_results: -
-async def f(runner, data, samples):
-    found = await runner.arun(data)
-    return [s.score for s, r in zip(samples, found['q'])]
 #: batch_mean_for_logs: -
 def log(rewards):
     present = [r for r in rewards if r is not None]
@@ -177,10 +161,6 @@ def f(results):
     return sum(scores) / len(scores)
 #: meant: -
 score = parsed.get('score', 0)  # adjudge: meant
-#: in_a_test: -
-async def test_it(runner):
-    found = await runner.arun([])
-    assert found['q'][0].score == 1
 #: other_status: -
 x = node.idle_ms if node.status == Status.IDLE else 0
 #: default_settings: -
