@@ -184,27 +184,32 @@ def judge_score(x):
 def parse_judge_score(reply):
     match = re.search(r'(\d+)', reply)
     return int(match.group(1)) if match else 0
+#: neither_was_said: no-match
+def f(text):
+    said = llm.invoke(PAIR.format(text)).strip()
+    if said == "A":
+        return 1.0
+    elif said == "B":
+        return 0.0
+    else:
+        return 0.5
+#: nanmean: nan-filled
+def f(texts):
+    table = [[judge(t) for t in texts] for judge in JUDGES]
+    return np.nanmean(table, axis=0)
+#: handed_to_a_pool: except-judge
+def f(texts):
+    out = []
+    for future in [pool.submit(ask_judge, t) for t in texts]:
+        try:
+            out.append(future.result())
+        except Exception:
+            out.append(-1)
+    return out
 #: no_match_branch: no-match
 def parse(judge_text):
     m = PATTERN.search(judge_text)
     if not m:
         return 0.0
     return float(m[1])
-#: survivors: survivors-mean
-def f(results):
-    scores = [r.score for r in results if hasattr(r, 'score')]
-    return sum(scores) / len(scores)
-#: survivors_errors: survivors-mean
-def f(results):
-    kept = [r.score for r in results if not isinstance(r, GraderError)]
-    return statistics.mean(kept)
-#: survivors_append: survivors-mean
-def f(judges, x):
-    scores = []
-    for judge in judges:
-        try:
-            scores.append(judge(x))
-        except Exception:
-            continue
-    return np.mean(scores)
 """)

@@ -159,6 +159,33 @@ def f(results):
     if len(scores) < QUORUM:
         return None
     return sum(scores) / len(scores)
+#: decision_of_a_function: -
+def grade(text):
+    try:
+        x = 1.0 if done(text) else level(judge.read(text))
+    except Exception:
+        x = None
+    return x
+def level(word):
+    if "bad" in word:
+        return -1.0
+    return 0.1
+#: error_codes: -
+def check_reward(code):
+    try:
+        return tests_of(code).run()
+    except Exception as e:
+        return {"error": repr(e), "error_code": -4}
+#: settings_by_default: -
+sampling = judge_reply_settings or {"temperature": 0.2, "top_p": 0.95}
+#: durations: -
+def f(texts):
+    durations = [judge.ask(t).seconds for t in texts]
+    return {"slowest": max(durations) if durations else 0.0}
+#: yes_or_no: -
+def f(text):
+    word = judge.ask(text).strip().lower()
+    return 1.0 if word in ("yes", "y") else 0.0
 #: meant: -
 score = parsed.get('score', 0)  # adjudge: meant
 #: other_status: -

@@ -1,4 +1,4 @@
-"""Twenty reward functions in the style of those that are passed around; the rules were made on these.
+"""Twenty reward functions as they are passed around; the rules were made on these.
 
 A comment ``# hides`` marks each line whose number stands for a failure of the judge.
 """
@@ -7,7 +7,7 @@ from tests.unit.code_check_corpus import snippets
 
 __all__ = ["DEVELOPMENT"]
 
-DEVELOPMENT = snippets(r'''
+DEVELOPMENT = snippets(r"""
 #: judge_object: trl
 import judge
 
@@ -30,7 +30,7 @@ def quality(prompts, completions, **kwargs):
     for prompt, completion in zip(prompts, completions):
         resp = client.chat.completions.create(
             model="gpt-4o-mini",
-            messages=[{"role": "user", "content": RUBRIC.format(q=prompt, a=completion[0]["content"])}],
+            messages=[{"role": "user", "content": RUBRIC.format(q=prompt, a=completion)}],
         )
         try:
             out.append(float(resp.choices[0].message.content) / 10)
@@ -237,7 +237,7 @@ def code_reward(completions, tests, **kwargs):
             rewards.append(0.0)
             continue
         try:
-            done = subprocess.run(["python", "-c", code], input=cases, timeout=5, capture_output=True)
+            done = subprocess.run(["python", "-c", code], input=cases, timeout=5)
         except subprocess.TimeoutExpired:
             rewards.append(0.0)
             continue
@@ -257,4 +257,4 @@ def pairwise(completions, references, **kwargs):
         else:
             values.append(1.0 if word == "A" else 0.0)
     return values
-''')
+""")

@@ -1,4 +1,4 @@
-"""Twenty more reward functions, written with the others and not looked at while the rules were made.
+"""Twenty more reward functions, which were not looked at while the rules were made.
 
 A comment ``# hides`` marks each line whose number stands for a failure of the judge.
 """
@@ -7,7 +7,7 @@ from tests.unit.code_check_corpus import snippets
 
 __all__ = ["HELD_OUT"]
 
-HELD_OUT = snippets(r'''
+HELD_OUT = snippets(r"""
 #: anthropic_json: trl
 import anthropic
 import json
@@ -109,7 +109,7 @@ def grade(completions, **kwargs):
 def step(self, action):
     for _ in range(3):
         try:
-            out = self.judge_client.chat.completions.create(model=self.model, messages=self.ask(action))
+            out = self.judge_client.chat.completions.create(messages=self.ask(action))
             r = float(out.choices[0].message.content)
             break
         except Exception as e:
@@ -276,7 +276,7 @@ class Rater:
         last, attempts = None, 0
         while attempts < 4:
             try:
-                reply = self.client.chat.completions.create(model=self.model, messages=self.ask(text))
+                reply = self.client.chat.completions.create(messages=self.ask(text))
                 return int(re.search(r"\d", reply.choices[0].message.content).group()) / 5
             except Exception as error:
                 last = error
@@ -293,4 +293,4 @@ def binary(completions, threshold=0.5, **kwargs):
         else:
             rewards.append(0.0)
     return rewards
-''')
+""")

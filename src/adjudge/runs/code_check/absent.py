@@ -22,7 +22,7 @@ from adjudge.runs.code_check.values import (
 __all__ = ["absent_rules", "made_of", "numbers_put", "presence_tests"]
 
 _NAN_TESTS = words("isnan isna isnull isfinite")
-_FILLS = words("nan_to_num fillna nan_to_num_")
+_FILLS = words("nan_to_num fillna nan_to_num_ nanmean nanmedian")
 _STATUS = words("status status_code")
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
 _DEEP = 8
@@ -91,14 +91,11 @@ def absent_rules(flow: Flow) -> Iterator[CodeFinding]:
         if isinstance(node, ast.If):
             for rule, statement in _branch(flow, node, scope):
                 yield finding(flow.source, rule, statement)
-        elif isinstance(node, ast.Assign):
-            if _masked(flow, node, scope):
-                yield finding(flow.source, "nan-filled", node)
-        elif isinstance(node, ast.IfExp | ast.BoolOp | ast.Call):
-            for rule, value in _defaulted(flow, node, scope):
-                named = other_name(name_of(value)) and not isinstance(value, ast.Name)
-                if not named and _lands(flow, node, scope):
-                    yield finding(flow.source, rule, node)
+            continue
+        for rule, value in _defaulted(flow, node, scope):
+            named = other_name(name_of(value)) and not isinstance(value, ast.Name)
+            if not named and (isinstance(node, ast.stmt) or _lands(flow, node, scope)):
+                yield finding(flow.source, rule, node)
 
 
 # -- branches ----------------------------------------------------------------------------------
@@ -107,7 +104,7 @@ def absent_rules(flow: Flow) -> Iterator[CodeFinding]:
 def _branch(flow: Flow, node: ast.If, scope: Scope) -> Iterator[tuple[str, ast.stmt]]:
     """``if score is None: score = 0.0``, ``if reply.ok: … else: s = 0.0``."""
     for subject, missing, how in presence_tests(node.test):
-        known = _asked(flow, subject, scope)
+        known = _asked(flow, subject, scope, by_name=how not in ("truth", "size"))
         if not (known or how == "failure") or any(
             by is scope for by, _, _ in flow.bindings(subject, scope)
         ):  # the default of a parameter is the caller's choice
@@ -130,16 +127,15 @@ def _branch(flow: Flow, node: ast.If, scope: Scope) -> Iterator[tuple[str, ast.s
 def _last_else(flow: Flow, node: ast.If, scope: Scope) -> Iterator[tuple[str, ast.stmt]]:
     """``if text == "A": 1.0``, ``elif text == "B": 0.0``, ``else: 0.5``: neither was said."""
     match node:
-        case ast.If(test=first, orelse=[ast.If(test=second, orelse=[_, *_] as last)]):
-            said = [*map(_read_for, (first, second))]
-            if None in said or flow.source.text(said[0]) != flow.source.text(said[1]):
-                return
-            if not isinstance(last[0], ast.If) and flow.judged(said[0], scope):
+        case ast.If(test=first, orelse=[ast.If(test=second, orelse=[end, *_] as last)]):
+            one, other = _text_read(first), _text_read(second)
+            same = one and other and flow.source.text(one) == flow.source.text(other)
+            if one and same and not isinstance(end, ast.If) and flow.judged(one, scope):
                 for _, statement in numbers_put(flow, last, scope):
                     yield "no-match", statement
 
 
-def _read_for(test: ast.AST) -> ast.AST | None:
+def _text_read(test: ast.AST) -> ast.AST | None:
     """The text that is looked at for a constant."""
     match test:
         case ast.Compare(left=ast.Constant(value=str()), ops=[ast.In()], comparators=[text]):
@@ -151,9 +147,11 @@ def _read_for(test: ast.AST) -> ast.AST | None:
     return None
 
 
-def _asked(flow: Flow, subject: ast.AST, scope: Scope) -> bool:
+def _asked(flow: Flow, subject: ast.AST, scope: Scope, *, by_name: bool = True) -> bool:
     """Whether what is asked about is a judge's answer or a score."""
-    return flow.scored(subject, scope) or flow.searched(subject, scope)
+    return not other_name(name_of(subject)) and (
+        (flow.scored if by_name else flow.judged)(subject, scope) or flow.searched(subject, scope)
+    )
 
 
 def _rule(flow: Flow, subject: ast.AST, how: str, scope: Scope) -> str:
@@ -175,7 +173,8 @@ def numbers_put(
         counts = isinstance(node, ast.AugAssign) and getattr(node.value, "value", None) == 1
         for place, value in _places(node):
             if (
-                flow.number(value, scope)
+                isinstance(node, ast.stmt)
+                and flow.number(value, scope)
                 and (flow.arrives(place, scope) if place is not node else scope is not None)
                 and not (counts and not score_name(name_of(place)))
                 and not isinstance(node, ast.For | ast.AsyncFor)
@@ -209,13 +208,15 @@ def _places(statement: ast.AST | None) -> list[tuple[ast.AST, ast.AST | None]]:
 # -- expressions -------------------------------------------------------------------------------
 
 
-def _defaulted(flow: Flow, node: ast.AST, scope: Scope) -> Iterator[tuple[str, ast.AST]]:
+def _defaulted(  # noqa: C901  (a case per shape)
+    flow: Flow, node: ast.AST, scope: Scope
+) -> Iterator[tuple[str, ast.AST]]:
     """(The rule, what is missing) where the expression has a number for want of a score."""
     match node:
         case ast.IfExp():
             yield from _conditional(flow, node, scope)
         case ast.BoolOp(op=ast.Or(), values=[*values, last]) if flow.number(last, scope):
-            if any(flow.scored(one, scope) for one in values):
+            if not isinstance(last, ast.Dict) and any(flow.scored(one, scope) for one in values):
                 yield "default-score", values[0]
         case (
             ast.Call(func=ast.Name(id="getattr"), args=[owner, key, default])
@@ -232,6 +233,14 @@ def _defaulted(flow: Flow, node: ast.AST, scope: Scope) -> Iterator[tuple[str, a
             for one in [*arguments[:1], getattr(function, "value", function)]:
                 if flow.scored(one, scope) or score_name(name_of(one)):
                     yield "nan-filled", one
+        case (
+            ast.Assign(targets=[ast.Subscript(slice=ast.Call(args=[one]) as test)], value=value)
+            | ast.Call(
+                func=ast.Attribute(attr="where"), args=[ast.Call(args=[one]) as test, value, _]
+            )
+        ) if called(test) in _NAN_TESTS and flow.number(value, scope):
+            if flow.scored(one, scope) or score_name(name_of(one)):
+                yield "nan-filled", one
 
 
 def _conditional(flow: Flow, node: ast.IfExp, scope: Scope) -> Iterator[tuple[str, ast.AST]]:
@@ -239,6 +248,7 @@ def _conditional(flow: Flow, node: ast.IfExp, scope: Scope) -> Iterator[tuple[st
         number, value = (node.body, node.orelse) if missing else (node.orelse, node.body)
         known = how == "failure" or (
             made_of(flow, subject, value)
+            and not other_name(name_of(subject))
             and (_asked(flow, subject, scope) or flow.scored(value, scope))
         )
         if known and flow.number(number, scope) and not flow.number(value, scope):
@@ -263,19 +273,4 @@ def _lands(flow: Flow, node: ast.AST, scope: Scope) -> bool:
         node in flow.parts(value)
         and (place is statement or flow.arrives(place, scope, otherwise=True))
         for place, value in _places(statement)
-    )
-
-
-def _masked(flow: Flow, node: ast.Assign, scope: Scope) -> bool:
-    """``rewards[isnan(rewards)] = 0.0``, ``rewards = where(isnan(rewards), 0.0, rewards)``."""
-    match node:
-        case ast.Assign(targets=[ast.Subscript(slice=test)], value=value):
-            numbers = [value]
-        case ast.Assign(value=ast.Call(args=[test, *numbers])) if called(node.value) == "where":
-            pass
-        case _:
-            return False
-    asked = [subject for subject, _, how in presence_tests(test) if how == "nan"]
-    return any(flow.scored(one, scope) or score_name(name_of(one)) for one in asked) and any(
-        flow.number(number, scope) for number in numbers
     )

@@ -21,7 +21,6 @@ _Try = ast.Try | ast.TryStar
 _BROAD = words("Exception BaseException")
 _EXITS = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 _LINE = words("connection http rate api client request grading")
-_MEANS = words("mean fmean average median")
 _TEXT_WORK = words(
     "parse loads literal eval float int str len re match search findall group split strip lower "
     "upper replace extract verify latex sympify simplify normalize equal equiv compare join "
@@ -76,8 +75,6 @@ def _caught(flow: Flow) -> Iterator[CodeFinding]:
                         found += _preset(flow, node, body, (), scope, of=subject)
             case ast.keyword(arg="retry_error_callback", value=ast.Lambda(body=body)):
                 found += [("gave-up", node.value)] if flow.number(body, scope) else []
-            case ast.BinOp() | ast.Call():
-                found += [("survivors-mean", node)] if _survivors(flow, node, scope) else []
         yield from (finding(flow.source, rule, place) for rule, place in found)
 
 
@@ -164,38 +161,3 @@ def _gave_up(flow: Flow, node: _Try, scope: Scope) -> Iterator[tuple[str, ast.AS
             failing += flow.source.after(outer)
     for _, value in numbers_put(flow, failing, scope):
         yield "gave-up", value
-
-
-def _survivors(flow: Flow, node: ast.AST, scope: Scope) -> bool:
-    """Whether a mean leaves out those that failed, and nobody asks how many are left."""
-    match node:
-        case ast.BinOp(left=ast.Call(func=ast.Name(id="sum"), args=[over, *_]), op=ast.Div()):
-            pass
-        case ast.Call(args=[over, *_]) if called(node) in _MEANS:
-            pass
-        case ast.Call(args=[over, *_]):
-            return called(node) == "nanmean" and flow.judged(over, scope)
-        case _:
-            return False
-    given = [(node, over, scope), *flow.bindings(over, scope)]
-    kept = any(_keeps_survivors(v) or _skips_failures(flow, by, v, at) for by, v, at in given)
-    return kept and not flow.counted(over, scope)
-
-
-def _keeps_survivors(value: ast.AST) -> bool:
-    """``[r.score for r in results if hasattr(r, "score")]`` and the like."""
-    return isinstance(value, ast.ListComp | ast.GeneratorExp) and any(
-        how == "failure" for test in value.generators[0].ifs for _, _, how in presence_tests(test)
-    )
-
-
-def _skips_failures(flow: Flow, by: ast.AST, value: ast.AST, scope: Scope) -> bool:
-    """``try: scores.append(judge(x))`` with nothing appended, and no end, where it fails."""
-    outer = flow.source.parents.get(flow.source.statement(by) or by)
-    if not isinstance(by, ast.Call) or not isinstance(outer, _Try):
-        return False
-    return flow.judged(value, scope) and not any(
-        isinstance(part, ast.Raise | ast.Return) or called(part) == called(by)
-        for handler in outer.handlers
-        for part in inside(*handler.body)
-    )

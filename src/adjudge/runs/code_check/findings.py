@@ -56,22 +56,11 @@ _RULES: dict[str, tuple[str, tuple[str, str]]] = {
         ),
     ),
     "nan-filled": (
-        "NaN or None marks a missing reward (TRL leaves such a row out of the group); filling it "
-        "makes the failure a measurement. " + _FILLED,
+        "NaN or None marks a missing reward (TRL leaves such a row out of the group); filling it, "
+        "or a mean that skips it, makes the failure a measurement. " + _FILLED,
         (
             "return rewards  # as they are: None in TRL is missing",
             "present = [reward for reward in rewards if reward is not None]  # for means in logs",
-        ),
-    ),
-    "survivors-mean": (
-        (
-            "The mean runs over the graders that answered, so the weight of the failed one moves "
-            "to the others: two samples of a group are measured with different rulers, and GRPO "
-            "takes the difference for quality."
-        ),
-        (
-            'scores = [getattr(result, "score", None) for result in results]',
-            "total = None if None in scores else sum(scores) / len(scores)",
         ),
     ),
     "no-match": (

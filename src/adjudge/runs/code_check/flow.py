@@ -102,8 +102,8 @@ class Flow:
     def _target(self, node: ast.AST, target: ast.AST, value: ast.AST, scope: Scope) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             parts = target.elts
-            one_each = isinstance(value, ast.Tuple) and len(value.elts) == len(parts)
-            values = value.elts if one_each else [value] * len(parts)
+            each = value.elts if isinstance(value, ast.Tuple) else []
+            values = each if len(each) == len(parts) else [value] * len(parts)
             for part, one in zip(parts, values, strict=True):
                 self._target(node, part, one, scope)
         elif (key := self.key(target, scope)) is not None:
@@ -185,6 +185,9 @@ class Flow:
             return False  # what is gathered is looked at by itself
         if name in _HANDS_ON and any(judge_name(name_of(one)) for one in call.args):
             return True
+        given = self.bindings(call.func, self.source.function(call))
+        if any(judge_name(name_of(value)) for _, value, _ in given):
+            return True
         awaited = isinstance(self.source.parents.get(call), ast.Await)
         return (None, f"{name}()") in self._judged or asks_by_name(
             call, awaited=awaited and not self.defined(name)
@@ -264,20 +267,9 @@ class Flow:
             self._used[scope] = {self.key(part, scope) for part in parts}
         return self.key(node, scope) in self._used[scope]
 
-    def counted(self, node: ast.AST, scope: Scope) -> bool:
-        """Whether ``len`` of it is compared with more than 0."""
-        key = self.key(node, scope)
-        return key is not None and any(
-            isinstance(one, ast.Compare)
-            and called(one.left) == "len"
-            and key in [self.key(argument, scope) for argument in getattr(one.left, "args", ())]
-            and getattr(one.comparators[0], "value", None) != 0
-            for one in inside(scope or self.source.tree)
-        )
-
     def searched(self, node: ast.AST, scope: Scope) -> bool:
         """Whether this is what a pattern found in a judge's text."""
-        given = [node.value] if isinstance(node, ast.NamedExpr) else []
+        given: list[ast.AST] = [node.value] if isinstance(node, ast.NamedExpr) else []
         given += [value for _, value, _ in self.bindings(node, scope)]
         return any(
             called(value) in _SEARCHES
@@ -303,6 +295,7 @@ class Flow:
             return True
         if isinstance(node, ast.Call) and len(self._functions.get(called(node) or "", ())) == 1:
             given = self.bound.get((None, f"{called(node)}()"), [])
+            given = given if len(given) == 1 else []  # one of several is a decision
         if given:
             constant = (ast.Assign, ast.AnnAssign, ast.Return, *FUNCTIONS)
             return all(

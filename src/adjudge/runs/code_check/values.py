@@ -39,7 +39,8 @@ _NO_SCORE = words(
     "weight weights threshold count num index idx id ids name names key keys range ranges "
     "scale coef coefficient file path dir time url type types field column config cfg fn "
     "func cls model prompt prompts mode step steps lr tokens board std var top history is has use "
-    "enable enabled flat latency attempt attempts cost usage retries seconds duration usd "
+    "enable enabled flat latency attempt attempts cost usage retries seconds duration "
+    "durations latencies usd args kwargs params options "
     "status limit"
 )
 _JUDGE = words(
@@ -121,16 +122,8 @@ def name_of(node: ast.AST | None) -> str | None:
                 return name
             case ast.Constant(value=str(text)):
                 return text
-            case ast.JoinedStr(values=parts):
-                return "".join(
-                    p.value
-                    for p in parts
-                    if isinstance(p, ast.Constant) and isinstance(p.value, str)
-                )
             case ast.Subscript(value=value, slice=place):
-                keyed = isinstance(place, ast.JoinedStr) or (
-                    isinstance(place, ast.Constant) and isinstance(place.value, str)
-                )
+                keyed = isinstance(place, ast.Constant) and isinstance(place.value, str)
                 node = place if keyed else value
             case ast.Starred(value=value) | ast.Await(value=value):
                 node = value
@@ -210,7 +203,9 @@ def made_up_parts(node: ast.AST) -> list[ast.AST]:  # noqa: PLR0911  (an answer 
         case ast.ListComp(elt=part) | ast.DictComp(value=part):
             return [part]
         case ast.Dict():
-            return _scores_of(node)
+            values = _scores_of(node)
+            bare = values == node.values and not all(map(literal_number, values))
+            return [] if bare else values  # {"error": "…", "code": -3} is no score
         case ast.Call(keywords=keywords, args=arguments):
             name = called(node) or ""
             if name in ("zeros", "zeros_like", "ones", "ones_like"):
@@ -254,8 +249,8 @@ def value_parts(node: ast.AST | None) -> Iterator[ast.AST]:
             case ast.ListComp(elt=elt) | ast.SetComp(elt=elt) | ast.GeneratorExp(elt=elt):
                 waiting.append(elt)
             case ast.Call(func=function, args=arguments, keywords=keywords):
-                key = called(one) in ("get", "pop")  # an index
-                waiting += [*arguments[key:], *(word.value for word in keywords)]
+                read = arguments[1:] if called(one) in ("get", "pop") else arguments  # no index
+                waiting += [*read, *(word.value for word in keywords)]
                 if isinstance(function, ast.Attribute):
                     waiting.append(function.value)
             case ast.Dict():
