@@ -184,6 +184,35 @@ def judge_score(x):
 def parse_judge_score(reply):
     match = re.search(r'(\d+)', reply)
     return int(match.group(1)) if match else 0
+#: in_threads: except-judge
+def f(texts):
+    got = [None] * len(texts)
+    def work(i):
+        try:
+            got[i] = call_llm(texts[i])
+        except Exception:
+            got[i] = 0
+    for thread in [Thread(target=work, args=(i,)) for i in range(len(texts))]:
+        thread.start()
+        thread.join()
+    return got
+#: constant_of_the_class: except-judge
+class R:
+    LOWEST = -1.0
+    def one(self, t):
+        try:
+            return self.judge(t)
+        except Exception:
+            return self.LOWEST
+#: by_a_helper: except-judge
+def f(t):
+    try:
+        reply = client.chat.completions.create(model=M, messages=t)
+    except Exception:
+        return nothing()
+    return float(reply.choices[0].message.content)
+def nothing():
+    return 0.0
 #: neither_was_said: no-match
 def f(text):
     said = llm.invoke(PAIR.format(text)).strip()

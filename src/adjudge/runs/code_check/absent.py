@@ -221,7 +221,7 @@ def _defaulted(  # noqa: C901  (a case per shape)
         case (
             ast.Call(func=ast.Name(id="getattr"), args=[owner, key, default])
             | ast.Call(func=ast.Attribute(value=owner, attr="get" | "pop"), args=[key, default])
-        ) if flow.number(default, scope) and not setting(owner):
+        ) if flow.number(default, scope) and not (setting(owner) or other_name(name_of(owner))):
             said = flow.scored(owner, scope) or any(score_name(name_of(x)) for x in (owner, key))
             target = getattr(flow.source.statement(node), "targets", [None])[0]
             if said and not (target and flow.key(target, scope) == flow.key(owner, scope)):

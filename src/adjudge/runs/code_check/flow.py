@@ -46,9 +46,14 @@ class Flow:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._functions: dict[str, list[Function]] = {}
+        self._own: set[Key] = set()
+        """The names that a function assigns, its parameters among them."""
         for node in source.nodes:
             if isinstance(node, FUNCTIONS):
                 self._functions.setdefault(node.name, []).append(node)
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    self._own.add((source.function(node), name))
         self.bound: dict[Key, list[tuple[ast.AST, ast.AST, Scope]]] = {}
         """What is assigned to a name: (the node that does it, the value, the value's scope)."""
         self._given: dict[Scope, list[tuple[str, ast.AST]]] = {}
@@ -68,6 +73,8 @@ class Flow:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._target(node, target, value, scope)
+                    if isinstance(self.source.parents[node], ast.ClassDef):
+                        self._put((None, f"self.{name_of(target)}"), node, value, scope)
             case (
                 ast.AnnAssign(target=target, value=ast.expr() as value)
                 | ast.AugAssign(target=target, value=value)
@@ -138,7 +145,10 @@ class Flow:
                     self._put((function, word.arg), call, word.value, scope)
 
     def key(self, target: ast.AST, scope: Scope) -> Key | None:
-        """The name that is read or written: ``x`` of ``x`` and ``x[i]``, ``self.x``."""
+        """The name that is read or written: ``x`` of ``x`` and ``x[i]``, ``self.x``.
+
+        With the function that assigns it, here or around; with none where it is from elsewhere.
+        """
         for _ in range(_DEEP):
             match target:
                 case ast.Subscript(value=value) | ast.Starred(value=value):
@@ -146,21 +156,16 @@ class Flow:
                 case ast.Attribute(value=ast.Name(id="self"), attr=name):
                     return None, f"self.{name}"
                 case ast.Name(id=name):
+                    while scope is not None and (scope, name) not in self._own:
+                        scope = self.source.function(scope)
                     return scope, name
                 case _:
                     return None
         return None
 
-    def _found(self, node: ast.AST, scope: Scope) -> Key | None:
-        """The key of a name where it is bound, here or in a scope around."""
-        key = self.key(node, scope)
-        while key is not None and key not in self.bound and key[0] is not None:
-            key = (self.source.function(key[0]), key[1])
-        return key
-
     def bindings(self, node: ast.AST, scope: Scope) -> list[tuple[ast.AST, ast.AST, Scope]]:
         """What the name was given, here or in a scope around; nothing for names from elsewhere."""
-        key = self._found(node, scope)
+        key = self.key(node, scope)
         return self.bound.get(key, [])[-_SAME_NAME:] if key else []
 
     def defined(self, name: str | None) -> bool:
@@ -199,7 +204,7 @@ class Flow:
             if isinstance(part, ast.Call) and self._asks(part):
                 return True
             if isinstance(part, ast.Name | ast.Attribute):
-                key = self._found(part, scope)
+                key = self.key(part, scope)
                 if key in self._judged:
                     return True
                 if key not in self.bound and (
@@ -336,7 +341,7 @@ class Flow:
 
         Where the function returns nothing, ``otherwise`` or its name decides.
         """
-        key = self._found(target, scope)
+        key = self.key(target, scope)
         if key is None or other_name(name_of(target)):
             return False
         names = self._result(key[0])

@@ -41,7 +41,7 @@ _NO_SCORE = words(
     "func cls model prompt prompts mode step steps lr tokens board std var top history is has use "
     "enable enabled flat latency attempt attempts cost usage retries seconds duration "
     "durations latencies usd args kwargs params options "
-    "status limit"
+    "status limit counter counts"
 )
 _JUDGE = words(
     "judge judges judged judging judgement judgements judgment judgments grader graders "
