@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import add, mul
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking, run_on_engine
@@ -18,8 +19,8 @@ from adjudge.errors import ErrorKind
 from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.built import check_graders, fingerprint
-from adjudge.rewards.combine import combine, judge_part, reduce_events
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.combine import AggregateScale, combine, judge_part, reduce_events
+from adjudge.rewards.groups import group_step, snap_ties
 from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
 from adjudge.rewards.panel import Panel
 from adjudge.rewards.samples import (
@@ -33,7 +34,7 @@ from adjudge.rewards.score_log import log_score
 from adjudge.rewards.spec import RewardSpec, Scope
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.types import GraderError, GraderResult, GraderScore
+from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
 __all__ = ["SpecRewardFunction"]
 
@@ -63,6 +64,13 @@ class SpecRewardFunction(RewardFunction):
         # What weighs 0 is reported only.
         self._terms: dict[Scope, list[Term]] = {
             scope: [term for term in spec.terms(scope) if term.weight != 0] for scope in scopes
+        }
+        roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
+        self._scales = {
+            scope: AggregateScale(
+                terms, roles, method=spec.reward.aggregate, normalise=spec.reward.normalise
+            )
+            for scope, terms in self._terms.items()
         }
         self._score_keys = [(f"{entry.name}_score", entry) for entry in spec.graders]
         self._without_events = reduce_events([], spec.reward.event_reduce)
@@ -152,12 +160,14 @@ class SpecRewardFunction(RewardFunction):
     def reward(self, judged: Sequence[Judged]) -> list[RewardResult]:
         """Rewards from what the graders said, in the same order; pure.
 
-        The members of a group may stand anywhere in ``judged``, but all must be there.
+        The members of a group may stand anywhere in ``judged``, but all must be there. Rewards of a
+        group that differ by rounding alone are made equal.
         """
         states = [self._state(one) for one in judged]
-        if self._compares:
-            for group in _by_group(states):
+        for group in _by_group(states):
+            if self._compares:
                 self._settle_group(group)
+            self._snap_ties(group)
         results = [self._result(state) for state in states]
         if self.spec.missing.policy == "raise":
             failures = [r.missing for r in results if r.missing is not None]
@@ -176,6 +186,8 @@ class SpecRewardFunction(RewardFunction):
         state.reward = self._combined(state)
         if isinstance(state.reward, GraderError):
             state.part = state.reward
+        if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
+            state.reward = one.env_reward
         return state
 
     def _aggregate(self, results: Mapping[str, GraderResult], scope: Scope) -> Part:
@@ -217,11 +229,50 @@ class SpecRewardFunction(RewardFunction):
             for state in group:
                 state.fell_back = back
         present = [None if isinstance(part, GraderError) else part for part in parts]
-        stepped = group_step(present, reward.group, bonus=reward.bonus)
+        scales = self._part_scales(group)
+        stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
         for state, part, value in zip(group, parts, stepped, strict=True):
             state.part = part if isinstance(part, GraderError) else _or_alone(value)
             there = not isinstance(state.part, GraderError)
             state.reward = self._combined(state) if there else state.part
+
+    def _snap_ties(self, group: Sequence[_State]) -> None:
+        """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
+        there = [state for state in group if not isinstance(state.reward, GraderError)]
+        rewards = cast("list[float]", [state.reward for state in there])
+        if len(set(rewards)) > 1:
+            snapped = snap_ties(rewards, self._reward_scales(there))
+            for state, reward in zip(there, snapped, strict=True):
+                state.reward = reward
+
+    def _part_scales(self, group: Sequence[_State]) -> list[float]:
+        """The size of the terms behind each sample's outcome."""
+        return self._scales["outcome"].of([state.one.outcome for state in group])
+
+    def _reward_scales(self, group: Sequence[_State]) -> list[float]:
+        """The size of the terms behind each sample's reward."""
+        settings = self.spec.reward
+        weight = abs(settings.judge_scale)
+        if not group[0].fell_back:
+            weight *= abs(settings.outcome_weight)
+        scales = self._part_scales(group)
+        if weight != 1:
+            scales = [weight * scale for scale in scales]
+        if settings.event_weight != 0:
+            weight = abs(settings.judge_scale * settings.event_weight)
+            events = map(self._events_scale, group)
+            scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
+        if settings.combine_mode == "replace":
+            return scales
+        env = [abs(state.one.env_reward or 0.0) for state in group]
+        return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
+
+    def _events_scale(self, state: _State) -> float:
+        events = state.one.events
+        if isinstance(events, GraderError) or not events:
+            return 0.0
+        total = math.fsum(self._scales["event"].of(events))
+        return total / len(events) if self.spec.reward.event_reduce == "mean" else total
 
     def _fallback(self, state: _State) -> Part:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
@@ -265,9 +316,7 @@ class SpecRewardFunction(RewardFunction):
                 reward,
             )
         else:
-            source = "none"
-            if self.spec.reward.unjudged == "env" and one.env_reward is not None:
-                reward, source = one.env_reward, "env"
+            source = "none" if isinstance(reward, GraderError) else "env"
         info, details = self._info(state), _details(one, source)
         if isinstance(reward, GraderError):
             return RewardResult(
