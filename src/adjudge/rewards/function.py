@@ -66,11 +66,14 @@ class SpecRewardFunction(RewardFunction):
             scope: [term for term in spec.terms(scope) if term.weight != 0] for scope in scopes
         }
         roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
+        summed: dict[str, list[Term]] = {scope: self._terms[scope] for scope in scopes}
+        summed["fallback"] = [Term(name) for name in (spec.missing.fallback,) if name is not None]
+        settings = spec.reward
         self._scales = {
-            scope: AggregateScale(
-                terms, roles, method=spec.reward.aggregate, normalise=spec.reward.normalise
+            of: AggregateScale(
+                terms, roles, method=settings.aggregate, normalise=settings.normalise
             )
-            for scope, terms in self._terms.items()
+            for of, terms in summed.items()
         }
         self._score_keys = [(f"{entry.name}_score", entry) for entry in spec.graders]
         self._without_events = reduce_events([], spec.reward.event_reduce)
@@ -247,7 +250,8 @@ class SpecRewardFunction(RewardFunction):
 
     def _part_scales(self, group: Sequence[_State]) -> list[float]:
         """The size of the terms behind each sample's outcome."""
-        return self._scales["outcome"].of([state.one.outcome for state in group])
+        scale = self._scales["fallback" if group[0].fell_back else "outcome"]
+        return scale.of([state.one.outcome for state in group])
 
     def _reward_scales(self, group: Sequence[_State]) -> list[float]:
         """The size of the terms behind each sample's reward."""

@@ -82,7 +82,7 @@ def snap_ties(values: Sequence[float], scales: Sequence[float] | None = None) ->
     if len(distinct) < 2:
         return list(values)
     top = max(map(abs, distinct)) if scales is None else max(scales)
-    if min(map(sub, distinct[1:], distinct)) > TIE_TOLERANCE * top:
+    if math.isinf(top) or min(map(sub, distinct[1:], distinct)) > TIE_TOLERANCE * top:
         return list(values)
     if scales is None or min(scales) == top:
         limits = dict.fromkeys(distinct, TIE_TOLERANCE * top)
