@@ -374,6 +374,16 @@ def test_a_failure_counts_as_0_before_the_group_step(tmp_path: Path, step: Group
     assert [one["as_zero"] for one in found["members"]][3] < -0.8  # not the mean
 
 
+def test_tiles_show_no_rounding(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"spec_hash": "x", "spec_path": "reward.toml"}')
+    rewards = [0.1, 0.2, -0.3]
+    assert 0.1 + 0.2 - 0.3 != 0
+    append(tmp_path / "rewards.jsonl", lines(*(row(0, i, x) for i, x in enumerate(rewards))))
+    reading = whole(RunReading(tmp_path))
+    assert [tile["value"] for tile in overview(reading)["tiles"]][1] == "0.00"
+    assert explorer.groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
+
+
 def test_recorded_rewards_that_differ_by_rounding_are_equal(tmp_path: Path) -> None:
     rewards = [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2]
     assert advantages(rewards) == [0.0] * 4

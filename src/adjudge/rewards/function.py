@@ -5,8 +5,9 @@ Grade → normalise → aggregate → missing policy → group step → combine 
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import add, mul
@@ -37,6 +38,15 @@ from adjudge.runner.progress import Tally
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
 __all__ = ["SpecRewardFunction"]
+
+_log = logging.getLogger("adjudge")
+_ALONE = {
+    "centre": "get 0 whatever the graders say",
+    "z_score": "get 0 whatever the graders say",
+    "rank": "have no reward",
+    "best_bonus": "always get the bonus",
+}
+"""What becomes of samples that are alone in their group."""
 
 
 class SpecRewardFunction(RewardFunction):
@@ -91,6 +101,7 @@ class SpecRewardFunction(RewardFunction):
             tally=tally,
         )
         self._steps = 0
+        self._warned = False
 
     @classmethod
     def from_file(cls, path: Path | str, *, show_progress: bool = False) -> SpecRewardFunction:
@@ -167,16 +178,35 @@ class SpecRewardFunction(RewardFunction):
         group that differ by rounding alone are made equal.
         """
         states = [self._state(one) for one in judged]
-        for group in _by_group(states):
+        groups = _by_group(states)
+        for group in groups:
             if self._compares:
                 self._settle_group(group)
             self._snap_ties(group)
+        self._warn_of_lone_samples(groups)
         results = [self._result(state) for state in states]
         if self.spec.missing.policy == "raise":
             failures = [r.missing for r in results if r.missing is not None]
             asked = [f for f in failures if f.kind is not ErrorKind.NOT_SAMPLED]
             raise_missing(asked, len(results))
         return results
+
+    def _warn_of_lone_samples(self, groups: Collection[Sequence[_State]]) -> None:
+        """Say once that a group step has nothing to compare: the ids of the groups may be wrong."""
+        step = self.spec.reward.group
+        if step == "none" or self._warned:
+            return
+        if alone := sum(len(group) == 1 for group in groups):
+            self._warned = True
+            _log.warning(
+                "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
+                "one sample only: these %s. Check what names the group, or use group = 'none'.",
+                self.spec.where,
+                step,
+                alone,
+                len(groups),
+                _ALONE[step],
+            )
 
     def _state(self, one: Judged) -> _State:
         """One sample's parts, and whether they can make a reward at all."""
@@ -380,7 +410,7 @@ class _State:
     fell_back: bool = False
 
 
-def _by_group(states: Sequence[_State]) -> Iterable[list[_State]]:
+def _by_group(states: Sequence[_State]) -> Collection[list[_State]]:
     groups: dict[str, list[_State]] = {}
     for state in states:
         groups.setdefault(state.one.group, []).append(state)

@@ -112,7 +112,8 @@ def z_scores(present: Sequence[float]) -> list[float]:
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation (n − 1), in any order the same to the last bit.
 
-    For one value and for equal values exactly that value and 0. Huge values do not overflow on
+    For one value and for equal values exactly that value and 0. A mean within the rounding of the
+    values is 0, as that of z-scores. Huge values do not overflow on
     the way: deviations are scaled before they are squared.
     """
     n = len(values)
@@ -126,6 +127,7 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     if scale == 0:
         return mean, 0.0
     squares = math.fsum(((value - mean) / scale) ** 2 for value in values)
+    mean = 0.0 if abs(mean) < 2.0**-52 * scale else mean
     return mean, scale * math.sqrt(squares / (n - 1))
 
 
