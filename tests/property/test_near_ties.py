@@ -193,9 +193,9 @@ def test_the_order_of_a_sum_changes_no_advantage(
         assert after == pytest.approx(before, abs=1e-6)
 
 
-@pytest.mark.parametrize("n", [3, 8, 64, 256])
+@pytest.mark.parametrize("n", [3, 8, 64, 1024])
 def test_the_smallest_promised_distance_holds_in_the_worst_case(n: int) -> None:
-    gap, error = 10 * TIE_TOLERANCE, 4 * ULP
+    gap, error = 10 * TIE_TOLERANCE, 8 * ULP
     for outer in ([-1.0, 1.0], [1.0, 2.0], [-1.0, 3.0]):
         exact = [0.5 + gap * x for x in (*outer, *[0.0] * (n - 2))]
         apart = [exact[0] + error, exact[1] - error, *exact[2:]]

@@ -275,8 +275,9 @@ class SpecRewardFunction(RewardFunction):
         rewards = cast("list[float]", [state.reward for state in there])
         if len(set(rewards)) > 1:
             snapped = snap_ties(rewards, self._reward_scales(there))
-            for state, reward in zip(there, snapped, strict=True):
-                state.reward = reward
+            if snapped != rewards:
+                for state, reward in zip(there, snapped, strict=True):
+                    state.reward = reward
 
     def _part_scales(self, group: Sequence[_State]) -> list[float]:
         """The size of the terms behind each sample's outcome."""

@@ -18,12 +18,12 @@ __all__ = ["TIE_TOLERANCE", "GroupStep", "group_step", "mean_and_std", "snap_tie
 
 GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
 
-TIE_TOLERANCE = 2.0**-30
+TIE_TOLERANCE = 2.0**-28
 """Two rewards tie if they differ by no more than this share of the terms they were summed from.
 
-That is 1e6 rounding errors of a float64 sum and a hundredth of one of float32, in which trainers
-keep rewards. Being so much wider than the errors, it leaves them no weight: what rounding does to
-rewards 10 tolerances apart changes a z-score by less than 1e-6.
+That is 4e-9: ten million times the rounding of float64, and a sixteenth of that of float32, in
+which trainers keep rewards. Being so much wider than the errors of a sum, it leaves them no weight:
+what rounding does to rewards 10 tolerances apart changes a z-score by less than 1e-6.
 """
 
 
