@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.groups import mean_and_std, snap_ties
 
 __all__ = [
-    "ZERO_SPREAD",
     "Bins",
     "GroupSpread",
     "Histogram",
@@ -30,9 +29,6 @@ __all__ = [
     "quantile",
     "std",
 ]
-
-ZERO_SPREAD = 1e-8
-"""A group whose standard deviation is at most this has none (the tolerance that TRL uses)."""
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -120,8 +116,9 @@ def histogram(values: Iterable[float], bins: Bins) -> Histogram:
 class GroupSpread(msgspec.Struct, frozen=True):
     """The spread of a number inside groups.
 
-    ``stds`` has one sample standard deviation for each group with at least two values present;
-    ``groups`` counts all groups, those without included.
+    ``stds`` has one sample standard deviation for each group with at least two values present,
+    exactly 0 where they differ by rounding alone; ``groups`` counts all groups, those without
+    included.
     """
 
     groups: int
@@ -129,8 +126,8 @@ class GroupSpread(msgspec.Struct, frozen=True):
 
     @property
     def zero(self) -> int:
-        """Groups whose present values are all equal (:data:`ZERO_SPREAD`)."""
-        return sum(value <= ZERO_SPREAD for value in self.stds)
+        """Groups whose present values are all equal."""
+        return self.stds.count(0.0)
 
     @property
     def zero_frac(self) -> float | None:
@@ -154,7 +151,7 @@ def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> 
         present = members.setdefault(group, [])
         if value is not None:
             present.append(value)
-    spreads = (std(present) for present in members.values())
+    spreads = (std(snap_ties(present)) for present in members.values())
     return GroupSpread(len(members), [spread for spread in spreads if spread is not None])
 
 

@@ -140,6 +140,7 @@ def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> lis
             spec_hash=fingerprint(job.spec, graders),
             inputs=job.paths,
             mapping=job.mapping,
+            reward=job.spec.reward.model_dump(mode="json"),
         ) as folder,
         Progress(tally, show=job.show_progress),
     ):

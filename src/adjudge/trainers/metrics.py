@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from adjudge.rewards.batch import Judged
-from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.groups import mean_and_std, snap_ties
 from adjudge.rewards.samples import RewardResult
-from adjudge.runs.distributions import ZERO_SPREAD, group_spread, mean, quantile, std
+from adjudge.runs.distributions import group_spread, mean, quantile, std
 from adjudge.types import Provenance
 
 __all__ = ["batch_metrics", "calls_behind", "length_correlation"]
@@ -118,11 +118,11 @@ def length_correlation(
 def _pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
     if len(pairs) < 3:
         return None
-    mean_x, std_x = mean_and_std([x for x, _ in pairs])
-    if std_x <= ZERO_SPREAD:
+    scores, lengths = snap_ties([x for x, _ in pairs]), [y for _, y in pairs]
+    mean_x, std_x = mean_and_std(scores)
+    mean_y, std_y = mean_and_std(lengths)
+    if std_x == 0 or std_y == 0:
         return None
-    mean_y, std_y = mean_and_std([y for _, y in pairs])
-    if std_y <= ZERO_SPREAD:
-        return None
-    covariance = sum((x - mean_x) * (y - mean_y) for x, y in pairs) / (len(pairs) - 1)
+    products = ((x - mean_x) * (y - mean_y) for x, y in zip(scores, lengths, strict=True))
+    covariance = sum(products) / (len(pairs) - 1)
     return max(-1.0, min(1.0, covariance / (std_x * std_y)))
