@@ -250,7 +250,8 @@ class Dispatcher:
         flight, kind = send.flight, failure.kind
         status = failure.metadata.get("status", response.status if response else None)
         wait = retry_after(response.headers) if response else None
-        if isinstance(status, int) and status >= 400:
+        declined = isinstance(status, int) and status >= 300
+        if declined or failure.metadata.get("sent") is False:
             self._meter.settle_free(flight)
         else:
             self._meter.settle_unknown(flight)
