@@ -117,6 +117,9 @@ class Cache:
         self.puts += 1
         self.kept[key] = reply
 
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
+        assert call is not None
+
 
 def test_a_cache_answers_without_sending() -> None:
     async def run() -> None:

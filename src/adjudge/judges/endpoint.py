@@ -46,10 +46,13 @@ class ReplyCache(Protocol):
         """The same for calls whose replies are interchangeable, and for no others."""
 
     def get(self, key: str) -> Reply | None:
-        """The kept reply, if any; ``GradingFailure`` when it must be there and is not."""
+        """The kept reply, if any; ``GradingFailure`` for a kept failure, and where one must be."""
 
     def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
         """Keep the reply to ``call`` (or not, as the cache sees fit)."""
+
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
+        """Keep that ``call`` failed for good (or not, as the cache sees fit)."""
 
 
 class Endpoint:
@@ -121,7 +124,7 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         dispatcher = self._bound(loop)
         self._stats.calls += 1
-        key = None
+        key = asked = None
         try:
             if self._cache is not None:
                 key = self._cache.key(call, self._provider)
@@ -130,12 +133,15 @@ class Endpoint:
                     self._stats.cache_hits += 1
                     self._stats.answered += 1
                     return kept
+            asked = key
             if price is None:
                 self._refuse_unpriced()
             request = wire.request(call)
             join = _join_key(call, request) if self._shares(call) else None
         except GradingFailure as failure:
             self._stats.count_failure(failure.kind)
+            if self._cache is not None and asked is not None:  # else the cache itself failed
+                self._cache.put_failure(asked, failure, call)
             raise
         waiter: asyncio.Future[Reply] = loop.create_future()
         flight = None if join is None else self._joinable.get(join)
@@ -161,6 +167,11 @@ class Endpoint:
             reply = await waiter
         except asyncio.CancelledError:
             dispatcher.leave(flight, waiter)
+            raise
+        except GradingFailure as failure:
+            if self._cache is not None and key is not None and not flight.kept:
+                flight.kept = True
+                self._cache.put_failure(key, failure, flight.call)
             raise
         if key is not None and not flight.kept:
             self._keep(flight, key, reply)

@@ -53,7 +53,7 @@ class Flight(msgspec.Struct, eq=False, kw_only=True):
     was_silent: bool = False
     """Why it is sent again: nothing came (else a send failed)."""
     kept: bool = False
-    """Its reply is in the cache."""
+    """Its outcome is in the cache."""
     done: bool = False
     failure: GradingFailure | None = None
     avoid: Replica | None = None
