@@ -123,6 +123,7 @@ class ReplyCache:
         self._memory: OrderedDict[str, Reply | bytes] = OrderedDict()  # bytes: of a failure
         self._failed: OrderedDict[str, tuple[object | None, bytes]] = OrderedDict()
         self._settled: dict[str, bytes] = {}
+        self._rounds: dict[str, object] = {}  # of calls that are out
         self._providers: dict[str, None] = {}
         self._asked: set[str] | None = set() if mode == "strict" else None
         self._recent: OrderedDict[str, tuple[ChatCall, str]] = OrderedDict()
@@ -186,6 +187,8 @@ class ReplyCache:
             self._misses += 1
             if self.replays:
                 raise self._not_recorded(key)
+            if (now := asking_round.get()) is not None:
+                self._rounds[key] = now  # the outcome comes in whatever context
             return None
         self._hits += 1
         if self._asked is not None:
@@ -290,6 +293,7 @@ class ReplyCache:
         """
         if self.replays:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
+        self._rounds.pop(key, None)
         sampled = call is not None and is_sampled(call)
         if sampled and not self.sampled:
             self._not_stored += 1
@@ -313,6 +317,7 @@ class ReplyCache:
         if self.replays:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
         sampled = call is not None and is_sampled(call)
+        came = self._rounds.pop(key, None)
         if failure.kind in _UNRECORDED or (sampled and not self.sampled):
             return
         data = encode_failure(failure)
@@ -323,7 +328,7 @@ class ReplyCache:
         )
         self._failures += 1
         if "stream_only" not in failure.metadata:  # then it is asked again at once, as a stream
-            self._failed[key] = asking_round.get(), data
+            self._failed[key] = came, data
             if len(self._failed) > _FAILED:
                 self._failed.popitem(last=False)
 

@@ -164,18 +164,10 @@ class Endpoint:
                 self._joinable[join] = flight
             dispatcher.submit(flight)
         try:
-            reply = await waiter
+            return await waiter
         except asyncio.CancelledError:
             dispatcher.leave(flight, waiter)
             raise
-        except GradingFailure as failure:
-            if self._cache is not None and key is not None and not flight.kept:
-                flight.kept = True
-                self._cache.put_failure(key, failure, flight.call)
-            raise
-        if key is not None and not flight.kept:
-            self._keep(flight, key, reply)
-        return reply
 
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
@@ -185,7 +177,6 @@ class Endpoint:
         self._closed = True
         if self._dispatcher is not None:
             await self._dispatcher.aclose()
-            await asyncio.sleep(0)  # who got a reply in this step of the loop keeps it in the next
         await self._transport.aclose()
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
@@ -219,15 +210,16 @@ class Endpoint:
         kept_anyway = self._cache is not None and self._cache.sampled
         return kept_anyway or call.sampling.get("temperature") == 0
 
-    def _keep(self, flight: Flight, key: str, reply: Reply) -> None:
-        flight.kept = True
-        if self._cache is not None:
-            self._cache.put(key, reply, flight.call)
-
-    def _landed(self, flight: Flight) -> None:
-        """A flight has ended that could be joined."""
+    def _landed(self, flight: Flight, outcome: Reply | Exception | None) -> None:
+        """A flight has ended: its outcome is kept before anybody can ask the same again."""
         if flight.join_key is not None:
             self._joinable.pop(flight.join_key, None)
+        if self._cache is None or flight.cache_key is None:
+            return
+        if isinstance(outcome, Reply):
+            self._cache.put(flight.cache_key, outcome, flight.call)
+        elif isinstance(outcome, GradingFailure):
+            self._cache.put_failure(flight.cache_key, outcome, flight.call)
 
 
 def _join_key(call: ChatCall, request: HttpRequest) -> tuple[int, str, bytes]:
