@@ -70,10 +70,11 @@ _log = logging.getLogger(__name__)
 class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a cache did in this process.
 
-    ``failures``: failed calls that were stored. ``not_stored``: replies at a temperature above 0 (or the server's own), which nobody asked to
-    keep. ``compared`` and ``changed``: under ``refresh``, calls that were recorded before, and the
-    keys of those whose text is another now. ``never_asked``: under ``strict``, how many recorded
-    calls nobody asked for, with the first 20 described (model, sizes, draw); ``None`` elsewhere.
+    ``failures``: failed calls that were stored. ``not_stored``: replies at a temperature above 0
+    (or the server's own), which nobody asked to keep. ``compared`` and ``changed``: under
+    ``refresh``, calls that were recorded before, and the keys of those whose text is another now.
+    ``never_asked``: under ``strict``, how many recorded calls nobody asked for, with the first 20
+    described (model, sizes, draw); ``None`` elsewhere.
     """
 
     path: str
@@ -307,9 +308,7 @@ class ReplyCache:
         if self.mode == "record":
             self._remember(key, reply)
 
-    def put_failure(
-        self, key: str, failure: GradingFailure, call: ChatCall | None = None
-    ) -> None:
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
         """Store that ``call`` failed for good, until there is a reply; else as :meth:`put`.
 
         A cancelled call has no outcome and is not stored.

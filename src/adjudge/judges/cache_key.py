@@ -257,10 +257,10 @@ class _Failure(msgspec.Struct):
 
 
 def encode_failure(failure: GradingFailure) -> bytes:
-    """``failure`` as JSON: kind, message and metadata (what JSON cannot hold as text)."""
+    """``failure`` as JSON: kind, message and metadata (of what JSON cannot hold, its type)."""
     plain = _Failure(failure.kind, str(failure), failure.metadata)
     try:
-        return msgspec.json.encode(plain, enc_hook=str)
+        return msgspec.json.encode(plain, enc_hook=lambda value: type(value).__name__)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
         # Nobody's reply depends on metadata; the kind and the message are what is repeated.
         words = str(failure).encode(errors="replace").decode()

@@ -38,9 +38,9 @@ OVERLOADED = (503, 529)
 
 
 class Dispatcher:
-    """All calls of one endpoint on one event loop; ``landed`` is told of each flight's end and outcome.
+    """All calls of one endpoint on one event loop.
 
-    An outcome of ``None`` is nobody's: whoever asked has left.
+    ``landed`` is told of each flight's end and outcome: ``None`` where all who asked have left.
     """
 
     def __init__(
@@ -319,9 +319,7 @@ class Dispatcher:
             if not waiter.done():
                 waiter.set_exception(error)
 
-    def _end(
-        self, flight: Flight, why: Why, outcome: Reply | Exception | None = None
-    ) -> None:
+    def _end(self, flight: Flight, why: Why, outcome: Reply | Exception | None = None) -> None:
         """Close the books on a flight and cancel what is still out."""
         flight.done = True
         del self._open[flight]
