@@ -27,7 +27,8 @@ __all__ = ["CacheFile", "Row"]
 
 _FORK_WAIT_S = 1.0
 # CAST and hex: SQLite columns hold values of any type, and the file may come from anywhere.
-_SELECT = "SELECT digest, sampled, CAST(reply AS BLOB), failed FROM recorded WHERE key = ?"
+_SELECT = "SELECT digest, sampled, CAST(reply AS BLOB), 0 FROM replies WHERE key = ?"
+_SELECT_FAILED = "SELECT digest, sampled, CAST(reply AS BLOB), failed FROM recorded WHERE key = ?"
 _SELECT_CALL = "SELECT CAST(call AS BLOB) FROM recorded WHERE key = ?"
 _SELECT_CALLS = (
     "SELECT lower(hex(key)), CAST(call AS BLOB) FROM recorded"
@@ -74,7 +75,8 @@ class CacheFile:
     def read(self, key: str) -> tuple[bytes, bool, bytes, bool] | None:
         """Checksum, whether it was sampled, bytes of reply or failure, and whether it failed.
 
-        Raises ``sqlite3.Error``.
+        A writable file need not look for failures: its calls are asked again. Raises
+        ``sqlite3.Error``.
         """
         raw = bytes.fromhex(key)
         if (pending := self._writer.pending(raw)) is not None:
@@ -82,6 +84,8 @@ class CacheFile:
         with self._lock:
             connection = self._connection or self._open()
             row = connection.execute(_SELECT, (raw,)).fetchone()
+            if row is None and not self._writable:
+                row = connection.execute(_SELECT_FAILED, (raw,)).fetchone()
         return None if row is None else (row[0], bool(row[1]), row[2], bool(row[3]))
 
     def read_call(self, key: str) -> bytes | None:
