@@ -200,6 +200,8 @@ def _judge(job: GradingJob, asker: Asker) -> tuple[list[Facts], list[Judged], st
         rewards = [reward_sample(sample, i) for i, sample in enumerate(samples)]
         names = [one.group for one in seen]
         judged += run_blocking(asker.grade(rewards, names, step=0))
+        if job.cassette is not None:
+            job.cassette.settle()
     if not facts:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
         files = ", ".join(map(str, job.paths))
