@@ -156,7 +156,10 @@ def test_a_damaged_score_is_named_and_asked_again(
     path = tmp_path / "journal.jsonl"
     assert scores(runner(path, lambda x: 0.25), [{"x": 0}, {"x": 1}]) == [0.25, 0.25]
     path.write_bytes(path.read_bytes().replace(b'"score":0.25', b'"score":0.35', 1))
-    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) in ([0.75, 0.25], [0.25, 0.75])
+    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) in (
+        [0.75, 0.25],
+        [0.25, 0.75],
+    )
     assert [one.message.partition(" ")[0] for one in caplog.records] == [f"{path}:2:"]
 
 

@@ -131,7 +131,9 @@ class RolloutStore:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 call = None
             if call is None or len(call.keys) != len(call.judged):
-                _log.warning("%s:%d: the line is damaged; its samples are judged again", path, number)
+                _log.warning(
+                    "%s:%d: the line is damaged; its samples are judged again", path, number
+                )
                 continue
             _share_provenance(call.judged)
             found.update(zip(call.keys, call.judged, strict=True))
