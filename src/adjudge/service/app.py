@@ -36,6 +36,7 @@ from adjudge.service.reading import (
     Receive,
     Refused,
     check_request,
+    check_values,
     decode,
     error_body,
     read_body,
@@ -215,6 +216,7 @@ class Service:
             self._check_wanted(scope["method"], headers)
             body = await read_body(headers, receive, self._max_body, self._held)
             size = len(body)
+            await check_values(body, self.settings.max_values)
             return await answer(body)
         except Refused as refused:
             return refused.status, error_body(refused.kind, str(refused)), refused.retry_after
