@@ -67,7 +67,7 @@ class RuleGrader(BaseGrader):
     evaluate: Any
 
     async def _awaited(self, *arguments: Any, **fields: Any) -> Answer:
-        """:meth:`evaluate`, for callers that await; fields by place or by name, as it takes them."""
+        """:meth:`evaluate`, for callers that await; fields by place or by name."""
         answer: Answer = self.evaluate(*arguments, **fields)
         return answer
 
