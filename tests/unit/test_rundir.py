@@ -217,6 +217,21 @@ def test_what_was_said_comes_back_with_its_failures(tmp_path: Path) -> None:
     assert store.said(4).keys() == {"k0", "k1"}
 
 
+def test_no_flipped_bit_changes_a_judgement_that_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RolloutStore(tmp_path)
+    store.keep(4, ["k0"], [judged(0, score=0.25)])
+    path = tmp_path / "step-000004.judged.jsonl"
+    whole = path.read_bytes()
+    for place in range(len(whole) - 1):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        assert store.said(4) in ({}, {"k0": judged(0, score=0.25)})
+    assert f"{path}:1: the line is damaged" in caplog.text
+
+
 def test_a_call_about_a_whole_group_counts_once_again(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     store.keep(4, ["k0", "k1"], [judged(0, shared=True), judged(1, shared=True)])
