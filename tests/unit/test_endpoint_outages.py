@@ -76,6 +76,35 @@ def test_a_cancelled_probe_makes_room_for_another() -> None:
     run_virtual(run())
 
 
+def refused(url: str = "http://a") -> GradingFailure:
+    said = f"no response from {url}: connection refused; is the server running?"
+    return GradingFailure("connection", said, {"connected": False})
+
+
+def test_calls_to_a_server_that_was_never_reached_fail_at_once_with_the_cause() -> None:
+    async def run() -> None:
+        line = Line(Provider(refused()), breaker_failures=4, deadline_s=120)
+        errors = await together(*(line.ask(str(i)) for i in range(64)))
+        assert {error.kind for error in errors} == {ErrorKind.CONNECTION}
+        assert {str(error) for error in errors} == {str(refused())}
+        assert now() < 2
+        assert len(line.provider.sends) < 64
+
+    run_virtual(run())
+
+
+def test_calls_to_a_server_that_went_away_wait_and_then_name_the_cause() -> None:
+    async def run() -> None:
+        line = Line(Provider(0.1, refused()), breaker_failures=4, max_attempts=99, deadline_s=30)
+        await line.ask("before")
+        errors = await together(*(line.ask(str(i)) for i in range(8)))
+        assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
+        assert all("connection refused" in str(error) for error in errors)
+        assert now() == pytest.approx(30.1, abs=0.1)
+
+    run_virtual(run())
+
+
 URLS = ("http://a", "http://b", "http://c")
 
 

@@ -34,6 +34,12 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_BODY_BYTES = 16 << 20
 """The longest response, decompressed, that is read."""
 
+_NOT_CONNECTED = (
+    aiohttp.ClientConnectorError,  # of TLS, of the host name and of the proxy, too
+    aiohttp.ClientSSLError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ConnectionTimeoutError,
+)
 _LARGE_REQUEST = 1 << 20
 _KEEP_ALIVE_S = 15.0
 _DNS_CACHE_S = 300
@@ -126,7 +132,7 @@ class AiohttpTransport:
                 proxy=proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _unreachable(error) from None
+            raise _unreachable(error, base_url) from None
         try:
             content, cut = await self._read(response, on_chunk)
         except BaseException:
@@ -231,8 +237,11 @@ def _shown(url: yarl.URL) -> str:
     return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])
 
 
-def _unreachable(error: Exception) -> GradingFailure:
-    """``connection``, in words that name the cause and quote nothing of the request."""
+def _unreachable(error: Exception, base_url: str) -> GradingFailure:
+    """``connection``, in words that name address and cause and quote nothing of the request.
+
+    ``connected`` in the metadata is false where nothing was sent, since nobody listens there.
+    """
     if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
         why = "connecting timed out"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
@@ -243,13 +252,19 @@ def _unreachable(error: Exception) -> GradingFailure:
         why = "the proxy could not be used"
     elif isinstance(error, aiohttp.ClientConnectorError):
         why = f"connecting failed ({error.os_error.strerror or type(error.os_error).__name__})"
+        if isinstance(error.os_error, ConnectionRefusedError):
+            why = "connection refused; is the server running?"
     elif isinstance(error, aiohttp.ServerDisconnectedError):
         why = "the server closed the connection without a response"
     elif isinstance(error, aiohttp.ClientResponseError):
         why = "the response was no HTTP"
     else:
         why = f"the connection broke ({type(error).__name__})"
-    return GradingFailure(ErrorKind.CONNECTION, f"no response: {why}")
+    return GradingFailure(
+        ErrorKind.CONNECTION,
+        f"no response from {base_url}: {why}",
+        {"connected": not isinstance(error, _NOT_CONNECTED)},
+    )
 
 
 def _too_long(status: int, limit: int) -> GradingFailure:

@@ -54,8 +54,9 @@ class SpecRewardFunction(RewardFunction):
     """Rewards as a :class:`~adjudge.rewards.RewardSpec` says.
 
     ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
-    caller's count of results. Holds configuration, and the outage watch that looks back over
-    calls; one object serves any thread, loop and process.
+    caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
+    been reached, by default the spec's ``patience_s``. Holds configuration, and what looks back
+    over calls (the outage watch, who has answered); one object serves any thread, loop and process.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class SpecRewardFunction(RewardFunction):
         journal: Journal | None = None,
         show_progress: bool = False,
         tally: Tally | None = None,
+        startup_patience_s: float | None = None,
     ) -> None:
         self.spec = spec
         self.graders = dict(graders or spec.build_graders())
@@ -101,6 +103,7 @@ class SpecRewardFunction(RewardFunction):
             journal=journal,
             show_progress=show_progress,
             tally=tally,
+            startup_patience_s=startup_patience_s,
         )
         self._steps = 0
         self._warned = False

@@ -101,6 +101,12 @@ class MultiJudge(BaseGrader):
             )
         return reduce
 
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Raise :class:`ConfigError` for a field that a member's question lacks."""
+        for grader in {id(member.grader): member.grader for member in self.members}.values():
+            if (check := getattr(grader, "check_fields", None)) is not None:
+                check(fields)
+
     async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
         """Ask all members about the same fields; see the class."""
         found = await each(
