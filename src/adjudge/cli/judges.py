@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from rich.table import Table
 
 from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
 from adjudge.judges.checkup import Finding, check_judge
 from adjudge.judges.http_model import HttpChatModel
 from adjudge.judges.table import JudgeTable, build_judge
-from adjudge.rewards.built import check_graders
+from adjudge.rewards.built import check_graders, check_machine
 from adjudge.rewards.spec import RewardSpec
 
 __all__ = ["check_spec"]
@@ -36,12 +37,15 @@ def check_spec(path: Path, *, as_json: bool) -> None:
     """Build the spec's graders, ask its judges, and print what was found."""
     spec = RewardSpec.load(path)
     judges = spec.build_judges()
-    check_graders(spec, spec.build_graders(judges))
+    graders = spec.build_graders(judges)
+    check_graders(spec, graders)
+    lacking = _lacking(spec, graders)
     found = {name: _checked(spec, name, judges[name], as_json=as_json) for name in judges}
     if as_json:
         report = {
             "spec": str(path),
             "graders": [entry.name for entry in spec.graders],
+            "lacking": lacking,
             "judges": {name: _plain(judges[name], findings) for name, findings in found.items()},
         }
         print_json(report)
@@ -49,13 +53,26 @@ def check_spec(path: Path, *, as_json: bool) -> None:
         console = output()
         names = ", ".join(entry.name for entry in spec.graders)
         console.print(f"{clean(path)}: graders can be built: {names}")
+        for problem in lacking:
+            console.print(f"[red]lacking here:[/] {clean(problem)}", soft_wrap=True)
         if not judges:
             console.print("no judges: nothing was asked")
         for name, findings in found.items():
             _print(console, name, judges[name], findings, spec.judges[name])
+    if lacking:
+        raise typer.Exit(2)
     if any(finding.feature == "reply" and finding.honoured != "yes"
            for findings in found.values() for finding in findings):  # fmt: skip
         raise typer.Exit(3)
+
+
+def _lacking(spec: RewardSpec, graders: Mapping[str, Any]) -> list[str]:
+    """What this machine lacks, a sentence each."""
+    try:
+        check_machine(spec, graders)
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _checked(spec: RewardSpec, name: str, model: ChatModel, *, as_json: bool) -> list[Finding]:

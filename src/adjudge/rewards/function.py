@@ -20,7 +20,7 @@ from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.batch import Judged, idle_graders
-from adjudge.rewards.built import check_graders, fingerprint
+from adjudge.rewards.built import check_graders, check_machine, fingerprint
 from adjudge.rewards.combine import AggregateScale, combine, judge_part, reduce_events
 from adjudge.rewards.groups import group_step, snap_ties
 from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
@@ -73,6 +73,8 @@ class SpecRewardFunction(RewardFunction):
         self.spec = spec
         self.graders = dict(graders or spec.build_graders())
         check_graders(spec, self.graders)
+        if graders is None:  # who built them has a reason to, and checks when grading begins
+            check_machine(spec, self.graders)
         scopes: tuple[Scope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
         self._terms: dict[Scope, list[Term]] = {

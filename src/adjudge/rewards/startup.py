@@ -134,11 +134,9 @@ class StartupCheck:
 
 def _is_answer(result: GraderResult) -> bool:
     """What a sample without anything to judge gets says nothing about the judge."""
-    if isinstance(result, GraderError):
-        return False
-    return not isinstance(result, GraderScore) or (
-        result.evaluable and result.metadata.get("cause") is None
-    )
+    if isinstance(result, GraderScore):
+        return result.cause is None
+    return not isinstance(result, GraderError)
 
 
 def _never_answers(error: GraderError) -> bool:

@@ -22,7 +22,7 @@ from adjudge.judges.cache import ReplyCache
 from adjudge.judges.calls import CallCount
 from adjudge.judges.connections import aclose_owned
 from adjudge.rewards.batch import Judged
-from adjudge.rewards.built import fingerprint
+from adjudge.rewards.built import check_machine, fingerprint
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.rewards.spec import RewardSpec
@@ -133,6 +133,7 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
 
 def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> list[RewardResult]:
     graders = job.spec.build_graders(_judges(job, budget))
+    check_machine(job.spec, graders)
     calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
