@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from tests.unit.helpers.scripted_provider import (
@@ -15,8 +17,9 @@ from tests.unit.helpers.scripted_provider import (
 )
 
 from adjudge.engine.virtual import run_virtual
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
+from adjudge.judges.checkup import wait_until_reached
 
 
 def test_an_open_circuit_lets_one_probe_through_and_calls_wait() -> None:
@@ -220,5 +223,33 @@ def test_an_outage_of_a_minute_costs_a_minute_and_no_call(down: Answer) -> None:
         after = [len([t for t in done if s <= t < s + 10]) for s in range(120, 170)]
         full = next(i for i, rate in enumerate(after) if rate >= 0.9 * before)
         assert full <= 20
+
+    run_virtual(run())
+
+
+def test_waiting_for_a_server_ends_with_its_first_answer_or_the_cause() -> None:
+    class Clock:
+        def time(self) -> float:
+            return now()
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+    async def run() -> None:
+        provider = Provider()
+        provider.plan = lambda at, url, n: refused(url) if at < 90 or url != "http://b" else 404
+        heard: list[str] = []
+
+        def waiting(seconds: float) -> Coroutine[Any, Any, None]:
+            return wait_until_reached(
+                URLS, seconds, transport=provider, clock=Clock(), on_wait=heard.append
+            )
+
+        with pytest.raises(JudgeUnavailable, match="connection refused.*waited for 20 s"):
+            await waiting(20.0)
+        assert now() == pytest.approx(20.0)
+        await waiting(600.0)
+        assert now() == pytest.approx(90.0, abs=2.1)
+        assert "waiting for up to" in heard[0]
 
     run_virtual(run())
