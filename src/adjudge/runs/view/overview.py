@@ -207,7 +207,11 @@ def _graded(reading: RunReading) -> list[_Tile]:
     present = len(rollouts) - rollouts.lost.total()
     return [
         _Tile("Samples", integer(len(rollouts)), f"in {integer(len(rollouts.groups))} groups"),
-        _Tile("Reward", _mean_of(rollouts.sum, present), f"mean of {integer(present)} that are present"),
+        _Tile(
+            "Reward",
+            _mean_of(rollouts.sum, present),
+            f"mean of {integer(present)} that are present",
+        ),
     ]
 
 
