@@ -1,7 +1,11 @@
 """Judges of a spec through the command line, against a real provider process."""
 
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +123,86 @@ def test_doctor_advises_features(tmp_path: Path, provider: str) -> None:
     done = run("doctor", here / "spec.toml")
     assert done.exit_code == 0, done.output
     assert 'features = ["schema", "choices", "logprobs", "stream_usage"]' in done.output
+
+
+JUDGE = """
+[[graders]]
+name = "quality"
+type = "llm"
+template = "How good is {TEMPLATE}? {reply_form}"
+score_range = [0, 1]
+judge = "main"
+
+[judges.main]
+type = "vllm"
+model = "mock"
+base_url = "URL"
+"""
+
+
+def judged(tmp_path: Path, url: str, field: str = "response") -> Path:
+    text = JUDGE.replace("TEMPLATE", field).replace("URL", url)
+    (tmp_path / "judge.toml").write_text(text)
+    rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(16)]
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def grade(work: Path, *arguments: str) -> Any:
+    folder = work / "out"
+    spec, rollouts = work / "judge.toml", work / "rollouts.jsonl"
+    return run("grade", rollouts, "-s", spec, "-o", folder, "-q", *arguments)
+
+
+@pytest.mark.slow
+def test_a_total_failure_is_no_success(tmp_path: Path, provider: str) -> None:
+    done = grade(judged(tmp_path, provider, "mesages"))
+    assert done.exit_code == 2
+    assert "{mesages}" in done.output
+    with start_mock(fail=("404:1",)) as url:
+        done = grade(judged(tmp_path, url))
+    assert done.exit_code == 2
+    assert "`model`" in done.output
+    with start_mock(reply="I like it.") as url:
+        done = grade(judged(tmp_path, url))
+    assert done.exit_code == 2
+    assert "unparsable" in done.output
+
+
+def test_a_dry_run_finds_a_wrong_template(tmp_path: Path) -> None:
+    done = grade(judged(tmp_path, "http://127.0.0.1:9/v1", "mesages"), "--dry-run")
+    assert done.exit_code == 2
+    assert "mesages" in done.output
+
+
+@pytest.mark.parametrize("arguments", [(), ("--wait-for-judge", "0.5")])
+def test_nobody_listening_ends_the_command_with_the_cause(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    work = judged(tmp_path, url)
+    started = time.monotonic()
+    done = grade(work, *arguments)
+    said = " ".join(done.output.split())
+    assert done.exit_code == 3
+    assert f"{url}: connection refused; is the server running?" in said
+    assert time.monotonic() - started < 8
+    asked = run("probe", work / "judge.toml", "-o", work / "card", "--n", "2", "-q", *arguments)
+    assert asked.exit_code == 3
+    assert "connection refused" in asked.output
+
+
+def test_a_judge_that_starts_late_is_waited_for(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    work = judged(tmp_path, f"http://127.0.0.1:{port}/v1")
+    with ExitStack() as stack:
+        late = threading.Timer(0.5, lambda: stack.enter_context(start_mock(port=port)))
+        late.start()
+        done = grade(work, "--wait-for-judge", "60")
+        late.join()
+    assert done.exit_code == 0
+    assert "connection refused" in done.output

@@ -26,7 +26,8 @@ RUNS = [(page, block) for page, block in BLOCKS if "[algorithm]" in block]
 
 @pytest.mark.parametrize(("page", "block"), SPECS, ids=[page for page, _ in SPECS])
 def test_specs_in_the_docs_are_valid(page: str, block: str) -> None:
-    SpecRewardFunction(RewardSpec.from_dict(tomllib.loads(block), where=page))
+    spec = RewardSpec.from_dict(tomllib.loads(block), where=page)
+    SpecRewardFunction(spec, graders=spec.build_graders())
 
 
 @pytest.mark.parametrize(("page", "block"), RUNS, ids=[page for page, _ in RUNS])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from tests.unit.helpers.scripted_provider import (
@@ -15,8 +17,9 @@ from tests.unit.helpers.scripted_provider import (
 )
 
 from adjudge.engine.virtual import run_virtual
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
+from adjudge.judges.checkup import wait_until_reached
 
 
 def test_an_open_circuit_lets_one_probe_through_and_calls_wait() -> None:
@@ -72,6 +75,35 @@ def test_a_cancelled_probe_makes_room_for_another() -> None:
         assert len(line.provider.sends) == 2
         ask.cancel()
         assert (await other).text == "b"
+
+    run_virtual(run())
+
+
+def refused(url: str = "http://a") -> GradingFailure:
+    said = f"no response from {url}: connection refused; is the server running?"
+    return GradingFailure("connection", said, {"sent": False})
+
+
+def test_calls_to_a_server_that_was_never_reached_fail_at_once_with_the_cause() -> None:
+    async def run() -> None:
+        line = Line(Provider(refused()), breaker_failures=4, deadline_s=120)
+        errors = await together(*(line.ask(str(i)) for i in range(64)))
+        assert {error.kind for error in errors} == {ErrorKind.CONNECTION}
+        assert {str(error) for error in errors} == {str(refused())}
+        assert now() < 2
+        assert len(line.provider.sends) < 64
+
+    run_virtual(run())
+
+
+def test_calls_to_a_server_that_went_away_wait_and_then_name_the_cause() -> None:
+    async def run() -> None:
+        line = Line(Provider(0.1, refused()), breaker_failures=4, max_attempts=99, deadline_s=30)
+        await line.ask("before")
+        errors = await together(*(line.ask(str(i)) for i in range(8)))
+        assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
+        assert all("connection refused" in str(error) for error in errors)
+        assert now() == pytest.approx(30.1, abs=0.1)
 
     run_virtual(run())
 
@@ -191,5 +223,33 @@ def test_an_outage_of_a_minute_costs_a_minute_and_no_call(down: Answer) -> None:
         after = [len([t for t in done if s <= t < s + 10]) for s in range(120, 170)]
         full = next(i for i, rate in enumerate(after) if rate >= 0.9 * before)
         assert full <= 20
+
+    run_virtual(run())
+
+
+def test_waiting_for_a_server_ends_with_its_first_answer_or_the_cause() -> None:
+    class Clock:
+        def time(self) -> float:
+            return now()
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+    async def run() -> None:
+        provider = Provider()
+        provider.plan = lambda at, url, n: refused(url) if at < 90 or url != "http://b" else 404
+        heard: list[str] = []
+
+        def waiting(seconds: float) -> Coroutine[Any, Any, None]:
+            return wait_until_reached(
+                URLS, seconds, transport=provider, clock=Clock(), on_wait=heard.append
+            )
+
+        with pytest.raises(JudgeUnavailable, match="connection refused.*waited for 20 s"):
+            await waiting(20.0)
+        assert now() == pytest.approx(20.0)
+        await waiting(600.0)
+        assert now() == pytest.approx(90.0, abs=2.1)
+        assert "waiting for up to" in heard[0]
 
     run_virtual(run())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec
+from adjudge.cli.train import _print_summary
 from adjudge.engine.loop import run_blocking
 from adjudge.environments import Episode, Policy
 from adjudge.errors import ConfigError, RunFolderError
@@ -194,6 +195,22 @@ def test_the_report_says_what_happened(tmp_path: Path) -> None:
 
 def test_a_report_of_no_step_at_all(tmp_path: Path) -> None:
     assert "No step was done." in report(tmp_path, "plain", [])
+
+
+def test_a_mean_of_the_rewards_that_are_left_says_of_how_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**row, "judge/missing_frac": 0.9} for row in rows_of(20)]
+    assert re.search(r"of 10(\.0)?\s% of the rollouts", report(tmp_path, "plain", rows))
+    assert "of the rollouts" not in report(tmp_path, "plain", rows_of(20))
+    job = TrainingJob(RunFile.load(EXAMPLE), EXAMPLE, tmp_path)
+    job.summary = {
+        **summarise(job.run, job.run.reward_spec("http://h/v1"), rows, [], []),
+        "seconds": {"total": 3.0},
+    }
+    _print_summary(job)
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "0.100 → 0.100  of 10.0% → 10.0% of the rollouts" in said
 
 
 def test_a_line_is_broken_where_values_are_missing() -> None:

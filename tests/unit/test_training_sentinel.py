@@ -146,3 +146,27 @@ def test_what_is_missing_or_not_finite_is_left_out() -> None:
         sentinel.observe(Reading(step=step))
         sentinel.observe(Reading(step=step, judge=math.nan, gold=math.inf, length=-math.inf))
     assert sentinel.alarms == []
+
+
+def test_many_missing_rewards_are_said_in_the_first_step() -> None:
+    (alarm,) = watched(30, judge=wave(0.5), missing=lambda _: 0.9)
+    assert (alarm.step, alarm.rule) == (0, "missing")
+    assert "90%" in alarm.seen
+    assert watched(30, judge=wave(0.5), missing=lambda _: 0.2) == []
+
+
+def test_missing_rewards_that_become_more_are_said_before_they_are_many() -> None:
+    def missing(step: int) -> float:
+        return 0.02 if step < 20 else min(0.2, 0.02 + 0.01 * (step - 20))
+
+    (alarm,) = watched(60, judge=wave(0.5), missing=missing)
+    assert alarm.rule == "missing_rises"
+    assert 30 <= alarm.step <= 40
+    assert "2%" in alarm.seen
+    assert watched(60, judge=wave(0.5), missing=wave(0.05)) == []
+
+
+def test_a_run_whose_rewards_are_missing_can_be_stopped() -> None:
+    sentinel = Sentinel("stop")
+    watched(1, sentinel, missing=lambda _: 0.9)
+    assert sentinel.should_stop

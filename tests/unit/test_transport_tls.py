@@ -70,4 +70,4 @@ def test_only_certificates_of_the_store_are_accepted(tmp_path: Path) -> None:
 
     known, unknown = asyncio.run(run())
     assert known == "{}"
-    assert unknown.startswith("connection no response: TLS failed")
+    assert unknown.endswith("TLS failed (ClientConnectorCertificateError)")

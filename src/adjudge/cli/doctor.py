@@ -53,7 +53,8 @@ def doctor(
     program. With a spec its graders are built, and each judge that has a server is asked a handful
     of short questions: does it reply, count tokens, keep to a JSON schema and a choice list, give
     log-probabilities, stream, repeat itself with a seed? Some servers drop such fields silently.
-    The exit code is 3 when a judge does not reply.
+    The exit code is 3 when a judge does not reply, and 2 when this machine lacks what a grader
+    needs (a sandbox, a key, a GPU).
 
     A .py file is read, never run: lines that turn a judge's failure into a number are shown with
     what a trainer makes of them and two lines instead. The exit code is 1 when there are some.

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import typer
 from rich.table import Table
 
 from adjudge.cli.consoles import clean, output, print_json
+from adjudge.graders.registry import SHIPPED
+from adjudge.rewards.built import check_machine
+from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.rows import count_rows
 from adjudge.runs.estimate import EPISODES, estimate, scenarios
 from adjudge.runs.grading import GradingJob, first_samples
@@ -19,6 +23,7 @@ _LOOKED_AT = 200
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
+    check_machine(job.spec, _shipped(job.spec))
     rows = count_rows(job.paths)
     samples, groups = first_samples(job, _LOOKED_AT)
     asked = estimate(job.spec, samples, groups)
@@ -41,7 +46,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
         for name, why in unknown.items():
             console.print(f"{clean(name)} cannot be asked about these samples: {clean(why)}")
         console.print("nothing is estimated without it")
-        return
+        raise typer.Exit(2)
     console.print(
         f"{rows:,} samples, estimated from the first {len(samples):,}; output and cost are the "
         "most that max_tokens allows, without retries and prefix caches"
@@ -50,6 +55,13 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     for name, one in asked.items():
         per = one.calls / len(samples)
         console.print(f"[dim]{clean(name)} ({one.scope}): {per:.2f} calls a sample[/]")
+
+
+def _shipped(spec: RewardSpec) -> dict[str, Any]:
+    """The graders that are built; a user's own code is not run for an estimate."""
+    judges = spec.build_judges()
+    shipped = [entry for entry in spec.graders if entry.type in SHIPPED]
+    return {entry.name: spec.build_grader(entry, judges) for entry in shipped}
 
 
 def _scenarios(found: list[dict[str, Any]], rows: int) -> Table:

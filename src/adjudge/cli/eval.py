@@ -16,6 +16,7 @@ from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
 from adjudge.cli.eval_judge import concerns_judge, eval_judge
 from adjudge.cli.eval_tables import print_evaluation
 from adjudge.cli.grade import new_folder
+from adjudge.cli.judges import wait_for_judges
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.training.evaluating.run import EvalJob, evaluate_targets
 from adjudge.training.evaluating.targets import Target, find_target
@@ -110,6 +111,15 @@ def eval_command(
             help="What a judge's scores are, for calibration [default: known of scalar judges].",
         ),
     ] = None,
+    wait_for_judge: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-judge",
+            metavar="SECONDS",
+            min=0.0,
+            help="How long to wait for a judge that is still starting [default: not at all].",
+        ),
+    ] = 0.0,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", min=1, help="Questions in flight [default: the spec's]."),
@@ -249,7 +259,9 @@ def eval_command(
         "--merge-target": merge_target,
         "--verl-python": verl_python,
     }
+    specs = [one for one in (target, *(against or ())) if one is not None]
     if benchmark == "healthbench":
+        wait_for_judges(specs, wait_for_judge)
         own = ("--responses", "--by")
         eval_healthbench(
             target,
@@ -285,6 +297,7 @@ def eval_command(
                 "--config": config,
                 "--seeds": seeds,
                 "--no-judges": no_judges,
+                "--wait-for-judge": wait_for_judge,
             },
             as_json=as_json,
             quiet=quiet,
@@ -306,6 +319,7 @@ def eval_command(
             "--api-key-env": api_key_env,
             "--no-judges": no_judges,
         }
+        wait_for_judges(specs, wait_for_judge)
         eval_judge(
             target,
             against or (),
@@ -316,6 +330,8 @@ def eval_command(
             quiet=quiet,
         )
         return
+    if wait_for_judge:
+        raise ConfigError("--wait-for-judge: is for a judge's reward spec; a policy has none")
     other = _one(against)
     job = _job(_Asked(target, model, config, other, base_url, api_key_env), seeds, folder)
     job.judged = not no_judges

@@ -89,6 +89,16 @@ def grade(
             "beyond it are missing as 'budget'.",
         ),
     ] = None,
+    wait_for_judge: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-judge",
+            metavar="SECONDS",
+            min=0.0,
+            help="How long to wait for a judge that is still starting. Without it a judge that has "
+            "never been reached ends the command (exit code 3).",
+        ),
+    ] = 0.0,
     engine: Annotated[
         EngineName,
         typer.Option("--engine", help="Who asks the graders: this process, or workers of Ray."),
@@ -149,6 +159,7 @@ def grade(
         show_progress=not quiet,
         budget_usd=budget_usd,
         engine=_engine(engine, ray_address, ray_workers),
+        startup_patience_s=wait_for_judge,
     )
     if dry_run:
         print_estimate(job, as_json=as_json)
@@ -231,8 +242,10 @@ def run_job(job: GradingJob) -> list[RewardResult]:
     try:
         with redirect_stdout(sys.stderr):
             return grade_rollouts(job)
-    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
+    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError) as error:
         errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
+        if isinstance(error, JudgeUnavailable) and job.startup_patience_s == 0:
+            errors().print("To wait for a judge that is still starting: --wait-for-judge SECONDS")
         raise
 
 

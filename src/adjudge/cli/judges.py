@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.cli.consoles import clean, errors, output, print_json
+from adjudge.engine.clock import SystemClock
 from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
-from adjudge.judges.checkup import Finding, check_judge
+from adjudge.judges.checkup import Finding, check_judge, wait_until_reached
 from adjudge.judges.http_model import HttpChatModel
 from adjudge.judges.table import JudgeTable, build_judge
-from adjudge.rewards.built import check_graders
+from adjudge.judges.transport import AiohttpTransport
+from adjudge.rewards.built import check_graders, check_machine
 from adjudge.rewards.spec import RewardSpec
 
-__all__ = ["check_spec"]
+__all__ = ["check_spec", "wait_for_judges"]
 
 _MARKS = {
     "yes": "[green]✓[/]",
@@ -36,12 +40,15 @@ def check_spec(path: Path, *, as_json: bool) -> None:
     """Build the spec's graders, ask its judges, and print what was found."""
     spec = RewardSpec.load(path)
     judges = spec.build_judges()
-    check_graders(spec, spec.build_graders(judges))
+    graders = spec.build_graders(judges)
+    check_graders(spec, graders)
+    lacking = _lacking(spec, graders)
     found = {name: _checked(spec, name, judges[name], as_json=as_json) for name in judges}
     if as_json:
         report = {
             "spec": str(path),
             "graders": [entry.name for entry in spec.graders],
+            "lacking": lacking,
             "judges": {name: _plain(judges[name], findings) for name, findings in found.items()},
         }
         print_json(report)
@@ -49,13 +56,56 @@ def check_spec(path: Path, *, as_json: bool) -> None:
         console = output()
         names = ", ".join(entry.name for entry in spec.graders)
         console.print(f"{clean(path)}: graders can be built: {names}")
+        for problem in lacking:
+            console.print(f"[red]lacking here:[/] {clean(problem)}", soft_wrap=True)
         if not judges:
             console.print("no judges: nothing was asked")
         for name, findings in found.items():
             _print(console, name, judges[name], findings, spec.judges[name])
+    if lacking:
+        raise typer.Exit(2)
     if any(finding.feature == "reply" and finding.honoured != "yes"
            for findings in found.values() for finding in findings):  # fmt: skip
         raise typer.Exit(3)
+
+
+def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
+    """Wait until the judges of those reward specs can be reached, ``seconds`` in all; 0: do not.
+
+    Raises :class:`~adjudge.errors.JudgeUnavailable`. What is no spec has no judge to wait for.
+    """
+    if not seconds:
+        return
+    until = time.monotonic() + seconds
+    for path in specs:
+        if Path(path).suffix != ".toml":
+            continue
+        for model in RewardSpec.load(path).build_judges().values():
+            if isinstance(model, HttpChatModel):
+                run_blocking(_reached(model, max(0.0, until - time.monotonic())))
+
+
+async def _reached(model: HttpChatModel, seconds: float) -> None:
+    transport = AiohttpTransport()
+    try:
+        await wait_until_reached(
+            model.base_urls,
+            seconds,
+            transport=transport,
+            clock=SystemClock(),
+            on_wait=lambda said: errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True),
+        )
+    finally:
+        await transport.aclose()
+
+
+def _lacking(spec: RewardSpec, graders: Mapping[str, Any]) -> list[str]:
+    """What this machine lacks, a sentence each."""
+    try:
+        check_machine(spec, graders)
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
 
 
 def _checked(spec: RewardSpec, name: str, model: ChatModel, *, as_json: bool) -> list[Finding]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
+from adjudge.cli.judges import wait_for_judges
 from adjudge.cli.probe_tables import cost_line, print_card
 from adjudge.config import load_toml, validate
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError, JudgeUnavailable
@@ -107,6 +108,15 @@ def probe(
         float | None,
         typer.Option("--budget-usd", min=0.0, help="What the judge may cost; needs its price."),
     ] = None,
+    wait_for_judge: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-judge",
+            metavar="SECONDS",
+            min=0.0,
+            help="How long to wait for a judge that is still starting [default: not at all].",
+        ),
+    ] = 0.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask nobody: estimate calls and cost, and stop.")
     ] = False,
@@ -155,6 +165,8 @@ def probe(
         return
     if not quiet and replay is None:
         errors().print(f"[dim]{cost_line(expected(job, prepare(job)))}[/]")
+    if replay is None:
+        wait_for_judges([spec], wait_for_judge)
     if record is not None:
         job.cassette = ReplyCache(record, "record", sampled=True)
     elif replay is not None:

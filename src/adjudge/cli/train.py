@@ -25,6 +25,8 @@ from adjudge.training.sentinel import Alarm
 
 __all__ = ["train"]
 
+_OF_JUDGED = ("reward", "judge", "gold")
+
 
 class Kind(StrEnum):
     """What is trained."""
@@ -141,9 +143,11 @@ def train(
         wanted = wanted.with_seed(seed)
     if dry_run:
         from adjudge.cli.plan import print_plan  # noqa: PLC0415  (only when asked for)
+        from adjudge.training.planning.foreseen import check_run_machine  # noqa: PLC0415
         from adjudge.training.planning.plan import plan  # noqa: PLC0415  (only when asked for)
 
         print_plan(plan(wanted), as_json=as_json)
+        check_run_machine(wanted)
         return
     from adjudge.training.planning.honoured import check_honoured  # noqa: PLC0415  (not for a plan)
 
@@ -230,10 +234,20 @@ def _print_summary(job: TrainingJob) -> None:
         ("length, tokens", "length"),
     ):  # fmt: skip
         if first[key] is not None and last[key] is not None:
-            console.print(f"  {name:<16}{first[key]:7.3f} → {last[key]:.3f}")
+            share = _share_shown(summary) if key in _OF_JUDGED else ""
+            console.print(f"  {name:<16}{first[key]:7.3f} → {last[key]:.3f}{share}")
     _print_sentinel(console, summary)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  report.html  rollouts.jsonl  model/")
     console.print(f"[dim]adjudge view {clean(job.folder)}[/]", soft_wrap=True)
+
+
+def _share_shown(summary: dict[str, Any]) -> str:
+    """How many rollouts stand behind a mean of rewards, where some are missing."""
+    missing = [summary[when]["missing"] or 0.0 for when in ("first", "last")]
+    if not any(missing):
+        return ""
+    shares = " → ".join(f"{1 - share:.1%}" for share in missing)
+    return f"  [yellow]of {shares} of the rollouts, the others' rewards are missing[/]"
 
 
 def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:

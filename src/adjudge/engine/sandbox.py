@@ -34,9 +34,9 @@ from pathlib import PurePosixPath
 from adjudge.engine.bubblewrap import SANDBOX_DIR, Limits, confined, descriptor, interpreter
 from adjudge.engine.program import Finished, run_program
 from adjudge.engine.seccomp import seccomp_filter
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 
-__all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "sandbox_available"]
+__all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "check_sandbox", "sandbox_available"]
 
 _SOURCE = "main.py"
 _REMEDY = "install bubblewrap (apt install bubblewrap) and allow it to create user namespaces"
@@ -173,6 +173,12 @@ def sandbox_available() -> str | None:
         return _probe(bwrap)
     except subprocess.TimeoutExpired:
         return "the sandbox did not start within 30 s; is the machine overloaded?"
+
+
+def check_sandbox(owner: str) -> None:
+    """Raise :class:`ConfigError` with reason and remedy where ``owner`` would find no sandbox."""
+    if (reason := sandbox_available()) is not None:
+        raise ConfigError(f"{owner} runs code in a sandbox, and there is none: {reason}")
 
 
 async def _require_sandbox() -> None:

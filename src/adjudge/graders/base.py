@@ -59,6 +59,13 @@ class BaseGrader:
         metadata["cause"] = str(Cause.CANDIDATE)
         return GraderScore(self.name, low, reason, metadata, self.score_range, self.role)
 
+    def check_machine(self) -> None:
+        """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks, with the remedy.
+
+        Called before the first sample: a sandbox, a package or a device that is not here would
+        leave the reward of every sample missing that needs it. Nothing is needed by default.
+        """
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
 

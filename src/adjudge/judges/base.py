@@ -160,6 +160,12 @@ class ChatModel(ABC):
         """The key for tags that fence text in prompts; that of its cassette, if it has one."""
         return PROCESS_KEY
 
+    def check_machine(self) -> None:  # noqa: B027  (nothing is needed by default)
+        """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks: a key, a device.
+
+        Nothing is asked or loaded, and nothing is needed by default.
+        """
+
     @abstractmethod
     async def achat(
         self,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
-from adjudge.errors import GradingFailure
-from adjudge.judges.base import ChatModel, Reply
+from adjudge.engine.clock import Clock
+from adjudge.errors import GradingFailure, JudgeUnavailable
+from adjudge.judges.base import ChatModel, HttpRequest, Reply, Transport
 from adjudge.judges.presets import FEATURES, PRESETS
 from adjudge.judges.table import JudgeTable
 
-__all__ = ["Finding", "check_judge"]
+__all__ = ["Finding", "check_judge", "wait_until_reached"]
 
 State = Literal["yes", "no", "unclear", "failed", "not offered"]
 
@@ -26,6 +27,8 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _TOKENS = 64
+_NOTHING = HttpRequest(path="/models", headers={}, body=b"")
+_EVERY_S = 2.0
 
 Build = Callable[[JudgeTable], ChatModel]
 
@@ -66,6 +69,37 @@ async def check_judge(table: JudgeTable, build: Build) -> list[Finding]:
     found.append(await _streaming(everything, build))
     found.append(await _seed(model, table))
     return found
+
+
+async def wait_until_reached(
+    base_urls: Sequence[str],
+    seconds: float,
+    *,
+    transport: Transport,
+    clock: Clock,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
+
+    ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
+    last one after ``seconds``.
+    """
+    deadline = clock.time() + seconds
+    while True:
+        for url in base_urls:
+            try:
+                await transport.post(url, _NOTHING)
+            except GradingFailure as failure:
+                problem = str(failure)
+                if failure.metadata.get("sent", True):
+                    return
+            else:
+                return
+        left = deadline - clock.time()
+        if left <= 0:
+            raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
+        on_wait(f"{problem}; waiting for up to {left:.0f} s")
+        await clock.sleep(min(_EVERY_S, left))
 
 
 def _failed(feature: str, failure: GradingFailure, sent: bool | None = None) -> Finding:

@@ -119,9 +119,9 @@ class Dispatcher:
                 continue
             replica = pick(self._replicas, now, flight.group, flight.avoid)
             if replica is None:
-                if self._settings.breaker_waits:
+                if self._waits:
                     return
-                self._fail(lane.popleft(), _breaker_open())
+                self._fail(lane.popleft(), self._not_sent())
                 continue
             afford = Afford.YES if self._meter.idle else self._meter.admits(flight, now)
             if afford is Afford.WAIT:
@@ -260,7 +260,7 @@ class Dispatcher:
             self._meter.settle_unknown(flight)
         self._stats.count_send_failure(kind)
         if kind in UNHEALTHY:
-            self.health.failed(send, self.loop.time())
+            self.health.failed(send, self.loop.time(), failure)
         else:
             self.health.answered(send)
         if kind is ErrorKind.RATE_LIMITED or status in OVERLOADED:
@@ -271,7 +271,7 @@ class Dispatcher:
         if kind not in RETRYABLE or said_no:
             self._fail(flight, failure)
         elif not flight.sends:
-            given_up = not (self._settings.breaker_waits or self.health.up())
+            given_up = not (self._waits or self.health.up())
             if not given_up and self._retries.add(flight, wait, self._sweeper.now()):
                 flight.was_silent = False
             else:
@@ -374,8 +374,10 @@ class Dispatcher:
         kind, message = ErrorKind.TIMEOUT, f"no complete reply {within}"
         if not flight.sends and not self.health.up():
             kind, message = ErrorKind.CIRCUIT_OPEN, f"the server did not recover {within}"
-        last = {"last_failure": str(flight.failure.kind)} if flight.failure else {}
-        self._fail(flight, GradingFailure(kind, f"{message} ({attempts} sends)", last))
+        failure = flight.failure or self.health.last_failure
+        cause = f"; last: {failure}" if failure else ""
+        last = {"last_failure": str(failure.kind)} if failure else {}
+        self._fail(flight, GradingFailure(kind, f"{message} ({attempts} sends){cause}", last))
 
     def _give_up(self, send: Send) -> None:
         """Cancel a silent send, unless the call would be left without any."""
@@ -389,6 +391,23 @@ class Dispatcher:
             self.health.failed(send, self.loop.time())
             send.probe = False
 
+    @property
+    def _waits(self) -> bool:
+        """Whether calls wait while all servers are ejected: for one that has been there before."""
+        return self._settings.breaker_waits and self.health.reached
+
+    def _not_sent(self) -> GradingFailure:
+        """Why a call is not sent while all servers are ejected: what ejected them, if it is known.
+
+        Of a server that has never been reached that is the whole cause.
+        """
+        last = self.health.last_failure
+        if last is None:
+            return GradingFailure(ErrorKind.CIRCUIT_OPEN, "the circuit breaker is open")
+        if not self.health.reached:
+            return GradingFailure(last.kind, str(last), dict(last.metadata))
+        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open; last: {last}")
+
     def _want_hedge(self, flight: Flight) -> None:
         if (
             self._budget.available
@@ -398,7 +417,3 @@ class Dispatcher:
         ):
             flight.hedge_queued = True
             self._hedges.append(flight)
-
-
-def _breaker_open() -> GradingFailure:
-    return GradingFailure(ErrorKind.CIRCUIT_OPEN, "the circuit breaker is open")

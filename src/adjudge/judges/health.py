@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from adjudge.errors import GradingFailure
 from adjudge.judges.breaker import Breaker
 from adjudge.judges.endpoint_settings import EndpointSettings
 from adjudge.judges.flight import Send
@@ -30,6 +31,9 @@ class Health:
         )
         self.hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
         self._digests: dict[tuple[str, bool], LatencyDigest] = {}
+        self.reached = False
+        """Whether any server was ever connected to; until then no call waits for one."""
+        self.last_failure: GradingFailure | None = None
 
     def digest(self, model: str, stream: bool) -> LatencyDigest:
         """How long ``model`` takes (to its first chunk, for streams).
@@ -77,11 +81,15 @@ class Health:
 
     def answered(self, send: Send) -> None:
         """The server of ``send`` said something, if only "no"."""
+        self.reached = True
         if send.replica.breaker.succeeded(send.probe) and self.up() == 1:
             self.limit.restart()
 
-    def failed(self, send: Send, now: float) -> None:
-        """The server of ``send`` failed, was not reached, or kept silent."""
+    def failed(self, send: Send, now: float, failure: GradingFailure | None = None) -> None:
+        """The server of ``send`` failed, was not reached, or kept silent (no ``failure``)."""
+        if failure is None or failure.metadata.get("sent", True):
+            self.reached = True
+        self.last_failure = failure or self.last_failure
         self.limit.faltered()
         send.replica.breaker.failed(now, send.probe)
 

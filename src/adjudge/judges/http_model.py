@@ -237,6 +237,15 @@ class HttpChatModel(ChatModel):
         self._lines[asyncio.get_running_loop()] = line
         return line
 
+    def check_machine(self) -> None:
+        """The key is in the environment, where one is needed."""
+        if not self._replays():
+            try:
+                self._key()
+            except GradingFailure as failure:
+                message = f"{failure} (export {self.api_key_env}=…)"
+                raise ConfigError(message) from None
+
     def _key(self) -> str | None:
         """The key; ``GradingFailure(auth)`` names the variable when it lacks or cannot be one."""
         name = self._wanted.key_env

@@ -134,7 +134,7 @@ class AiohttpTransport:
                 proxy=proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _unreachable(error) from None
+            raise _unreachable(error, base_url) from None
         try:
             content, cut = await self._read(response, on_chunk)
         except BaseException:
@@ -239,8 +239,11 @@ def _shown(url: yarl.URL) -> str:
     return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])
 
 
-def _unreachable(error: Exception) -> GradingFailure:
-    """``connection``, in words that name the cause and quote nothing of the request."""
+def _unreachable(error: Exception, base_url: str) -> GradingFailure:
+    """``connection``, in words that name address and cause and quote nothing of the request.
+
+    ``connected`` in the metadata is false where nothing was sent, since nobody listens there.
+    """
     if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
         why = "connecting timed out"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
@@ -251,6 +254,8 @@ def _unreachable(error: Exception) -> GradingFailure:
         why = "the proxy could not be used"
     elif isinstance(error, aiohttp.ClientConnectorError):
         why = f"connecting failed ({error.os_error.strerror or type(error.os_error).__name__})"
+        if isinstance(error.os_error, ConnectionRefusedError):
+            why = "connection refused; is the server running?"
     elif isinstance(error, aiohttp.ServerDisconnectedError):
         why = "the server closed the connection without a response"
     elif isinstance(error, aiohttp.ClientResponseError):
@@ -258,7 +263,7 @@ def _unreachable(error: Exception) -> GradingFailure:
     else:
         why = f"the connection broke ({type(error).__name__})"
     metadata = {"sent": False} if isinstance(error, _BEFORE_SENDING) else {}
-    return GradingFailure(ErrorKind.CONNECTION, f"no response: {why}", metadata)
+    return GradingFailure(ErrorKind.CONNECTION, f"no response from {base_url}: {why}", metadata)
 
 
 def _too_long(status: int, limit: int) -> GradingFailure:

@@ -136,6 +136,11 @@ class Batch:
         items = [event if isinstance(event, dict) else {"event": event} for event in events]
         return [self._add(self._roster.event, {**fields, "event": item, **item}) for item in items]
 
+    @property
+    def asks(self) -> Sequence[Ask]:
+        """Every question, as it will be asked."""
+        return self._asks
+
     async def ask(self) -> None:
         """Ask every grader about everything."""
         self._results, self._asked = await self._round(self._asks)

@@ -14,7 +14,7 @@ from adjudge.graders.base import is_listwise
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.types import Role, finite_range
 
-__all__ = ["check_graders", "fingerprint"]
+__all__ = ["check_graders", "check_machine", "fingerprint"]
 
 
 def fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
@@ -59,6 +59,22 @@ def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         _check_points(spec, graders)
     if spec.missing.fallback is not None:
         _check_fallback_grader(spec, graders[spec.missing.fallback])
+
+
+def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
+
+    Whatever begins to grade calls it before the first sample.
+    """
+    lacking = []
+    for name, grader in graders.items():
+        if (check := getattr(grader, "check_machine", None)) is not None:
+            try:
+                check()
+            except ConfigError as error:
+                lacking.append(f"{spec.where}: graders.{name}: {error}")
+    if lacking:
+        raise ConfigError("\n".join(lacking))
 
 
 def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:

@@ -20,7 +20,7 @@ from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.batch import Judged, idle_graders
-from adjudge.rewards.built import check_graders, fingerprint
+from adjudge.rewards.built import check_graders, check_machine, fingerprint
 from adjudge.rewards.combine import AggregateScale, combine, judge_part, reduce_events
 from adjudge.rewards.groups import group_step, snap_ties
 from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
@@ -54,8 +54,9 @@ class SpecRewardFunction(RewardFunction):
     """Rewards as a :class:`~adjudge.rewards.RewardSpec` says.
 
     ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
-    caller's count of results. Holds configuration, and the outage watch that looks back over
-    calls; one object serves any thread, loop and process.
+    caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
+    been reached, by default the spec's ``patience_s``. Holds configuration, and what looks back
+    over calls (the outage watch, who has answered); one object serves any thread, loop and process.
     """
 
     def __init__(
@@ -67,10 +68,13 @@ class SpecRewardFunction(RewardFunction):
         journal: Journal | None = None,
         show_progress: bool = False,
         tally: Tally | None = None,
+        startup_patience_s: float | None = None,
     ) -> None:
         self.spec = spec
         self.graders = dict(graders or spec.build_graders())
         check_graders(spec, self.graders)
+        if graders is None:  # who built them has a reason to, and checks when grading begins
+            check_machine(spec, self.graders)
         scopes: tuple[Scope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
         self._terms: dict[Scope, list[Term]] = {
@@ -101,6 +105,7 @@ class SpecRewardFunction(RewardFunction):
             journal=journal,
             show_progress=show_progress,
             tally=tally,
+            startup_patience_s=startup_patience_s,
         )
         self._steps = 0
         self._warned = False

@@ -13,6 +13,7 @@ from adjudge.rewards.batch import Batch, Judged, Roster
 from adjudge.rewards.missing import OutageWatch
 from adjudge.rewards.samples import RewardSample
 from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.startup import StartupCheck
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runner.question import GraderConfig
@@ -26,13 +27,15 @@ _log = logging.getLogger("adjudge")
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _SAY_EVERY_S = 0.9
+_NOTE_CHARS = 120
 
 
 class Panel:
     """The graders of a spec, and how they are asked.
 
     ``graders`` are the built objects by name. The same panel serves call after call; the outage
-    watch looks back over calls.
+    watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
+    been reached; by default ``patience_s`` of the spec.
     """
 
     def __init__(
@@ -44,7 +47,10 @@ class Panel:
         journal: Journal | None = None,
         show_progress: bool = False,
         tally: Tally | None = None,
+        startup_patience_s: float | None = None,
     ) -> None:
+        self._startup = StartupCheck(spec, graders)
+        self._startup_patience_s = startup_patience_s
         self._clock = clock or SystemClock()
         self._settings = spec.missing
         self._watch = OutageWatch(spec.missing.max_missing)
@@ -82,23 +88,22 @@ class Panel:
 
         ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about. Raises
         :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
-        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, and a grader's
-        :class:`~adjudge.errors.ConfigError`.
+        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
+        :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
+        cannot; see :class:`~adjudge.rewards.startup.StartupCheck`.
         """
         batch = Batch(samples, groups, sampled, self._roster, self._runner)
+        self._startup.check_fields(batch.asks)
         await batch.ask()
         await self._ask_again(batch)
         judged = batch.judged()
         call = self._watch.begin(self._passing(judged))
         started, wait = self._clock.time(), _FIRST_WAIT_S
-        while self._watch.is_outage(call):
-            left = self._settings.patience_s - (self._clock.time() - started)
+        while (unreachable := self._startup.unreachable(judged)) or self._watch.is_outage(call):
+            patience = self._patience_s(unreachable)
+            left = patience - (self._clock.time() - started)
             if left <= 0:
-                raise JudgeUnavailable(
-                    f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
-                    f"for {self._settings.patience_s:g} s ({_last_reason(judged)}); nothing was "
-                    "learned from it"
-                )
+                raise JudgeUnavailable(self._unavailable(judged, unreachable, patience))
             self._say(judged, left)
             await self._clock.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
@@ -107,13 +112,32 @@ class Panel:
             call[:] = self._passing(judged)
         if self._tally is not None:
             self._tally.note = ""
+        if not self._startup.is_over:
+            self._startup.check_answers(judged, samples)
         return judged
+
+    def _patience_s(self, unreachable: GraderError | None) -> float:
+        if unreachable is None or self._startup_patience_s is None:
+            return self._settings.patience_s
+        return self._startup_patience_s
+
+    def _unavailable(
+        self, judged: Sequence[Judged], unreachable: GraderError | None, patience_s: float
+    ) -> str:
+        """Why the run stops, the cause first."""
+        if unreachable is not None:
+            waited = f" for {patience_s:g} s" if patience_s else ""
+            return f"{unreachable.name}: never reached its judge{waited}: {unreachable.error}"
+        return (
+            f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
+            f"for {patience_s:g} s (last: {_last_reason(judged)}); nothing was learned from it"
+        )
 
     def _say(self, judged: Sequence[Judged], left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
-        message = f"judges fail, asking again for up to {left:.0f} s ({_last_reason(judged)})"
+        message = f"{_last_reason(judged)}; asking again for up to {left:.0f} s"
         if self._tally is not None:
-            self._tally.note = message[:80]
+            self._tally.note = message[:_NOTE_CHARS]
         # Many calls at once wait for the same judge: one of them says so.
         now = self._clock.time()
         if self._said_at is None or now - self._said_at >= _SAY_EVERY_S:
@@ -146,5 +170,5 @@ def _last_reason(judged: Sequence[Judged]) -> str:
     for one in reversed(judged):
         for name, result in one.results():
             if _passes(result) and isinstance(result, GraderError):
-                return f"last: {name}: {result.kind}: {result.error}"
+                return f"{name}: {result.kind}: {result.error}"
     return "no reason given"

@@ -22,7 +22,7 @@ from adjudge.judges.cache import ReplyCache
 from adjudge.judges.calls import CallCount
 from adjudge.judges.connections import aclose_owned
 from adjudge.rewards.batch import Judged
-from adjudge.rewards.built import fingerprint
+from adjudge.rewards.built import check_machine, fingerprint
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.rewards.spec import RewardSpec
@@ -91,6 +91,8 @@ class GradingJob:
 
     ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what all judges together
     may cost; every one then needs a price. ``engine``: who asks the graders, else this process.
+    ``startup_patience_s``: how long to wait for a judge that has never been reached, by default the
+    spec's ``patience_s``.
     """
 
     paths: Sequence[Path]
@@ -102,6 +104,7 @@ class GradingJob:
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
     engine: Engine | None = None
+    startup_patience_s: float | None = None
     broken: list[BrokenRow] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     resumed: int = 0
@@ -130,6 +133,7 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
 
 def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> list[RewardResult]:
     graders = job.spec.build_graders(_judges(job, budget))
+    check_machine(job.spec, graders)
     calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
@@ -145,7 +149,13 @@ def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> lis
         Progress(tally, show=job.show_progress),
     ):
         journal = Journal(folder.path / "journal.jsonl", folder.spec_hash)
-        function = SpecRewardFunction(job.spec, graders=graders, journal=journal, tally=tally)
+        function = SpecRewardFunction(
+            job.spec,
+            graders=graders,
+            journal=journal,
+            tally=tally,
+            startup_patience_s=job.startup_patience_s,
+        )
         asker = _asker(job, function, journal, tally)
         facts, judged, group_source = _judge(job, asker)
         job.resumed = tally.resumed

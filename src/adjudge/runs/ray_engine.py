@@ -78,7 +78,12 @@ class RayEngine:
         if alone is None:
             return function  # nothing that workers could do
         plan = Plan(
-            job.spec, function.fingerprint, dict(job.mapping), str(Path.cwd()), window=_WINDOW
+            job.spec,
+            function.fingerprint,
+            dict(job.mapping),
+            str(Path.cwd()),
+            window=_WINDOW,
+            startup_patience_s=job.startup_patience_s,
         )
         answers = _Answers(function, journal, tally)
         with _connected(self.address, self.workers):

@@ -46,7 +46,7 @@ class Plan:
     """What all workers of a run are told.
 
     ``cwd`` is the driver's working directory, which relative paths of the spec start from;
-    ``window`` how many samples a worker holds at once.
+    ``window`` how many samples a worker holds at once; ``startup_patience_s`` as of a panel.
     """
 
     spec: RewardSpec
@@ -54,6 +54,7 @@ class Plan:
     mapping: Mapping[str, str]
     cwd: str
     window: int
+    startup_patience_s: float | None = None
 
 
 @dataclass
@@ -148,7 +149,13 @@ class _Desk:
         if part is None:
             raise ConfigError("no grader looks at single samples")
         self._journal = journal
-        self._panel = Panel(part, graders, journal=journal, tally=journal.tally)
+        self._panel = Panel(
+            part,
+            graders,
+            journal=journal,
+            tally=journal.tally,
+            startup_patience_s=plan.startup_patience_s,
+        )
         silent = {name: _Silent() for name in graders}
         self._wants = Wants()
         self._lookout = Panel(part, silent, journal=self._wants)

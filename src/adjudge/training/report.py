@@ -5,6 +5,7 @@ What the policy and the judge said is escaped wherever it stands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from adjudge.runs.report import calls
 from adjudge.runs.report.charts import esc, integer, number, percent
 from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
 from adjudge.training.curves import Line, line_chart
+from adjudge.training.sentinel import MISSING
 from adjudge.training.verdicts import Shown
 
 __all__ = ["write_report"]
@@ -72,25 +74,33 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     alarms = [alarm for alarm in summary["sentinel"]["alarms"] if not alarm["note"]]
     names = (("Reward", "reward"), ("Environment", "env"), ("Judge", "judge"), ("Gold", "gold"))
     found = [
-        _change(name, first[key], last[key])
+        _change(name, first[key], last[key], missing=0 if key == "env" else last["missing"])
         for name, key in names
         if first[key] is not None or key == "reward"
     ]
     found += [
         _change("Length, tokens", first["length"], last["length"], digits=1),
         _share("Zero-spread groups", last["zero_spread"], "in the last tenth"),
-        _share("Rewards missing", last["missing"], "in the last tenth"),
+        _share("Rewards missing", last["missing"], "in the last tenth", alarm_from=MISSING),
         Tile("Alarms", integer(len(alarms)), "of the sentinel", alarm=bool(alarms)),
     ]
     return tiles(found)
 
 
-def _change(name: str, first: float | None, last: float | None, digits: int = 2) -> Tile:
-    return Tile(name, number(last, digits), f"from {number(first, digits)}")
+def _change(
+    name: str,
+    first: float | None,
+    last: float | None,
+    digits: int = 2,
+    missing: float | None = None,
+) -> Tile:
+    share = f", of {percent(1 - missing)} of the rollouts" if missing else ""
+    return Tile(name, number(last, digits), f"from {number(first, digits)}{share}")
 
 
-def _share(name: str, share: float | None, note: str) -> Tile:
-    return Tile(name, "–" if share is None else percent(share), note)
+def _share(name: str, share: float | None, note: str, alarm_from: float = math.inf) -> Tile:
+    alarm = share is not None and share >= alarm_from
+    return Tile(name, "–" if share is None else percent(share), note, alarm=alarm)
 
 
 def _sentinel(summary: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from adjudge.training.evaluating.divergence import divergences
 from adjudge.training.evaluating.evaluation import Evaluated, evaluate
 from adjudge.training.generation import LocalPlayer
 from adjudge.training.libraries import load_libraries
+from adjudge.training.planning.foreseen import check_run_machine
 from adjudge.training.policy import first_policy, load_policy, needs_hub, save_policy
 from adjudge.training.report import write_report
 from adjudge.training.rl import StepRow, Training, settings_of, train_policy
@@ -72,9 +73,11 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
 
     What the folder holds is on the page about training. Raises
     :class:`~adjudge.errors.RunFolderError` for a folder of another run,
-    :class:`~adjudge.errors.ConfigError` where TRL is not installed, and what the reward raises.
+    :class:`~adjudge.errors.ConfigError` where TRL is not installed or this machine lacks what a
+    grader needs (before anything is written), and what the reward raises.
     """
     started = time.perf_counter()
+    check_run_machine(job.run)
     load_libraries(hub=needs_hub(job.run))
     check_service(job.run)
     check_sink(job.run.logging.to)
@@ -321,6 +324,7 @@ def reading(step: int, row: StepRow, gold: str | None) -> Reading:
         length=row.get("length"),
         length_corr=row.get("judge/len_corr_group"),
         zero_spread=row.get("judge/zero_std_frac"),
+        missing=row.get("judge/missing_frac"),
         judge_var=row.get("judge/part_group_var"),
         env_var=row.get("judge/env_group_var"),
     )

@@ -13,6 +13,10 @@ rules and thresholds, all stated here:
 - ``too_lenient``: scores are all alike and high (``HIGH``), and the gold is not, or is unknown.
 - ``no_spread``: scores are all alike in between.
 - ``solved``: scores are all alike and high, and so is the gold; a note, not an alarm.
+- ``missing``: ``MISSING`` of the rewards are missing, from the first step on: what is learned, and
+  every mean that is shown, comes from the others.
+- ``missing_rises``: that share has doubled, and grown by ``MISSING_GROWTH``: the policy may have
+  found what its judge cannot read.
 - ``dominates``: the judge's part makes more than ``DOMINANCE`` of the variance that groups are
   compared by; the environment's reward is drowned.
 
@@ -22,8 +26,8 @@ deviation of at most ``FLAT`` over the batch. σ is the median absolute deviatio
 sudden fall is noise, and what successive steps share is not hidden from it. Only so far: on gold
 that wanders by itself ``divergence`` and ``collapse`` raise false alarms, in 46 % of runs where its
 autocorrelation from step to step is .7, and in 1.25 % at .3. "Best", levels and shares are
-exponentially weighted means. Nothing is said before ``WARM_UP`` readings of a quantity, and what is
-missing is left out.
+exponentially weighted means. Nothing but ``missing`` is said before ``WARM_UP`` readings of a
+quantity, and what is missing is left out.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ LENGTH_CORR, LENGTH_GROWTH = 0.6, 1.25
 ZERO_SPREAD, FLAT = 0.7, 0.05
 LOW, HIGH = 0.25, 0.9
 DOMINANCE = 0.9
+MISSING, MISSING_GROWTH = 0.25, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,8 @@ class Reading:
     ``gold`` the mean of a measure that is not trained on, in [0, 1]; ``canary`` the judge's mean
     on answers that never change. ``length`` is the mean length, ``length_corr`` the mean
     correlation of reward and length inside groups, ``zero_spread`` the share of groups without
-    spread; ``judge_var`` and ``env_var`` are mean within-group variances of the two parts of a sum.
+    spread, ``missing`` the share of rewards that were asked for and are not there; ``judge_var``
+    and ``env_var`` are mean within-group variances of the two parts of a sum.
     """
 
     step: int
@@ -73,6 +79,7 @@ class Reading:
     length: float | None = None
     length_corr: float | None = None
     zero_spread: float | None = None
+    missing: float | None = None
     judge_var: float | None = None
     env_var: float | None = None
 
@@ -152,6 +159,8 @@ class Sentinel:
             self._length,
             self._flatness,
             self._dominance,
+            self._missing,
+            self._missing_rises,
         ):
             if (found := rule()) is not None:
                 yield found
@@ -255,6 +264,31 @@ class Sentinel:
             "environment's reward is drowned",
             f"lower judge_scale (at {even:.2g} both weigh alike) or outcome_weight, or use "
             'combine_mode = "multiply"',
+        )
+
+    def _missing(self) -> _Finding | None:
+        share = self._levels["missing"].value
+        if share is None or share < MISSING:
+            return None
+        return _Finding(
+            "missing",
+            f"{share:.0%} of the rewards are missing; what is learned, and every mean, comes from "
+            f"the other {1 - share:.0%}",
+            "see which kinds fail (missing by kind in the report, judge/missing_frac/KIND in "
+            "metrics.jsonl) and mend that before you train on",
+        )
+
+    def _missing_rises(self) -> _Finding | None:
+        level = self._levels["missing"]
+        if not level.is_warm or level.value is None:
+            return None
+        if level.value < max(2 * level.first, level.first + MISSING_GROWTH):
+            return None
+        return _Finding(
+            "missing_rises",
+            f"missing rewards went from {level.first:.0%} to {level.value:.0%}",
+            "read the answers whose rewards are missing: the policy may have learned to write what "
+            "its judge cannot read, and is not paid less for it",
         )
 
 

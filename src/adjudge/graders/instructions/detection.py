@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import import_module, resources
 from typing import Any
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError
 
 __all__ = ["LANGUAGES", "detected"]
 
@@ -41,7 +41,7 @@ def detected(text: str) -> str | None:
     """The code of the likeliest language, ``unknown`` without one, ``None`` for no letters at all.
 
     Looks at the first 10,000 characters, addresses left out. Needs ``adjudge[rules]``; without
-    it ``GradingFailure(unsupported)``.
+    it ``ConfigError``.
     """
     model = _model()
     return _answer(model.words(_cleaned(text, model.joined_marks)))
@@ -152,9 +152,8 @@ def _loaded() -> _Model:
         ngram = import_module("langdetect.utils.ngram").NGram
         folder = resources.files("langdetect").joinpath("profiles")
     except ModuleNotFoundError:
-        raise GradingFailure(
-            ErrorKind.UNSUPPORTED,
-            "telling languages apart needs the package langdetect: pip install 'adjudge[rules]'",
+        raise ConfigError(
+            "telling languages apart needs the package langdetect: pip install 'adjudge[rules]'"
         ) from None
     files = (folder.joinpath(name) for name in sorted(LANGUAGES))
     return _Model([json.loads(file.read_text(encoding="utf-8")) for file in files], ngram, walks)

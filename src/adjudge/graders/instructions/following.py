@@ -39,7 +39,7 @@ def _shorter(response: str) -> Iterator[str]:
 def follows(response: str, asked: Sequence[Check], reading: Reading) -> list[bool]:
     """Whether the response follows each instruction; a blank response follows none.
 
-    Raises what a check raises: ``GradingFailure(unsupported)`` without the language detection.
+    Raises what a check raises: ``ConfigError`` without the language detection.
     """
     strict = [not _blank(response) and check(response) for check in asked]
     return strict if reading == "strict" else loosened(response, asked, strict)

@@ -39,10 +39,10 @@ class IFEvalGrader(RuleGrader):
     judged in a worker process; then ``GradingFailure(timeout)``.
 
     A sample without instructions is nothing to judge: 1 with ``evaluable = false``. Raises
-    ``ConfigError`` for other parameters; ``GradingFailure(invalid_input)`` for an unknown
-    instruction and an argument that is missing or cannot be used, by name, and for a response
-    that is not text; ``GradingFailure(unsupported)`` for an instruction about languages without
-    ``adjudge[rules]``. Metadata: ``instructions``, the ids, and ``followed``, as many booleans.
+    ``ConfigError`` for other parameters, and for an instruction about languages without
+    ``adjudge[rules]``; ``GradingFailure(invalid_input)`` for an unknown instruction and an argument
+    that is missing or cannot be used, by name, and for a response that is not text.
+    Metadata: ``instructions``, the ids, and ``followed``, as many booleans.
 
     >>> grader = IFEvalGrader()
     >>> ids = ["punctuation:no_comma", "startend:quotation"]

@@ -89,6 +89,11 @@ class JudgeGrader(BaseGrader):
             allowed = ", ".join(LanguageEnum)
             raise ConfigError(f"language: found {language!r} (allowed: {allowed})") from None
 
+    def check_machine(self) -> None:
+        """What the judge needs is here."""
+        if (check := getattr(self.model, "check_machine", None)) is not None:
+            check()
+
     async def _ask(
         self,
         template: PromptTemplate,

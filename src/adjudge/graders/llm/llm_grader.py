@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from adjudge.config import nearest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Answer
 from adjudge.graders.llm.candidate import Showing, Truncated
@@ -107,6 +108,17 @@ class LLMGrader(JudgeGrader):
             return FieldsForm.of(keys)
         low, high = self.score_range or (None, None)
         return ScoreForm(low, high, integer=False, ending=self._ending)
+
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Raise :class:`ConfigError` for a field of the template that a sample does not have."""
+        there = {*fields, *self.variables, REPLY_FORM} - {"draw"}
+        if there & {"prompt", "messages", "history"}:  # what `query` is made of
+            there.add("query")
+        for name in sorted(self.template.fields - there):
+            raise ConfigError(
+                f"template: no row has the field {{{name}}}{nearest(name, there)} (there is: "
+                f"{', '.join(sorted(there))}). Correct the template, or map a column to {name!r}."
+            )
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
         """The judge's answer about a sample's fields."""

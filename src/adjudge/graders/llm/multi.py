@@ -101,6 +101,21 @@ class MultiJudge(BaseGrader):
             )
         return reduce
 
+    def check_machine(self) -> None:
+        """What each member needs is here."""
+        for grader in self._questions():
+            grader.check_machine()
+
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Raise :class:`ConfigError` for a field that a member's question lacks."""
+        for grader in self._questions():
+            if (check := getattr(grader, "check_fields", None)) is not None:
+                check(fields)
+
+    def _questions(self) -> list[BaseGrader]:
+        """The members' graders, each once however often it votes."""
+        return list({id(member.grader): member.grader for member in self.members}.values())
+
     async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
         """Ask all members about the same fields; see the class."""
         found = await each(

@@ -46,6 +46,7 @@ class Sheet:
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
         self._lost: dict[str, tuple[ErrorKind, bool]] = {}
+        self._failures: list[GradingFailure] = []
         self._provenances: list[Provenance] = []
         self._raw: dict[str, list[str]] = {}  # by the first criterion of the call
         self._ignored: set[str] = set()
@@ -80,6 +81,7 @@ class Sheet:
         """A call about ``criteria`` failed."""
         lost = (failure.kind, failure.suspect)
         self._lost.update({criterion.id: lost for criterion in criteria})
+        self._failures.append(failure)
         self._keep_raw(criteria, failure.metadata.get("raw", ()))
         if failure.provenance is not None:
             self._provenances.append(failure.provenance)
@@ -128,25 +130,37 @@ class Sheet:
         where = ""
         if isinstance(outcome, Incomplete):
             metadata |= {"low": outcome.low, "high": outcome.high}
-            where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
+            if self.marks:  # else the interval is the whole range, and says nothing
+                where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
         if redrawable(map(ErrorKind, kinds)):
             metadata["redraw"] = True
         metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
+        cause = self._cause(outcome.missing)
+        if cause is not None and "status" in cause.metadata:
+            metadata["status"] = cause.metadata["status"]
+        # One kind is the failure's own, which whoever shows the message shows beside it.
+        why = [*(kinds if cause is None or len(kinds) > 1 else ()), *([str(cause)] * bool(cause))]
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
-            f"({', '.join(kinds)}){where}"
+            f"({'; '.join(why)}){where}"
         )
         return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
 
     def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
         """What the failures come to: a kind that passes makes the run ask again."""
-        found = [ErrorKind(kind) for kind in kinds]
+        found = sorted(map(ErrorKind, kinds), key=_is_consequence)
         if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
             return found[0]
         return ErrorKind.INCOMPLETE
+
+    def _cause(self, missing: Sequence[str]) -> GradingFailure | None:
+        """The first failure behind what is missing; an open circuit only follows from others."""
+        kinds = {self._lost[name][0] for name in missing}
+        found = [failure for failure in self._failures if failure.kind in kinds]
+        return min(found, key=lambda failure: _is_consequence(failure.kind), default=None)
 
     def _told(self) -> dict[str, Any]:
         return {
@@ -175,3 +189,7 @@ class Sheet:
 
 
 _NO_MARK: Any = object()
+
+
+def _is_consequence(kind: ErrorKind) -> bool:
+    return kind is ErrorKind.CIRCUIT_OPEN

@@ -55,6 +55,8 @@ def joined_failure(
     metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
     if _redrawable(failures):
         metadata["redraw"] = True
+    if shared and "status" in failures[0].metadata:
+        metadata["status"] = failures[0].metadata["status"]
     return GradingFailure(kind, message, metadata, provenance=spent(answered, failures))
 
 

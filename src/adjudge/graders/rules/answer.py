@@ -191,8 +191,9 @@ class AnswerGrader(RuleGrader):
         equal = numeric_verdict(answer, references)
         if equal is None:
             if importlib.util.find_spec("math_verify") is None:
-                message = "MATH_EXPRESSIONS needs math-verify: pip install 'adjudge[rules]'"
-                raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+                raise ConfigError(
+                    "MATH_EXPRESSIONS needs math-verify: pip install 'adjudge[rules]'"
+                )
             verdict = await self._in_process(_VERIFY, answer=answer, references=references)
             if not verdict["parsed"]:
                 return Finding(0.0, answer, "the answer is not a mathematical expression")

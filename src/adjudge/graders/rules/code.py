@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from adjudge.engine.sandbox import check_sandbox
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.code_blocks import Blocks, python_sources, syntax_fault
@@ -161,6 +162,10 @@ class CodeExecutionGrader(RuleGrader):
         self.budget = Budget(deadline_s, test_deadline_s, memory_mb, tolerance)
         self.view: View = view
         self.untrusted_tests: UntrustedTests = untrusted_tests
+
+    def check_machine(self) -> None:
+        """There is a sandbox."""
+        check_sandbox(self.type_name)
 
     async def aevaluate(
         self, response: str, test_cases: Any = None, reference: Any = None, function: Any = None

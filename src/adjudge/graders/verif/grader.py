@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from adjudge.engine.sandbox import check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.candidate import Showing, Truncated
 from adjudge.graders.llm.forms import ScoreForm
@@ -94,6 +95,12 @@ class VerIFGrader(JudgeGrader):
         self._form = ScoreForm(0, 1)
         own = prompt_with(self.type_name, frozenset(("constraints", "query", "response"))).hash
         self.fingerprint = sha256((own + driver_source()).encode()).hexdigest()
+
+    def check_machine(self) -> None:
+        """What the judge needs is here, and a sandbox where rules are run."""
+        super().check_machine()
+        if not (self.skip_rules or self.ignore_rules):
+            check_sandbox(f"{self.type_name} (without skip_rules or ignore_rules)")
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""

@@ -12,6 +12,7 @@ from adjudge.graders.llm.material import asked, turns_of
 from adjudge.graders.view import view_text
 from adjudge.judge_training.benchmarks.judgements import Verdict
 from adjudge.judges.base import ChatModel
+from adjudge.rewards.built import check_machine
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner import GraderConfig
 from adjudge.runner.question import Question
@@ -153,7 +154,9 @@ def spec_grader(
         found = f"no grader {grader!r}" if grader else f"{len(chosen)} graders with a weight"
         raise ConfigError(f"{spec.where}: {found}; a benchmark asks one of: {names}")
     [entry] = chosen
-    return entry, spec.build_grader(entry, spec.build_judges() if judges is None else judges)
+    built = spec.build_grader(entry, spec.build_judges() if judges is None else judges)
+    check_machine(spec, {entry.name: built})
+    return entry, built
 
 
 def _fields(messages: Sequence[Message]) -> dict[str, Any]:

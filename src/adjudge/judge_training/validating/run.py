@@ -116,7 +116,8 @@ def _refuse_silence(entries: Sequence[Mapping[str, Any]]) -> None:
         away = kinds and kinds <= {kind.value for kind in PASSING_KINDS}
         gone = sum(overall["failures"].values())
         if entry["kind"] != "recorded" and away and gone == entry["questions"]:
-            raise JudgeUnavailable(f"{entry['name']} answered nothing: {', '.join(sorted(kinds))}")
+            why = "; ".join(f"{kind}: {said}" for kind, said in entry["first_failures"].items())
+            raise JudgeUnavailable(f"{entry['name']} answered nothing ({why})")
 
 
 def _write_sample(folder: Path, name: str | None) -> None:

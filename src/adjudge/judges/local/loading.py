@@ -6,13 +6,23 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError
 from adjudge.judges.local.tokenizers import LOADING, special_tokens_of
 
-__all__ = ["DTYPES", "Loaded", "Task", "Wanted", "digest", "load", "model_files"]
+__all__ = [
+    "DTYPES",
+    "Loaded",
+    "Task",
+    "Wanted",
+    "check_device",
+    "digest",
+    "load",
+    "model_files",
+]
 
 Task = Literal["chat", "score"]
 DTYPES = ("float32", "bfloat16", "float16")
@@ -67,14 +77,33 @@ def load(wanted: Wanted) -> Loaded:
         return _load(wanted)
 
 
+def check_device(wanted: Wanted) -> None:
+    """Raise :class:`ConfigError` where the libraries or the device of ``wanted`` are not here."""
+    for library in ("torch", "transformers"):
+        if find_spec(library) is None:
+            raise _lacking(f"{library} is not installed")
+    if wanted.device is not None and wanted.device.startswith("cuda"):
+        import torch  # noqa: PLC0415
+
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                f"device: found {wanted.device!r}, and torch sees no GPU on this machine. Leave "
+                "device out to run on the CPU, or see what is wrong with the driver (nvidia-smi)"
+            )
+
+
+def _lacking(problem: object) -> ConfigError:
+    return ConfigError(
+        f"a local judge needs torch and transformers ({problem}): pip install torch transformers"
+    )
+
+
 def _load(wanted: Wanted) -> Loaded:
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            f"a local judge needs torch and transformers ({error}): pip install torch transformers"
-        ) from None
+        raise _lacking(error) from None
     device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     kind = (

@@ -19,7 +19,15 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, ChatModel, Reply
 from adjudge.judges.local import chat, scalar
 from adjudge.judges.local.batches import Batches
-from adjudge.judges.local.loading import DTYPES, Loaded, Task, Wanted, digest, load
+from adjudge.judges.local.loading import (
+    DTYPES,
+    Loaded,
+    Task,
+    Wanted,
+    check_device,
+    digest,
+    load,
+)
 from adjudge.judges.local.tokenizers import read_control_tokens
 from adjudge.judges.wire_text import not_honoured, split_thinking
 from adjudge.types import Provenance, Usage
@@ -104,6 +112,10 @@ class _LocalModel(ChatModel):
             return read_control_tokens(self.model)
         except ConfigError:
             return frozenset()
+
+    def check_machine(self) -> None:
+        """The libraries are installed, and the device that is asked for is here."""
+        check_device(self.wanted)
 
     def _engine(self) -> _Engine:
         with _lock:

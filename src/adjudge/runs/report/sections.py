@@ -91,7 +91,7 @@ def tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
         [
             _tile("Samples", integer(total), ""),
             _tile("Groups", integer(groups.get("count") or 0), _sizes(groups)),
-            _tile("Reward, mean", number(reward.get("mean")), f"std {number(reward.get('std'))}"),
+            _tile("Reward, mean", number(reward.get("mean")), _std_note(reward, total)),
             _tile(
                 "Zero-spread groups", percent(zero) if zero is not None else "–", "of the reward"
             ),
@@ -100,6 +100,12 @@ def tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
             _tile("Broken rows", integer(broken), "kept out", alarm=broken > 0),
         ]
     )
+
+
+def _std_note(reward: Mapping[str, Any], total: int) -> str:
+    """The standard deviation, and of how many samples where that is not all."""
+    of = "" if (present := reward.get("present", total)) == total else f", of {integer(present)}"
+    return f"std {number(reward.get('std'))}{of}"
 
 
 def _tile(name: str, value: str, note: str, *, alarm: bool = False) -> str:

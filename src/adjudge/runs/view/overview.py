@@ -172,16 +172,29 @@ def _trained(reading: RunReading) -> list[_Tile]:
     if "mean_return" not in reading.curves.keys:
         names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
                  ("Judge", "judge/outcome_mean"))  # fmt: skip
-    return [_ends(name, reading.curves, key) for name, key in names]
+    share = _share_present(reading.curves)
+    return [
+        _ends(name, reading.curves, key, "" if name == "Environment" else share)
+        for name, key in names
+    ]
 
 
-def _ends(name: str, curves: Curves, key: str) -> _Tile:
+def _share_present(curves: Curves) -> str:
+    """Of how many rollouts a mean of the last tenth is, where rewards are missing in it."""
+    missing = [value for value in curves.points("judge/missing_frac") if value is not None]
+    late = missing[-max(1, len(missing) // 10) :]
+    share = sum(late) / len(late) if late else 0.0
+    return f", of {1 - share:.0%} of the rollouts" if share else ""
+
+
+def _ends(name: str, curves: Curves, key: str, share: str) -> _Tile:
     present = [value for value in curves.points(key) if value is not None]
     few = present[: max(1, len(present) // 10)]
     late = present[-max(1, len(present) // 10) :]
     if not present:
         return _Tile(name, "–", "")
-    return _Tile(name, _mean_of(sum(late), len(late)), f"from {_mean_of(sum(few), len(few))}")
+    note = f"from {_mean_of(sum(few), len(few))}{share}"
+    return _Tile(name, _mean_of(sum(late), len(late)), note)
 
 
 def _mean_of(total: float, count: int) -> str:
@@ -194,7 +207,11 @@ def _graded(reading: RunReading) -> list[_Tile]:
     present = len(rollouts) - rollouts.lost.total()
     return [
         _Tile("Samples", integer(len(rollouts)), f"in {integer(len(rollouts.groups))} groups"),
-        _Tile("Reward", _mean_of(rollouts.sum, present), "mean of those present"),
+        _Tile(
+            "Reward",
+            _mean_of(rollouts.sum, present),
+            f"mean of {integer(present)} that are present",
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.judges.connections import aclose_all
+from adjudge.rewards.built import check_machine
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSpec
 from adjudge.service.backends.mapping import failed, refused, response_of, sample_of
@@ -59,6 +60,7 @@ class SpecBackend:
         self.spec = for_service(spec)
         self._judges = self.spec.build_judges()
         graders = self.spec.build_graders(self._judges)
+        check_machine(self.spec, graders)
         self.function = SpecRewardFunction(self.spec, graders=graders)
         self.name = spec.where
         self.version = self.function.fingerprint

@@ -11,6 +11,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cache import ReplyCache
+from adjudge.rewards.built import check_machine
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runner.runner import Ask
 from adjudge.studies.probes.bench import Bench
@@ -119,6 +120,7 @@ def prepare(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None) -> Pre
     topics = choose(items, job.n, seed=job.seed, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
     grader = job.spec.build_grader(entry, judges)
+    check_machine(job.spec, {entry.name: grader})
     subject = Subject(grader, with_reference=job.with_reference)
     bench = Bench(subject, topics, repeats=job.repeats, seed=job.seed, family=job.family)
     for probe in probes:

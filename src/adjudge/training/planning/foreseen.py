@@ -9,8 +9,9 @@ import msgspec
 
 from adjudge.environments import Episode
 from adjudge.environments.tasks import DatasetTask, read_dataset
+from adjudge.graders.base import is_listwise
 from adjudge.judges.budget import BYTES_PER_TOKEN
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.built import check_machine
 from adjudge.rewards.samples import RewardSample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rubrics import GlobalRubric, RubricBundle
@@ -24,6 +25,7 @@ __all__ = [
     "INSTRUCTION_TOKENS",
     "OBSERVATION_TOKENS",
     "STAND_IN",
+    "check_run_machine",
     "foreseen_samples",
     "foreseen_spec",
     "group_grader",
@@ -81,12 +83,13 @@ def single_turn_task(run: RunFile) -> DatasetTask | CapitalsTask:
 def group_grader(spec: RewardSpec) -> str | None:
     """The first grader that compares the rollouts of a group, if one does."""
     graders = spec.build_graders()
-    for entry in spec.graders:
-        alone = spec.model_copy(update={"graders": [entry]})
-        one = {entry.name: graders[entry.name]}
-        if SpecRewardFunction(alone, graders=one).needs_whole_groups:
-            return entry.name
-    return None
+    return next((name for name, grader in graders.items() if is_listwise(grader)), None)
+
+
+def check_run_machine(run: RunFile) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks to judge the run."""
+    spec = foreseen_spec(run)
+    check_machine(spec, spec.build_graders())
 
 
 def foreseen_samples(

@@ -1,0 +1,177 @@
+"""What stops a run in its first step: a grader that has never answered, and cannot.
+
+A grader that fails for one sample leaves that reward missing. One that has answered *nothing* since
+the process started is another matter: a wrong model name, a template with an unknown field, a judge
+that never keeps to the form. It would fail for every sample of the run, so the run stops before it
+learns from the few rewards that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.rewards.batch import Judged
+from adjudge.rewards.samples import RewardSample
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runner.binding import Binding
+from adjudge.runner.journal import sample_key
+from adjudge.runner.runner import Ask
+from adjudge.types import GraderError, GraderResult, GraderScore
+
+__all__ = ["LEAST_SAMPLES", "StartupCheck"]
+
+LEAST_SAMPLES = 16
+"""Distinct samples that must all have failed before "every reply" is a fact: a policy can write one
+answer that its judge replies to unreadably, and a group of a few that are much alike."""
+
+_UNREADABLE = frozenset(
+    {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
+)
+_NOT_FOUND = (404, 405, 410)
+_NOT_THE_JUDGES = (408, 409, 413, 425, 429)
+
+
+class StartupCheck:
+    """Watches a spec's graders until each has answered once; then it costs nothing.
+
+    Watched are the graders without which a reward is missing. A spec with ``max_missing = 1.0``
+    goes on whatever is missing, so nothing is watched. Used on the engine's loop alone.
+    """
+
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+        self._where, self._graders = spec.where, graders
+        watched = [one for one in spec.graders if one.name in spec.counting]
+        if spec.missing.max_missing >= 1.0:
+            watched = []
+        self._unanswered = {one.name for one in watched}
+        self._bindings = {
+            one.name: (graders[one.name], Binding(one.name, graders[one.name], one.mapper))
+            for one in watched
+            if hasattr(graders[one.name], "check_fields")
+        }
+        self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every grader has answered."""
+        return not self._unanswered
+
+    def check_fields(self, asks: Iterable[Ask]) -> None:
+        """Before anything is asked: a prompt that can be rendered for none of ``asks`` is wrong.
+
+        Raises :class:`~adjudge.errors.ConfigError` with the field and the fields that there are.
+        One that can be rendered is not looked at again.
+        """
+        if not self._bindings:
+            return
+        problems: dict[str, Exception] = {}
+        for name, fields, _ in asks:
+            if name not in self._bindings:
+                continue
+            grader, binding = self._bindings[name]
+            try:
+                grader.check_fields(binding.arguments(fields, 0))
+            except (ConfigError, GradingFailure) as problem:
+                problems.setdefault(name, problem)
+                continue
+            except Exception:  # noqa: BLE001, S110  (a user's mapper; asking says what is wrong)
+                pass
+            del self._bindings[name]
+            problems.pop(name, None)
+            if not self._bindings:
+                return
+        for name, found in problems.items():
+            raise ConfigError(f"{self._where}: graders.{name}: {found}")
+
+    def check_answers(self, judged: Sequence[Judged], samples: Sequence[RewardSample]) -> None:
+        """After a call: raises :class:`~adjudge.errors.ConfigError` for one that cannot answer.
+
+        That is one which has never answered and (a) was told that there is no such model or path,
+        or (b) had no usable reply about :data:`LEAST_SAMPLES` distinct samples: unreadable ones, or
+        refused requests. Nothing that passes by itself, and no failure of a local deadline, counts.
+        """
+        failures: dict[str, list[GraderError]] = {}
+        for one, sample in zip(judged, samples, strict=True):
+            for name, result in one.results():
+                if name not in self._unanswered:
+                    continue
+                if _is_answer(result):
+                    self._unanswered.discard(name)
+                    failures.pop(name, None)
+                elif isinstance(result, GraderError) and _never_answers(result):
+                    failures.setdefault(name, []).append(result)
+                    self._failed[name].add(_content(sample))
+        for name, errors in failures.items():
+            if final := next(filter(_is_not_found, errors), None):
+                raise ConfigError(
+                    f"{self._where}: graders.{name}: {_judge(self._graders[name])} has never "
+                    f"answered: {final.error}. Correct the `model` or `base_url` of the judge."
+                )
+            if (count := len(self._failed[name])) >= LEAST_SAMPLES:
+                raise ConfigError(
+                    f"{self._where}: graders.{name}: no usable answer about any of the first "
+                    f"{count:,} samples ({errors[0].kind}: {errors[0].error}). {_remedy(errors)}"
+                )
+
+    def unreachable(self, judged: Sequence[Judged]) -> GraderError | None:
+        """The failure of a grader that has never answered because nobody listens; else ``None``."""
+        found: dict[str, GraderError] = {}
+        listening: set[str] = set()
+        for one in judged if self._unanswered else ():
+            for name, result in one.results():
+                if name not in self._unanswered:
+                    continue
+                if not isinstance(result, GraderError):
+                    listening.add(name) if _is_answer(result) else None
+                elif result.kind is ErrorKind.CONNECTION:
+                    found.setdefault(name, result)
+                elif result.kind is not ErrorKind.NOT_SAMPLED:
+                    listening.add(name)
+        return next((error for name, error in found.items() if name not in listening), None)
+
+
+def _is_answer(result: GraderResult) -> bool:
+    """What a sample without anything to judge gets says nothing about the judge."""
+    if isinstance(result, GraderScore):
+        return result.cause is None
+    return not isinstance(result, GraderError)
+
+
+def _never_answers(error: GraderError) -> bool:
+    """Whether the next reply is as likely to be of no use: the form, or the request itself."""
+    return error.kind in _UNREADABLE or _refused_request(error)
+
+
+def _refused_request(error: GraderError) -> bool:
+    status = error.metadata.get("status")
+    if error.passing or error.kind in (ErrorKind.REFUSED, ErrorKind.BUDGET):
+        return False
+    return isinstance(status, int) and 300 <= status < 500 and status not in _NOT_THE_JUDGES
+
+
+def _is_not_found(error: GraderError) -> bool:
+    status = error.metadata.get("status")
+    return isinstance(status, int) and (300 <= status < 400 or status in _NOT_FOUND)
+
+
+def _content(sample: RewardSample) -> Any:
+    """What tells samples apart; equal ones are one observation."""
+    return sample_key(sample.fields()) or sample.original_index
+
+
+def _judge(grader: Any) -> str:
+    """A grader's judge as its user knows it."""
+    model = getattr(grader, "model", None)
+    urls = ", ".join(getattr(model, "base_urls", ()))
+    return f"the judge {getattr(model, 'model', '')!r}{' at ' * bool(urls)}{urls}"
+
+
+def _remedy(errors: Sequence[GraderError]) -> str:
+    if _refused_request(errors[0]):
+        return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
+    return (
+        "Ask for a form in the template ({reply_form} stands for it), or use a judge that keeps to "
+        "it: `adjudge doctor SPEC` shows what the judge's server honours."
+    )

@@ -1,0 +1,234 @@
+"""A grader that has never answered stops the first step, for reasons that no candidate can make."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.helpers.reward_functions import FakeClock, build, samples, values
+
+from adjudge import BaseGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
+from adjudge.errors import ConfigError, JudgeUnavailable
+from adjudge.mock import start_mock
+from adjudge.rewards.startup import LEAST_SAMPLES
+
+TEMPLATE = "How good is {response}? {reply_form}"
+
+
+class Failing(BaseGrader):
+    """Fails for the samples whose ``n`` is in ``failing`` (all by default)."""
+
+    score_range = (0.0, 1.0)
+
+    def __init__(self, failure: GradingFailure, failing: Any = None) -> None:
+        super().__init__("failing")
+        self.failure, self.failing = failure, failing
+        self.asked = 0
+
+    async def aevaluate(self, n: int) -> float:
+        self.asked += 1
+        if self.failing is None or n in self.failing:
+            raise self.failure
+        return 1.0
+
+
+def rows(count: int, start: int = 0) -> dict[str, list[RewardSample]]:
+    return samples(*({"n": n} for n in range(start, start + count)))
+
+
+UNREADABLE = GradingFailure("unparsable", "no verdict in two replies")
+NOT_FOUND = GradingFailure("invalid_input", "the server answered 404", {"status": 404})
+BAD_REQUEST = GradingFailure("invalid_input", "the server answered 400", {"status": 400})
+REFUSED = GradingFailure("connection", "connection refused", {"sent": False})
+
+
+def test_a_model_that_is_not_found_stops_the_first_call() -> None:
+    with pytest.raises(ConfigError, match=r"graders\.j: .*404.*`model`"):
+        build({"j": Failing(NOT_FOUND)}).compute(rows(1))
+
+
+@pytest.mark.parametrize("failure", [UNREADABLE, BAD_REQUEST])
+def test_what_a_candidate_might_cause_takes_many_distinct_samples(failure: GradingFailure) -> None:
+    made = build({"j": Failing(failure)})
+    assert values(made.compute(rows(LEAST_SAMPLES - 1))) == [None] * (LEAST_SAMPLES - 1)
+    assert values(made.compute(rows(8))) == [None] * 8  # the same ones again
+    with pytest.raises(ConfigError, match=f"first {LEAST_SAMPLES} samples"):
+        made.compute(rows(1, start=LEAST_SAMPLES))
+
+
+def test_a_grader_that_has_answered_once_is_never_stopped_by_this() -> None:
+    made = build({"j": Failing(UNREADABLE, range(1, 999))})
+    assert values(made.compute(rows(64))) == [1.0] + [None] * 63
+    assert values(made.compute(rows(64, start=100))) == [None] * 64
+
+
+@pytest.mark.parametrize("kind", ["refused", "timeout", "rate_limited", "budget", "server_error"])
+def test_other_kinds_stop_nothing_here(kind: str) -> None:
+    failure = GradingFailure(kind, "no", {"local": True} if kind == "timeout" else None)
+    clock = FakeClock()
+    made = build({"j": Failing(failure)}, missing={"patience_s": 0.0}, clock=clock)
+    assert values(made.compute(rows(16))) == [None] * 16
+
+
+def test_who_takes_any_share_of_missing_rewards_is_not_stopped() -> None:
+    made = build({"j": Failing(NOT_FOUND)}, missing={"max_missing": 1.0})
+    assert values(made.compute(rows(4))) == [None] * 4
+
+
+def test_a_grader_that_is_only_reported_stops_nothing() -> None:
+    entries = {"gold": {"weight": 0.0}}
+    made = build({"j": Failing(NOT_FOUND, ()), "gold": Failing(NOT_FOUND)}, entries=entries)
+    assert values(made.compute(rows(2))) == [1.0, 1.0]
+
+
+def test_one_sample_that_meets_nobody_waits_for_the_judge() -> None:
+    clock = FakeClock()
+
+    class Loading(BaseGrader):
+        score_range = (0.0, 1.0)
+
+        async def aevaluate(self, n: int) -> float:
+            if clock.now < 90:
+                raise REFUSED
+            return 1.0
+
+    assert values(build({"j": Loading()}, clock=clock).compute(rows(1))) == [1.0]
+    assert 90 <= clock.now < 125
+
+
+def test_the_patience_for_a_judge_that_was_never_reached_is_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spec = RewardSpec.from_dict({"graders": [{"name": "j", "type": "m:C"}]})
+    for patience, waited in ((None, 600.0), (5.0, 5.0), (0.0, 0.0)):
+        clock = FakeClock()
+        made = SpecRewardFunction(
+            spec, graders={"j": Failing(REFUSED)}, clock=clock, startup_patience_s=patience
+        )
+        with pytest.raises(JudgeUnavailable, match="never reached its judge.*connection refused"):
+            made.compute(rows(4))
+        assert clock.now == pytest.approx(waited)
+    assert "connection refused; asking again" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[str]:
+    with start_mock() as base_url:
+        yield base_url
+
+
+def judged(url: str, template: str = TEMPLATE, **grader: Any) -> SpecRewardFunction:
+    return SpecRewardFunction(
+        RewardSpec.from_dict(
+            {
+                "judges": {"main": {"type": "vllm", "model": "nope", "base_url": url}},
+                "graders": [
+                    {
+                        "name": "quality",
+                        "type": "llm",
+                        "template": template,
+                        "score_range": [0, 1],
+                        "judge": "main",
+                        **grader,
+                    }
+                ],
+            }
+        )
+    )
+
+
+def batch(count: int = 16, **extra: Any) -> dict[str, list[RewardSample]]:
+    return {"g": [RewardSample(i, i, "p", f"r{i}", None, extra) for i in range(count)]}
+
+
+def test_a_template_with_a_field_that_no_row_has_is_refused_before_anything_is_asked(
+    provider: str,
+) -> None:
+    made = judged(provider, "How good is {mesages}? {reply_form}")
+    with pytest.raises(ConfigError, match=r"quality: template: .*\{mesages\}.*there is: prompt"):
+        made.compute(batch())
+    message = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    with pytest.raises(ConfigError, match="did you mean 'messages'"):
+        made.compute(batch(messages=message))
+    assert values(made.compute(batch(mesages="there"))) == [1.0] * 16
+
+
+def test_a_field_that_some_rows_have_leaves_the_others_missing(provider: str) -> None:
+    given = batch(3)
+    given["g"][1].extra = {"note": "n"}
+    found = values(judged(provider, "{response} {note} {reply_form}").compute(given))
+    assert [value is None for value in found] == [True, False, True]
+
+
+def test_a_mapped_column_that_is_not_there_is_refused(provider: str) -> None:
+    made = judged(provider, "{note} {reply_form}", mapper={"note": "remark"})
+    with pytest.raises(ConfigError, match="note"):
+        made.compute(batch())
+    assert values(made.compute(batch(remark="x"))) == [1.0] * 16
+
+
+def test_several_judges_are_checked_as_one(provider: str) -> None:
+    made = judged(provider, "{mesages} {reply_form}", panel={"votes": 2})
+    with pytest.raises(ConfigError, match="mesages"):
+        made.compute(batch())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"fail": ("404:1",)}, "'nope' at http://127.*404.*`base_url`"),
+        ({"fail": ("400:1",)}, "the server answered 400.*sampling"),
+        ({"reply": "A fine answer, I like it."}, "unparsable.*doctor"),
+    ],
+)
+def test_a_server_that_never_gives_a_verdict(settings: dict[str, Any], said: str) -> None:
+    with start_mock(**settings) as url, pytest.raises(ConfigError, match=said):
+        judged(url).compute(batch())
+
+
+def test_nobody_listening_is_said_by_address_and_cause() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    spec = judged(url).spec
+    made = SpecRewardFunction(spec, startup_patience_s=0.0)
+    started = time.perf_counter()
+    with pytest.raises(JudgeUnavailable, match=f"{url}: connection refused; is the server"):
+        made.compute(batch(64))
+    assert time.perf_counter() - started < 6
+
+
+def test_a_rubrics_failure_names_the_first_cause() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    spec = RewardSpec.from_dict(
+        {
+            "judges": {"main": {"type": "vllm", "model": "m", "base_url": url}},
+            "graders": [
+                {"name": "r", "type": "rubric", "judge": "main", "ask": "each",
+                 "criteria": [{"criterion": c, "points": 1} for c in "abc"]}
+            ],
+            "reward": {"normalise": False},
+            "missing": {"max_missing": 1.0},
+        }
+    )  # fmt: skip
+    for result in SpecRewardFunction(spec).compute(batch(16)):
+        assert result.missing is not None
+        assert result.missing.kind == "connection"
+        assert f"{url}: connection refused" in result.missing.error
+        assert "circuit_open" not in result.missing.error
+        assert "lies in" not in result.missing.error
+
+
+def test_calls_from_many_loops_share_what_was_answered() -> None:
+    made = build({"j": Failing(UNREADABLE, range(8, 999))})
+
+    async def step(start: int) -> list[float | None]:
+        return values(await made.compute_batch_scores(rows(8, start)))
+
+    assert asyncio.run(step(0)) == [1.0] * 8
+    assert asyncio.run(step(8)) == [None] * 8
+    assert asyncio.run(step(16)) == [None] * 8
