@@ -117,9 +117,7 @@ def test_only_the_candidates_phase_is_held_against_it(
 
 def test_a_call_may_begin_as_the_candidates(runner: asyncio.Runner, pool: WorkerPool) -> None:
     with pytest.raises(CandidateLimitExceeded):
-        runner.run(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE)
-        )
+        runner.run(pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE))
 
 
 def test_each_phase_has_its_own_time_and_keeps_what_is_left(

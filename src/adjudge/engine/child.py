@@ -141,11 +141,13 @@ class Child:
             ) from None
         if reply.ok:
             return reply.value
-        message = f"{function}: {reply.message}"
-        if reply.exhausted and self._phase is Phase.CANDIDATE:
+        if not reply.exhausted:
+            raise GradingFailure(reply.kind, f"{function}: {reply.message}")
+        if self._phase is Phase.CANDIDATE:
+            message = f"the answer alone is too much to check: {reply.message}"
             raise CandidateLimitExceeded(reply.kind, message)
-        suspect = {"suspect": True} if reply.exhausted else {}
-        raise GradingFailure(reply.kind, message, suspect)
+        message = f"{function}: the {self._phase} is too much for it: {reply.message}"
+        raise GradingFailure(reply.kind, message, {"suspect": True})
 
     async def _exchange(self, request: bytes, deadline_s: float, max_bytes: int) -> _Reply:
         """Send, and wait for the reply or the deadline, whichever comes first."""

@@ -41,7 +41,6 @@ _MAX_MESSAGE = 500
 _LEAST_CPU_S = 0.001  # a timer of 0 would never ring
 
 
-
 class Phase(StrEnum):
     """Whose input a worker is busy with; only :attr:`CANDIDATE` is ever held against it."""
 
@@ -97,6 +96,7 @@ def main() -> None:
         reply = _answer(request)
         if _clock is not None:
             _clock.stop()
+            _clock = None  # what is loaded next warms up by calling functions
         replies.write(_frame(reply))
         replies.flush()
 
@@ -151,8 +151,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     except GradingFailure as failure:
         return _failure(failure.kind, str(failure))
     except (MemoryError, RecursionError) as error:
-        message = f"the input was too much for it: {_said(error)}"
-        return {**_failure(ErrorKind.UNSUPPORTED, message), "exhausted": True}
+        return {**_failure(ErrorKind.UNSUPPORTED, _said(error)), "exhausted": True}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
         return _failure(ErrorKind.BUG, _said(error))
 
