@@ -1,4 +1,4 @@
-"""What an answer alone uses up is held against it; what the reference or the machine does, never."""
+"""What an answer alone uses up is held against it; what reference or machine do, never."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.engine.processes import get_pool
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.instructions.grader import IFEvalGrader
 from adjudge.graders.rules import math_check
 from adjudge.graders.rules.answer import AnswerGrader
 from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.rewards.function import RewardFunction
+from adjudge.graders.rules.json_format import JsonSchemaGrader
+from adjudge.rewards import RewardSample
 from adjudge.types import GraderScore
 
 BOMBS = {
@@ -46,6 +48,16 @@ BOMBS = {
 REFERENCE = r"\frac{x}{2}"
 DEADLINE_S = 0.3
 
+_runner = asyncio.Runner()
+run = _runner.run
+"""In one loop, whose worker processes stay warm from test to test."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_loop() -> Iterator[None]:
+    yield
+    _runner.close()
+
 
 def graded(
     candidate: str, reference: Any = REFERENCE, deadline_s: float = DEADLINE_S
@@ -54,7 +66,7 @@ def graded(
         grader = AnswerGrader("MATH_EXPRESSIONS", deadline_s=deadline_s)
         return await grader.aevaluate(rf"\boxed{{{candidate}}}", reference)
 
-    return asyncio.run(grade())
+    return run(grade())
 
 
 def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> GradingFailure:
@@ -68,7 +80,7 @@ def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> G
 def test_a_bomb_is_a_wrong_answer(name: str) -> None:
     result = graded(BOMBS[name])
     assert result.score == 0.0
-    assert result.cause in (Cause.CANDIDATE, None)
+    assert result.cause is Cause.CANDIDATE or "xpression" in result.reason  # none was read
     assert (
         "cause" in result.metadata
         or "no expression" in result.reason
@@ -77,18 +89,18 @@ def test_a_bomb_is_a_wrong_answer(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_bombs_together_keep_to_their_budget_and_leave_honest_answers_alone() -> None:
-    rows = [f"\\boxed{{{bomb}}}" for bomb in BOMBS.values()] + [r"\boxed{x/2}", r"\boxed{x}"]
-
-    async def grade() -> tuple[list[Any], float]:
-        grader = AnswerGrader("MATH_EXPRESSIONS", deadline_s=DEADLINE_S)
-        began = os.times()
-        scores = await asyncio.gather(*(grader.aevaluate(row, REFERENCE) for row in rows))
-        ended = os.times()
-        return [one.score for one in scores], ended.elapsed - began.elapsed
-
-    scores, _ = asyncio.run(grade())
-    assert scores == [0.0] * len(BOMBS) + [1.0, 0.0]
+def test_bombs_in_a_group_are_rewarded_with_zero_and_leave_the_others_alone() -> None:
+    grader = {"name": "maths", "type": "answer", "answer_type": "MATH_EXPRESSIONS"}
+    spec = RewardSpec.from_dict({"graders": [{**grader, "deadline_s": DEADLINE_S}]})
+    rows = [f"\\boxed{{{bomb}}}" for bomb in list(BOMBS.values())[:12]]
+    rows += [r"\boxed{x/2}", r"\boxed{x}", r"\boxed{0.5x}", "I do not know."]
+    group = [
+        RewardSample(place, place, "q", row, None, {"reference": REFERENCE})
+        for place, row in enumerate(rows)
+    ]
+    results = SpecRewardFunction(spec).compute({"q": group})
+    assert [one.missing for one in results] == [None] * 16
+    assert [one.score for one in results] == [0.0] * 12 + [1.0, 0.0, 1.0, 0.0]
 
 
 def test_a_tower_is_recognised_before_it_is_computed() -> None:
@@ -113,7 +125,7 @@ def test_a_reference_without_end_is_missing(reference: str) -> None:
     assert failure(BOMBS["sum"], reference).kind is error.kind
 
 
-def test_a_slow_comparison_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_comparison_is_missing() -> None:
     # Each is simple alone.
     pattern, text = "(a+)+$", "a" * 60 + "b"
 
@@ -121,7 +133,7 @@ def test_a_slow_comparison_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         return await AnswerGrader("REGEX", deadline_s=0.2).aevaluate(text, pattern)
 
     with pytest.raises(GradingFailure) as caught:
-        asyncio.run(grade())
+        run(grade())
     assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
 
 
@@ -161,32 +173,26 @@ def test_what_is_simple_at_sight(text: str, simple: bool) -> None:
     assert math_check._simple(expression) is simple
 
 
-def reward(grader: dict[str, Any], rows: dict[str, list[Any]]) -> list[float | None]:
-    spec = {"graders": [{"name": "one", **grader}]}
-    function = RewardFunction.from_spec(spec)
-    return list(function(**rows))
-
-
 def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adjudge.graders.rules.code_blocks._PARSE_DEADLINE_S", 0.05)
     response = "```python\n" + "x = [1, 2, 3]\n" * 60_000 + "```"
     for grader in (SyntaxCheckGrader(), CodeExecutionGrader()):
         fields = {} if isinstance(grader, SyntaxCheckGrader) else {"test_cases": [{"test": "f()"}]}
-        result = asyncio.run(grader.aevaluate(response, **fields))
+        result = run(grader.aevaluate(response, **fields))
         assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
         assert result.evaluable
         assert re.search("processor time", result.reason)
 
 
 def test_a_response_too_long_for_its_instructions_is_the_candidates() -> None:
-    grader = IFEvalGrader(deadline_s=0.05)
-    response = "Never. " * 400_000
+    grader = IFEvalGrader(deadline_s=0.02)
+    response = "Never. " * 1_000_000
     ids = ["length_constraints:number_words", "keywords:frequency"]
     kwargs = [
         {"relation": "at least", "num_words": 3},
         {"keyword": "never", "frequency": 3, "relation": "at least"},
     ]
-    result = asyncio.run(grader.aevaluate(response, ids, kwargs))
+    result = run(grader.aevaluate(response, ids, kwargs))
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
 
 
@@ -197,11 +203,9 @@ LONELY = "\ud800"
     "grade",
     [
         lambda text: graded(f"x{text}"),
-        lambda text: asyncio.run(AnswerGrader("REGEX").aevaluate(text, "z")),
-        lambda text: asyncio.run(SyntaxCheckGrader().aevaluate(f"```python\n'{text}'\n```")),
-        lambda text: asyncio.run(
-            IFEvalGrader().aevaluate(text * 30_000, ["punctuation:no_comma"], [{}])
-        ),
+        lambda text: run(AnswerGrader("REGEX").aevaluate(text, "z")),
+        lambda text: run(SyntaxCheckGrader().aevaluate(f"```python\n'{text}'\n```")),
+        lambda text: run(IFEvalGrader().aevaluate(text * 30_000, ["punctuation:no_comma"], [{}])),
     ],
 )
 def test_half_of_a_surrogate_pair_is_no_failure(grade: Callable[[str], GraderScore]) -> None:
@@ -209,8 +213,6 @@ def test_half_of_a_surrogate_pair_is_no_failure(grade: Callable[[str], GraderSco
 
 
 def test_json_that_is_none_is_a_score() -> None:
-    from adjudge.graders.rules.json_format import JsonSchemaGrader
-
     grader = JsonSchemaGrader({"type": "object"})
     for response in ("", "no JSON", "<think>{}", "[" * 100_000, json.dumps([1])):
-        assert asyncio.run(grader.aevaluate(response)).score == 0.0
+        assert run(grader.aevaluate(response)).score == 0.0

@@ -143,7 +143,7 @@ def _refused(call: ChatCall, response: HttpResponse) -> ServiceReply:
     failure = failure_of(response)
     said = _said(response)
     if said is not None and response.status == 503:
-        passes = said.kind in RETRYABLE
+        passes = said.kind in RETRYABLE and not said.local
         if call is ONE_CALL and not passes:
             return ServiceReply(text="", responses=[msgspec.Raw(response.body)])
         failure.kind = said.kind if passes else ErrorKind.SERVER_ERROR
