@@ -55,10 +55,14 @@ _refusal = msgspec.json.Decoder(_Refusal)
 def encode(request: JudgeRequest) -> bytes:
     """``request`` as JSON, without its ``request_id``; the wire gives it one of its own.
 
+    Halves of surrogate pairs in the completion become question marks: the policy wrote them.
     Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not text, an
     infinite answer, metadata that JSON cannot hold.
     """
     problem = "half of a surrogate pair, which UTF-8 cannot hold"
+    if isinstance(request.completion, str) and not request.completion.isascii():
+        text = request.completion.encode("utf-8", "replace").decode()
+        request = msgspec.structs.replace(request, completion=text)
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)
