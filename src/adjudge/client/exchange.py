@@ -60,9 +60,10 @@ def encode(request: JudgeRequest) -> bytes:
     infinite answer, metadata that JSON cannot hold.
     """
     problem = "half of a surrogate pair, which UTF-8 cannot hold"
-    if isinstance(request.completion, str) and not request.completion.isascii():
-        text = request.completion.encode("utf-8", "replace").decode()
-        request = msgspec.structs.replace(request, completion=text)
+    completion: Any = request.completion  # a struct takes anything from Python
+    if isinstance(completion, str) and not completion.isascii():
+        completion = completion.encode("utf-8", "replace").decode()
+        request = msgspec.structs.replace(request, completion=completion)
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)

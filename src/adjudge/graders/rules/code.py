@@ -133,8 +133,8 @@ class CodeExecutionGrader(RuleGrader):
     The interpreter is the running one, with the standard library and nothing else; the code can
     start no other process. Raises ``GradingFailure``: ``unsupported`` where there is no sandbox
     (see :func:`adjudge.engine.sandbox.sandbox_available`) and for a test that cannot run apart
-    from the code (``suspect`` in its metadata where the code may have brought that about), ``invalid_input`` without test cases, with a broken one, or for a response that
-    is not text.
+    from the code (with ``suspect`` where that was seen only when it ran), ``invalid_input`` without
+    test cases, with a broken one, or for a response that is not text.
     """
 
     type_name = "code_execution"
