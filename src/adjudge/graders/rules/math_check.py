@@ -40,6 +40,7 @@ _ABOUT = re.compile(
 _MAX_DIGITS = 1_000_000
 # What is computed at once, however it is compared; see _simple.
 _SIMPLE_NODES = 60
+_FEW_NODES = 12
 _SIMPLE_TERMS = 100
 _SIMPLE_NUMBER = 10**50
 _SIMPLE_EXPONENT = 1_000
@@ -238,7 +239,16 @@ def _simple(expression: Any) -> bool:
         # Equations are solved.
         high = any(node.is_Pow and node.exp.is_number and abs(node.exp) > 2 for node in nodes)
         return not (roots or functions or high or len(nodes) > _SIMPLE_NODES // 2)
-    return roots <= 3 and functions <= 2 and _terms(expression) <= _SIMPLE_TERMS
+    high = any(map(_is_high, nodes))
+    if roots or functions:
+        fits = roots + functions <= 2 and len(nodes) <= _SIMPLE_NODES // 2 and not high
+    else:
+        fits = len(nodes) <= _FEW_NODES or not high
+    return fits and _terms(expression) <= _SIMPLE_TERMS
+
+
+def _is_high(node: Any) -> bool:
+    return bool(node.is_Pow and node.exp.is_Rational and abs(node.exp) > _SIMPLE_EXPONENT_OF_SUMS)
 
 
 def _simple_node(node: Any) -> bool:
