@@ -49,6 +49,7 @@ _SIMPLE_COUNTS = {"factorial", "binomial"}
 _SIMPLE_TYPES = (
     *("Symbol", "Add", "Mul", "UnevaluatedExpr", "Pi", "Exp1", "ImaginaryUnit", "Tuple", "And"),
     *("FiniteSet", "Interval", "Union", "EmptySet", "Reals", "Integers", "Naturals", "Equality"),
+    *("BooleanTrue", "BooleanFalse"),
     *("StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan", "Unequality"),
     *("exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "Abs", "floor", "ceiling"),
 )
@@ -234,7 +235,7 @@ def _simple(expression: Any) -> bool:
     if len(nodes) == _SIMPLE_NODES or not all(map(_simple_node, nodes)):
         return False
     roots = sum(node.is_Pow and not node.exp.is_Integer for node in nodes)
-    functions = sum(node.is_Function and not _is_applied(node) for node in nodes)
+    functions = sum(isinstance(node, sympy.Function) and not _is_applied(node) for node in nodes)
     if any(isinstance(node, sympy.core.relational.Relational) for node in nodes):
         # Equations are solved.
         high = any(node.is_Pow and node.exp.is_number and abs(node.exp) > 2 for node in nodes)
