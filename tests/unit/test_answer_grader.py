@@ -126,14 +126,6 @@ def test_maths(judge: Judge, response: str, reference: Any, score: float) -> Non
     assert judge.score(response, reference, MATHS) == score
 
 
-@pytest.mark.parametrize("hostile", ["9^{9^{9^9}}", "(" * 40])
-def test_maths_without_end_is_a_timeout_and_never_a_score(judge: Judge, hostile: str) -> None:
-    response = rf"\boxed{{{hostile}}}"
-    error = judge.failure(response, r"2^{100}x", MATHS, deadline_s=0.01)
-    assert error.kind is ErrorKind.TIMEOUT
-    assert judge.score(r"\boxed{x+1}", "1+x", MATHS) == 1
-
-
 def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adjudge.graders.rules.answer.get_pool", lambda: 1 / 0)
     assert judge.score(r"\boxed{1,234}", "1234.0", MATHS) == 1
@@ -145,7 +137,7 @@ def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyP
 
 def test_one_endless_sample_costs_no_other_its_score() -> None:
     rows = [{"response": rf"\boxed{{{n}x}}", "reference": f"x \\cdot {n}"} for n in range(2, 6)]
-    rows[2]["response"] = r"\boxed{\int_0^1 e^{-x^2}\sin(x)dx}"
+    rows[2]["reference"] = r"\sum_{k=1}^{10^9} \frac{1}{k^2+x}"
     grader = AnswerGrader(answer_type="MATH_EXPRESSIONS", deadline_s=0.7)
     results = GradingRunner({"answer": grader}, show_progress=False).run(rows)["answer"]
     kinds = [getattr(result, "kind", None) or getattr(result, "score", None) for result in results]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.rules.code import CodeExecutionGrader
 
 # Honest code
@@ -224,9 +224,9 @@ def test_code_that_does_not_parse_passes_nothing_and_needs_no_sandbox() -> None:
 
 
 @pytest.mark.parametrize("response", ["I cannot.", "", "<think>```python\nprint(1)\n```"])
-def test_no_code_is_zero_and_not_evaluable(response: str) -> None:
+def test_no_code_is_zero_by_the_candidates_doing(response: str) -> None:
     score = asyncio.run(CodeExecutionGrader().aevaluate(response, ADD_CASES))
-    assert (score.score, score.evaluable, score.metadata["total"]) == (0.0, False, 3)
+    assert (score.score, score.cause, score.metadata["total"]) == (0.0, Cause.CANDIDATE, 3)
 
 
 @needs_sandbox

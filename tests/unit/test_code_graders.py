@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.graders.rules.code_blocks import fenced
 from adjudge.graders.rules.code_cases import parse_cases, same_text
@@ -62,14 +62,14 @@ def test_all_blocks_must_parse() -> None:
 def test_blocks_of_other_languages_are_not_looked_at() -> None:
     assert syntax(block("x = 1") + "\n" + block("not python!", "text")).score == 1.0
     assert syntax(block("x = 1") + "\n" + block("Output: 1 2", "")).score == 1.0
-    assert not syntax(block("ls -l", "bash")).evaluable
+    assert syntax(block("ls -l", "bash")).cause is Cause.CANDIDATE
 
 
 def test_unfenced_text_counts_when_it_is_code() -> None:
     assert syntax("def f(x):\n    return x\n").score == 1.0
     for prose in ("Paris", "42", "I think that the answer is x.", "a + b", ""):
         score = syntax(prose)
-        assert (score.score, score.evaluable) == (0.0, False), prose
+        assert (score.score, score.cause) == (0.0, Cause.CANDIDATE), prose
 
 
 def test_view_of_thinking() -> None:
@@ -77,7 +77,7 @@ def test_view_of_thinking() -> None:
     assert syntax(response).score == 1.0
     assert syntax(response, view="full").score == 0.0
     unclosed = syntax(f"<think>{block('x = 1')}")
-    assert (unclosed.score, unclosed.evaluable) == (0.0, False)
+    assert (unclosed.score, unclosed.cause) == (0.0, Cause.CANDIDATE)
 
 
 @pytest.mark.parametrize(

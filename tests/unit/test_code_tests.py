@@ -347,8 +347,9 @@ def g(x):
     os._exit(0)
 """
     for name in "fg":
-        with pytest.raises(GradingFailure, match="computes with an argument"):
+        with pytest.raises(GradingFailure, match="computes with an argument") as caught:
             execute(code, [f"x = [1, 2]\nassert {name}(x) == sum(x)"])
+        assert caught.value.metadata["suspect"]  # the code may have done it for that
 
 
 IN_PLACE = """

@@ -6,12 +6,13 @@ import asyncio
 import json
 import pickle
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.rules import json_check
 from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
 from adjudge.graders.rules.json_match import JsonMatchGrader
@@ -135,7 +136,6 @@ def test_a_row_schema_goes_to_a_worker(in_process: list[str]) -> None:
     [
         {"type": "string", "pattern": "^(a+)+$"},
         {"properties": {"a": {"patternProperties": {"x": True}}}},
-        {"items": {"uniqueItems": True}},
     ],
 )
 def test_explosive_keywords_and_long_texts_go_to_a_worker(
@@ -170,6 +170,35 @@ def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
     with pytest.raises(GradingFailure) as caught:
         ask(grader, json.dumps("a" * 60 + "!"))
     assert caught.value.kind is ErrorKind.TIMEOUT
+    assert caught.value.metadata["local"]  # the schema's pattern is not the candidate's doing
+
+
+@pytest.mark.parametrize(
+    ("items", "unique"),
+    [
+        ([{"a": n} for n in range(20_000)], True),
+        ([{"a": n} for n in range(20_000)] + [{"a": 7.0}], False),
+        ([n * (2**61 - 1) for n in range(20_000)], True),  # all of one hash
+        ([1, True, "1", None, [1], {"1": 1}, 1.5, 0, False], True),
+        ([{"a": [1]}, {"a": [1.0]}], False),
+        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+        ([0, -0.0], False),
+        ([{"a": 1}, {"a": True}], True),
+    ],
+)
+def test_unique_items_take_linear_time(items: list[Any], unique: bool) -> None:
+    began = time.process_time()
+    validator = json_check.compiled('{"uniqueItems": true}')
+    assert bool(json_check.first_fault(validator, items)) is not unique
+    assert time.process_time() - began < 3
+
+
+def test_too_many_members_for_a_slow_keyword_are_the_candidates_doing() -> None:
+    grader = JsonSchemaGrader({"unevaluatedItems": {"type": "integer"}})
+    assert ask(grader, json.dumps(list(range(5_000)))).score == 1.0
+    result = ask(grader, json.dumps(list(range(5_001))))
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+    assert "5000 members" in result.reason
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from adjudge.engine.processes import WorkerPool, get_pool
+from adjudge.engine.processes import CandidateLimitExceeded, Phase, WorkerPool, get_pool
 from adjudge.errors import ErrorKind, GradingFailure
 
 PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
@@ -76,9 +77,90 @@ def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(
     pid = ask(runner, pool, PID, 0)
     error = failure(runner, pool, "time:sleep", 600, 0.05)
     assert error.kind is ErrorKind.TIMEOUT
-    assert "0.05 s" in str(error)
+    assert "0.5 s" in str(error)  # of wall time: a sleeper uses no processor
     assert gone(pid)
     assert ask(runner, pool, PID, 0) != pid
+
+
+FOR_EVER = "10 ** 10 ** 10"
+
+
+def in_phases(*steps: tuple[Phase, str]) -> str:
+    """An expression that does each step in its phase."""
+    worker = "__import__('adjudge.engine.worker', fromlist=['x'])"
+    return ", ".join(
+        f"{worker}.enter_phase({worker}.Phase({str(phase)!r})), {body}" for phase, body in steps
+    )
+
+
+def busy(seconds: float) -> str:
+    """An expression that uses so much processor time."""
+    code = f"import time; end = time.process_time() + {seconds}\nwhile time.process_time() < end: 1"
+    return f"exec({code!r})"
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_the_candidates_phase_is_held_against_it(
+    runner: asyncio.Runner, pool: WorkerPool, phase: Phase
+) -> None:
+    steps = in_phases((Phase.REFERENCE, "1"), (phase, FOR_EVER), (Phase.COMPARISON, "1"))
+    ask(runner, pool, "builtins:eval", "1")
+    began = time.perf_counter()
+    error = failure(runner, pool, "builtins:eval", steps, 0.5)
+    assert time.perf_counter() - began < 5
+    assert error.kind is ErrorKind.TIMEOUT
+    assert error.metadata["local"]
+    assert "0.5 s of processor time" in str(error)
+    assert isinstance(error, CandidateLimitExceeded) is (phase is Phase.CANDIDATE)
+    assert ask(runner, pool, "builtins:len", "ab") == 2
+
+
+def test_a_call_may_begin_as_the_candidates(runner: asyncio.Runner, pool: WorkerPool) -> None:
+    with pytest.raises(CandidateLimitExceeded):
+        runner.run(pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE))
+
+
+def test_each_phase_has_its_own_time_and_keeps_what_is_left(
+    runner: asyncio.Runner, pool: WorkerPool
+) -> None:
+    once = in_phases((Phase.REFERENCE, busy(0.4)), (Phase.CANDIDATE, busy(0.4)))
+    assert ask(runner, pool, "builtins:eval", f"[{once}] and 1", 0.6) == 1
+    twice = in_phases((Phase.CANDIDATE, busy(0.4)), (Phase.REFERENCE, "1"))
+    again = in_phases((Phase.CANDIDATE, busy(0.4)))
+    error = failure(runner, pool, "builtins:eval", f"[{twice}, {again}] and 1", 0.6)
+    assert isinstance(error, CandidateLimitExceeded)
+
+
+@pytest.mark.parametrize(
+    ("function", "value"), [("builtins:bytearray", 6 << 30), ("ctypes:string_at", 1)]
+)
+def test_memory_and_crashes_of_the_candidate_are_its_own(
+    runner: asyncio.Runner, pool: WorkerPool, function: str, value: int
+) -> None:
+    with pytest.raises(CandidateLimitExceeded):
+        runner.run(pool.call(function, value, deadline_s=30, phase=Phase.CANDIDATE))
+
+
+@pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL])
+def test_what_is_done_to_a_child_is_never_the_candidates(
+    runner: asyncio.Runner, pool: WorkerPool, sign: signal.Signals
+) -> None:
+    async def stopped_in_the_middle() -> GradingFailure:
+        pid = await pool.call(PID, 0, deadline_s=30)
+        call = asyncio.create_task(
+            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE)
+        )
+        await asyncio.sleep(0.1)
+        os.kill(pid, sign)
+        with pytest.raises(GradingFailure) as caught:
+            await call
+        return caught.value
+
+    error = runner.run(stopped_in_the_middle())
+    assert not isinstance(error, CandidateLimitExceeded)
+    expected = ErrorKind.TIMEOUT if sign is signal.SIGSTOP else ErrorKind.UNSUPPORTED
+    assert error.kind is expected
+    assert ask(runner, pool, "builtins:len", "ab") == 2
 
 
 def test_the_start_and_the_import_are_not_held_against_the_deadline(
@@ -94,7 +176,7 @@ def test_a_reply_that_waits_for_a_busy_loop_is_in_time(
     ask(runner, pool, "time:sleep", 0)
 
     async def with_a_blocked_loop() -> Any:
-        call = asyncio.create_task(pool.call("time:sleep", 0.05, deadline_s=0.3))
+        call = asyncio.create_task(pool.call("time:sleep", 0.05, deadline_s=0.03))
         await asyncio.sleep(0.01)
         time.sleep(0.5)  # noqa: ASYNC251  (the loop is meant to be blocked)
         return await call
@@ -114,7 +196,7 @@ def test_a_child_that_crashes_is_unsupported_input(
     runner: asyncio.Runner, pool: WorkerPool
 ) -> None:
     error = failure(runner, pool, "ctypes:string_at", 1)
-    assert (error.kind, error.metadata) == (ErrorKind.UNSUPPORTED, {"exit_code": -11})
+    assert (error.kind, error.metadata["exit_code"]) == (ErrorKind.UNSUPPORTED, -11)
 
 
 def test_a_child_killed_while_idle_is_replaced(runner: asyncio.Runner, pool: WorkerPool) -> None:

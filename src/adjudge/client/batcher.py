@@ -249,7 +249,9 @@ class Batcher:
                 self._again(item, _unmatched(times[item.name], len(items), len(raw)))
             elif response.error is not None:
                 error = response.error
-                self._again(item, GradingFailure(error.kind, error.message, {"judge": True}))
+                self._again(
+                    item, GradingFailure(error.kind, error.message, {"judge": True, **error.marks})
+                )
             else:
                 self._end(item, response)
         self.strays += len(raw) - len(read) + sum(times[name] for name in found)
@@ -262,7 +264,8 @@ class Batcher:
         item.failure = failure
         delay = full_jitter(item.answers, _RETRY_BASE_S, _RETRY_CAP_S, self._rng)
         left = item.started + self._settings.timeout - self._sweeper.now()
-        passes = failure.kind in PASSING_KINDS and item.answers <= self._settings.max_retries
+        passes = failure.kind in PASSING_KINDS and not failure.metadata.get("local")
+        passes = passes and item.answers <= self._settings.max_retries
         if not passes or delay >= left:
             self._end(item, failure)
         else:

@@ -55,10 +55,15 @@ _refusal = msgspec.json.Decoder(_Refusal)
 def encode(request: JudgeRequest) -> bytes:
     """``request`` as JSON, without its ``request_id``; the wire gives it one of its own.
 
+    Halves of surrogate pairs in the completion become question marks: the policy wrote them.
     Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not text, an
     infinite answer, metadata that JSON cannot hold.
     """
     problem = "half of a surrogate pair, which UTF-8 cannot hold"
+    completion: Any = request.completion  # a struct takes anything from Python
+    if isinstance(completion, str) and not completion.isascii():
+        completion = completion.encode("utf-8", "replace").decode()
+        request = msgspec.structs.replace(request, completion=completion)
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)
@@ -143,7 +148,7 @@ def _refused(call: ChatCall, response: HttpResponse) -> ServiceReply:
     failure = failure_of(response)
     said = _said(response)
     if said is not None and response.status == 503:
-        passes = said.kind in RETRYABLE
+        passes = said.kind in RETRYABLE and not said.local
         if call is ONE_CALL and not passes:
             return ServiceReply(text="", responses=[msgspec.Raw(response.body)])
         failure.kind = said.kind if passes else ErrorKind.SERVER_ERROR

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
 
 __all__ = [
     "MAX_BATCH",
@@ -61,11 +61,33 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     aborted: bool = False
 
 
-class ErrorInfo(msgspec.Struct):
-    """Why there is no score: a kind of :class:`~adjudge.errors.ErrorKind` and what happened."""
+class ErrorInfo(msgspec.Struct, omit_defaults=True):
+    """Why there is no score: a kind of :class:`~adjudge.errors.ErrorKind` and what happened.
+
+    ``local``: a deadline of the service's own work passed, so asking again would not help and
+    nothing is down. ``suspect``: the completion may have brought it about.
+    """
 
     kind: ErrorKind
     message: str
+    local: bool = False
+    suspect: bool = False
+
+    @classmethod
+    def of(cls, failure: GradingFailure) -> ErrorInfo:
+        """What ``failure`` says on the wire."""
+        local, suspect = (bool(failure.metadata.get(mark)) for mark in ("local", "suspect"))
+        return cls(failure.kind, str(failure), local, suspect)
+
+    @property
+    def marks(self) -> dict[str, bool]:
+        """The marks that are set, as metadata of a failure."""
+        return {name: True for name in ("local", "suspect") if getattr(self, name)}
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may pass by itself, so that asking again makes sense."""
+        return self.kind in PASSING_KINDS and not self.local
 
 
 class JudgeResponse(msgspec.Struct, omit_defaults=True):

@@ -14,27 +14,57 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.worker import Phase
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = ["START_DEADLINE_S", "Child"]
+__all__ = ["START_DEADLINE_S", "CandidateLimitExceeded", "Child"]
 
 START_DEADLINE_S = 60.0
 """Longest wait for a child to start and import a function; it is not part of a call's deadline."""
 
+_WALL_FACTOR = 10.0
+_WALL_EXTRA_S = 30.0
+"""How far wall time may exceed a call's processor time, on a machine that is busy with others."""
+
 _CHUNK = 1 << 16
+# What a process brings upon itself; anything else may have been sent to it.
+_OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 # The path comes as arguments because ``-I`` ignores PYTHONPATH and leaves out the user's packages.
 _BOOT = "import sys; sys.path[:] = sys.argv[1:]; from adjudge.engine.worker import main; main()"
 
 
-class _Reply(msgspec.Struct):
-    """The only thing that a child can say; anything else that it sends is a failure."""
+class CandidateLimitExceeded(GradingFailure):
+    """The candidate's text alone used up a worker's processor time, memory or stack.
 
-    ok: bool
+    Graders answer it with their minimum. Elsewhere it is a failure of this machine's own.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(kind, message, {"local": True, "suspect": True})
+
+
+class _Reply(msgspec.Struct):
+    """The only thing that a child can say; anything else that it sends is a failure.
+
+    With ``phase`` it is no reply yet, but says what comes next.
+    """
+
+    ok: bool = False
     value: Any = None
     kind: ErrorKind = ErrorKind.BUG
     message: str = ""
+    exhausted: bool = False
+    phase: Phase | None = None
+
+
+class _OutOfTime(GradingFailure):
+    """``measured``: of processor time; else wall time passed, and nobody knows why."""
+
+    def __init__(self, *, measured: bool) -> None:
+        super().__init__(ErrorKind.TIMEOUT, "out of time")
+        self.measured = measured
 
 
 _encoder = msgspec.json.Encoder()
@@ -53,6 +83,7 @@ class Child:
         self._functions: set[str] = set()
         self._buffer = bytearray()
         self._broken = False
+        self._phase = Phase.COMPARISON
         self.calls = 0
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
@@ -74,23 +105,51 @@ class Child:
         """True when ``function`` has been imported there already."""
         return function in self._functions
 
-    async def ask(self, function: str, value: Any, deadline_s: float, max_bytes: int) -> Any:
+    async def ask(
+        self, function: str, value: Any, deadline_s: float, max_bytes: int, phase: Phase
+    ) -> Any:
         """``function(value)``; the clock starts once the function has been imported.
 
         Raises :class:`~adjudge.GradingFailure` as :meth:`WorkerPool.call` says. After it, and
         after a cancellation, :attr:`usable` tells whether the child may be asked again.
         """
-        request = _request({"call": function, "value": value})
+        call = {"call": function, "value": value, "phase": phase, "cpu_s": deadline_s}
+        request = _request(call)
         if function not in self._functions:
             load = _request({"load": function})
-            _value_of(await self._exchange(load, START_DEADLINE_S, max_bytes, function), function)
+            await self._answer(load, START_DEADLINE_S, max_bytes, function)
             self._functions.add(function)
         self.calls += 1
-        return _value_of(await self._exchange(request, deadline_s, max_bytes, function), function)
+        self._phase = phase
+        wall_s = min(_WALL_FACTOR * deadline_s, deadline_s + _WALL_EXTRA_S)
+        return await self._answer(request, wall_s, max_bytes, function, deadline_s)
 
-    async def _exchange(
-        self, request: bytes, deadline_s: float, max_bytes: int, function: str
-    ) -> _Reply:
+    async def _answer(
+        self, request: bytes, wall_s: float, max_bytes: int, function: str, cpu_s: float = 0.0
+    ) -> Any:
+        """The value in the reply, else a failure in words that name the function and its limit."""
+        try:
+            reply = await self._exchange(request, wall_s, max_bytes)
+        except _OutOfTime as failure:
+            limit = f"{cpu_s:g} s of processor time" if failure.measured else f"{wall_s:g} s"
+            message = f"{function} ran past its deadline of {limit}"
+            if failure.measured and self._phase is Phase.CANDIDATE:
+                message = f"the answer alone took more than {limit} to check"
+                raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message) from None
+            raise GradingFailure(
+                ErrorKind.TIMEOUT, f"{message} ({self._phase})", {"local": True}
+            ) from None
+        if reply.ok:
+            return reply.value
+        if not reply.exhausted:
+            raise GradingFailure(reply.kind, f"{function}: {reply.message}")
+        if self._phase is Phase.CANDIDATE:
+            message = f"the answer alone is too much to check: {reply.message}"
+            raise CandidateLimitExceeded(reply.kind, message)
+        message = f"{function}: the {self._phase} is too much for it: {reply.message}"
+        raise GradingFailure(reply.kind, message, {"suspect": True})
+
+    async def _exchange(self, request: bytes, deadline_s: float, max_bytes: int) -> _Reply:
         """Send, and wait for the reply or the deadline, whichever comes first."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[_Reply | GradingFailure] = loop.create_future()
@@ -103,8 +162,7 @@ class Child:
             # A reply that came in time but waited for a busy loop is not held against the child.
             on_readable()
             if not outcome.done():
-                message = f"{function} ran past its deadline of {deadline_s:g} s"
-                outcome.set_result(GradingFailure(ErrorKind.TIMEOUT, message, {"local": True}))
+                outcome.set_result(_OutOfTime(measured=False))
 
         self._broken = True  # until a whole reply is here: a cancellation leaves it at that
         timer = loop.call_later(deadline_s, on_deadline)
@@ -156,33 +214,43 @@ class Child:
         return reply
 
     def _take_reply(self, max_bytes: int) -> _Reply | GradingFailure | None:
-        if len(self._buffer) < 4:
-            return None
-        size = int.from_bytes(self._buffer[:4], "big")
-        if size > max_bytes:
-            message = f"a worker's reply of {size} bytes is longer than {max_bytes}"
-            return GradingFailure(ErrorKind.UNSUPPORTED, message)
-        if len(self._buffer) < 4 + size:
-            return None
-        arrived, self._buffer = self._buffer, bytearray()
-        try:
-            # All that arrived: bytes after the reply were never asked for and spoil it.
-            return _decoder.decode(memoryview(arrived)[4:])
-        except (msgspec.DecodeError, RecursionError) as error:
-            message = f"a worker's reply is not what it must be: {error}"
-            return GradingFailure(ErrorKind.BUG, message)
+        while len(self._buffer) >= 4:
+            size = int.from_bytes(self._buffer[:4], "big")
+            if size > max_bytes:
+                message = f"a worker's reply of {size} bytes is longer than {max_bytes}"
+                return GradingFailure(ErrorKind.UNSUPPORTED, message)
+            if len(self._buffer) < 4 + size:
+                return None
+            frame = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            try:
+                reply = _decoder.decode(frame)
+            except (msgspec.DecodeError, RecursionError) as error:
+                message = f"a worker's reply is not what it must be: {error}"
+                return GradingFailure(ErrorKind.BUG, message)
+            if reply.phase is None:
+                if self._buffer:  # was never asked for, and spoils what came before
+                    return GradingFailure(ErrorKind.BUG, "a worker said more than its reply")
+                return reply
+            self._phase = reply.phase
+        return None
 
     def _death(self) -> GradingFailure:
         """Why a child that closed its end is gone: by a signal is the input's doing, else a bug."""
         try:
-            code = self._process.wait(timeout=0.1)
+            code = self._process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:
             return GradingFailure(ErrorKind.BUG, "a worker process closed its channel")
+        if code == -signal.SIGPROF:
+            return _OutOfTime(measured=True)
         if code >= 0:
             message = f"the worker process ended with exit code {code}"
             return GradingFailure(ErrorKind.BUG, message, {"exit_code": code})
         message = f"the worker process was ended by signal {-code}"
-        return GradingFailure(ErrorKind.UNSUPPORTED, message, {"exit_code": code})
+        if -code in _OWN_SIGNALS and self._phase is Phase.CANDIDATE:
+            return CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
+        facts = {"exit_code": code, "suspect": True}
+        return GradingFailure(ErrorKind.UNSUPPORTED, message, facts)
 
     def stop(self) -> None:
         """End the process; a call in flight sees that and closes up after itself."""
@@ -245,9 +313,3 @@ def _request(message: dict[str, Any]) -> bytes:
             ErrorKind.INVALID_INPUT, f"text that is not Unicode: {error}"
         ) from None
     return len(body).to_bytes(4, "big") + body
-
-
-def _value_of(reply: _Reply, function: str) -> Any:
-    if not reply.ok:
-        raise GradingFailure(reply.kind, f"{function}: {reply.message}")
-    return reply.value

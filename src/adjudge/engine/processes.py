@@ -18,10 +18,11 @@ import weakref
 from collections import deque
 from typing import Any
 
-from adjudge.engine.child import Child
+from adjudge.engine.child import CandidateLimitExceeded, Child
+from adjudge.engine.worker import Phase
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = ["WorkerPool", "default_size", "get_pool"]
+__all__ = ["CandidateLimitExceeded", "Phase", "WorkerPool", "default_size", "get_pool"]
 
 MAX_REPLY_BYTES = 1 << 20
 MAX_CALLS = 10_000
@@ -62,23 +63,30 @@ class WorkerPool:
         self._closed = False
         self._finalizer = weakref.finalize(self, _end, self._children)
 
-    async def call(self, function: str, value: Any, *, deadline_s: float) -> Any:
+    async def call(
+        self, function: str, value: Any, *, deadline_s: float, phase: Phase = Phase.COMPARISON
+    ) -> Any:
         """``function(value)`` in a child: a JSON value in, a JSON value out.
 
         ``function`` is ``"module:function"``, importable in a fresh interpreter; a ``warm_up()``
-        in its module runs once beforehand. ``deadline_s`` counts from when the child has the
-        function: neither waiting for a free child nor its start is held against the call.
+        in its module runs once beforehand. ``phase`` is what it begins with; it may enter others
+        (:func:`~adjudge.engine.worker.enter_phase`). ``deadline_s`` is processor time, for each
+        phase. Wall time is bounded too, at ten times that or 30 s more, whichever is less: on a
+        busy machine a check takes longer and comes to the same end. Neither waiting for a free
+        child nor its start counts.
 
         Raises :class:`~adjudge.GradingFailure`: ``timeout`` when the deadline passes (the child is
         killed); the kind that the function stated by raising one itself; ``bug`` for any other
         exception in it or a child that exits; ``unsupported`` when the input exhausts the child's
-        memory or stack. Cancelling a call kills its child. A closed pool raises ``RuntimeError``.
+        memory or stack. :class:`CandidateLimitExceeded` where processor time, memory or stack were
+        used up in the phase ``candidate``. Cancelling a call kills its child. A closed pool raises
+        ``RuntimeError``.
         """
         if self._closed:
             raise RuntimeError("this worker pool is closed")
         await self._take_slot()
         try:
-            return await self._call_in_child(function, value, deadline_s)
+            return await self._call_in_child(function, value, deadline_s, phase)
         finally:
             self._give_slot()
 
@@ -90,10 +98,12 @@ class WorkerPool:
         for child in self._children:
             child.stop()
 
-    async def _call_in_child(self, function: str, value: Any, deadline_s: float) -> Any:
+    async def _call_in_child(
+        self, function: str, value: Any, deadline_s: float, phase: Phase
+    ) -> Any:
         child = self._take_child(function)
         try:
-            return await child.ask(function, value, deadline_s, self._max_reply_bytes)
+            return await child.ask(function, value, deadline_s, self._max_reply_bytes, phase)
         except GradingFailure as failure:
             if self._closed:
                 message = "the worker pool was closed"

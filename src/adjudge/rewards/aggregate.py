@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from adjudge.errors import Cause, ErrorKind
+from adjudge.errors import SUSPECT_KINDS, Cause, ErrorKind
 from adjudge.graders.llm.reduce import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
@@ -153,11 +153,21 @@ def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderE
 
 
 def _joined(failures: Sequence[GraderError]) -> GraderError:
-    """The first failure in the spec's order, naming the others."""
+    """The first failure in the spec's order, naming the others; its marks are those of all.
+
+    ``suspect`` where any is, ``local`` where one is and none may pass by itself.
+    """
     first = failures[0]
     others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
     message = f"{first.name}: {first.error}" + (f"; also failed: {others}" if others else "")
-    return GraderError(first.name, first.kind, message)
+    marks = {}
+    if first.kind not in SUSPECT_KINDS and any(failure.suspect for failure in failures):
+        marks["suspect"] = True
+    if any(one.metadata.get("local") for one in failures) and not any(
+        one.passing for one in failures
+    ):
+        marks["local"] = True
+    return GraderError(first.name, first.kind, message, marks)
 
 
 def _weighted_mean(values: _Values, _beta: float) -> float:

@@ -319,7 +319,7 @@ class Service:
         kind = response.error.kind
         if kind in _INVALID:
             return 422, body, None
-        return 503, body, 1 if kind in PASSING_KINDS else None
+        return 503, body, 1 if response.error.passing else None
 
     def _sendable(self, response: JudgeResponse) -> JudgeResponse:
         """Itself; or a failure instead, when the backend put something in that is no JSON."""

@@ -86,7 +86,7 @@ class Complaints:
     def about(self, problem: BaseException | str) -> JudgeResponse:
         """The answer to the one request that the problem was traced to."""
         if isinstance(problem, GradingFailure):
-            return failed(problem.kind, str(problem))
+            return JudgeResponse(error=ErrorInfo.of(problem))
         if isinstance(problem, str):
             message = place = problem
         else:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from adjudge.engine.worker import Phase, enter_phase
 from adjudge.graders.instructions.registry import Check, checks
 
 __all__ = ["Reading", "follows", "follows_json", "loosened", "readings"]
@@ -56,8 +57,11 @@ def loosened(response: str, asked: Sequence[Check], strict: Sequence[bool]) -> l
 
 def follows_json(payload: str) -> list[bool]:
     """:func:`follows` for a worker process: all that it needs as JSON text."""
+    enter_phase(Phase.REFERENCE)
     given = json.loads(payload)
     asked = [check for _, check in checks(given["ids"], given["kwargs"])]
+    # What a check takes per character is ours to bound: only the length is left.
+    enter_phase(Phase.CANDIDATE)
     return follows(given["response"], asked, given["reading"])
 
 

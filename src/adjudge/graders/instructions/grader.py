@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from adjudge.engine.processes import get_pool
+from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.instructions.following import Reading, follows
 from adjudge.graders.instructions.registry import Check, checks, own_arguments
@@ -35,8 +35,9 @@ class IFEvalGrader(RuleGrader):
     ``view``: ``final`` (default) judges what stands after the thinking, and an unclosed ``<think>``
     follows nothing; ``full`` judges the whole response. A blank response follows nothing.
 
-    ``deadline_s`` (default 20): seconds for a response of more than 20,000 characters, which is
-    judged in a worker process; then ``GradingFailure(timeout)``.
+    ``deadline_s`` (default 20): processor seconds for a response of more than 20,000 characters,
+    which is judged in a worker process. One that takes longer follows nothing: 0, with ``cause =
+    "candidate"`` in metadata.
 
     A sample without instructions is nothing to judge: 1 with ``evaluable = false``. Raises
     ``ConfigError`` for other parameters, and for an instruction about languages without
@@ -91,11 +92,15 @@ class IFEvalGrader(RuleGrader):
             return self.evaluate(response, instruction_id_list, kwargs)
         own = [own_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
         given = {"ids": [name for name, _ in asked], "kwargs": own}
-        followed = await get_pool().call(
-            "adjudge.graders.instructions.following:follows_json",
-            json.dumps({**given, "response": text, "reading": self.reading}, default=int),
-            deadline_s=self.deadline_s,
-        )
+        try:
+            followed = await get_pool().call(
+                "adjudge.graders.instructions.following:follows_json",
+                json.dumps({**given, "response": text, "reading": self.reading}, default=int),
+                deadline_s=self.deadline_s,
+            )
+        except CandidateLimitExceeded as excess:
+            nothing = {"instructions": given["ids"], "followed": [False] * len(asked)}
+            return self._candidate_fault(str(excess), **nothing)
         return self._judged(asked, followed)
 
     def _unread(self, asked: list[tuple[str, Check]]) -> GraderScore:

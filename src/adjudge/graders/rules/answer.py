@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from adjudge.engine.processes import get_pool
+from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.answer_compare import (
@@ -62,6 +62,7 @@ _OCR_PAIRS = 1_000_000_000
 # A short text without words is an expression as it stands: "x + 3", not its last number.
 _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
 _EXPRESSION_CHARS = 200
+_MATHS_CHARS = 10_000
 # Before a formula: it is not the answer, or only one of several.
 _DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
 _DENIED_CHARS = 20
@@ -101,14 +102,18 @@ class AnswerGrader(RuleGrader):
     * JSON: the same value; the order of keys does not count, 1 equals 1.0.
 
     ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
-    ``deadline_s`` (2): seconds for one check in a process, its start not included.
+    ``deadline_s`` (2): processor seconds in a process for each part of a check: the reference, the
+    answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
+    takes longer, or a mathematical one of more than 10,000 characters, is wrong: 0, with ``cause =
+    "candidate"`` in metadata.
     The last 200,000 characters are searched for a marker, the last 20,000 for a candidate.
 
     Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
     or not of the type and for a response that is not text, ``unsupported`` for an unknown
-    ``answer_type`` in a row, ``timeout`` when a check runs past the deadline. Metadata: ``answer``
-    and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``. Source of
-    the types: the rule rewards of vision-RL judge services, their substring readings corrected.
+    ``answer_type`` in a row, ``timeout`` when reference or comparison run past the deadline.
+    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``.
+    Source of the types: the rule rewards of vision-RL judge services, their substring readings
+    corrected.
     """
 
     type_name = "answer"
@@ -158,7 +163,11 @@ class AnswerGrader(RuleGrader):
         if marked is None and kind in _SOUGHT:
             text = text[-CANDIDATE_CHARS:]
         sought = text if marked is None else marked
-        finding = await self._compare(kind, sought, marked is not None, reference)
+        try:
+            finding = await self._compare(kind, sought, marked is not None, reference)
+        except CandidateLimitExceeded as excess:
+            said = {"answer": shown(sought), "extracted": marked is not None, **facts}
+            return self._candidate_fault(str(excess), **said)
         return self._found(finding, marked is not None, facts)
 
     def _kind(self, row_type: Any) -> str:
@@ -188,6 +197,9 @@ class AnswerGrader(RuleGrader):
         references = reference_texts(reference)
         if not answer:
             return Finding(0.0, None, "no answer found: no expression")
+        if len(answer) > _MATHS_CHARS:
+            message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
         equal = numeric_verdict(answer, references)
         if equal is None:
             if importlib.util.find_spec("math_verify") is None:

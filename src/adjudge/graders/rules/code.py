@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
+from adjudge.engine.processes import CandidateLimitExceeded
 from adjudge.engine.sandbox import check_sandbox
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.code_blocks import Blocks, python_sources, syntax_fault
-from adjudge.graders.rules.code_cases import Mode, UntrustedTests, parse_cases
+from adjudge.graders.rules.code_cases import Case, Mode, UntrustedTests, parse_cases
 from adjudge.graders.rules.code_run import Budget, Outcome, run_cases
 from adjudge.graders.rules.params import chosen, integer, number
 from adjudge.graders.rules.text import NO_FINAL_TEXT, seen_text, shown
@@ -18,6 +20,8 @@ from adjudge.types import GraderScore
 __all__ = ["CodeExecutionGrader", "SyntaxCheckGrader"]
 
 _MAX_CODE = 1 << 20
+_TOO_LONG = f"the response is longer than {_MAX_CODE} characters"
+_NO_CODE = "no Python code in the response"
 _MAX_OUTCOMES = 50
 _MAX_STDERR = 500
 
@@ -29,7 +33,8 @@ class SyntaxCheckGrader(RuleGrader):
     Python; without such, in blocks without a language; without any block, the whole text if it
     parses and does more than name things. Nothing is executed. The grammar is that of the running
     interpreter; nesting that it refuses to parse counts as not parsing. Where there is no code,
-    or ``<think>`` was never closed, the score is 0 with ``evaluable = false``.
+    ``<think>`` was never closed, or the response has more than 2**20 characters, the score is 0
+    with ``cause = "candidate"`` in metadata.
 
     ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
     after the thinking, ``full`` the whole response.
@@ -57,11 +62,17 @@ class SyntaxCheckGrader(RuleGrader):
     async def aevaluate(self, response: str) -> GraderScore:
         """Judge one response."""
         text = seen_text(response, self.view)
-        sources = await python_sources(text, "all") if text is not None else []
+        if text is None:
+            return self._candidate_fault(NO_FINAL_TEXT, blocks=0)
+        if len(text) > _MAX_CODE:
+            return self._candidate_fault(_TOO_LONG, blocks=0)
+        try:
+            sources = await python_sources(text, "all")
+            faults = [fault for source in sources if (fault := await syntax_fault(source))]
+        except CandidateLimitExceeded as excess:
+            return self._candidate_fault(str(excess), blocks=0)
         if not sources:
-            reason = NO_FINAL_TEXT if text is None else "no Python code in the response"
-            return self._not_applicable(0.0, reason, blocks=0)
-        faults = [fault for source in sources if (fault := await syntax_fault(source))]
+            return self._candidate_fault(_NO_CODE, blocks=0)
         reason = faults[0] if faults else "all code parses"
         return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))
 
@@ -84,8 +95,8 @@ class CodeExecutionGrader(RuleGrader):
       that only defines ``check(candidate)``, ``check`` is called with ``function``.
 
     A test that fails, crashes, prints without end or runs out of time or memory is not passed;
-    code that does not parse passes none, nor does a response of more than 2**20 characters. No
-    code, or a ``<think>`` that was never closed, is 0 with ``evaluable = false``. ``metadata``:
+    code that does not parse passes none. No code, a ``<think>`` that was never closed, and a
+    response of more than 2**20 characters are 0 with ``cause = "candidate"``. ``metadata``:
     ``passed``, ``total``, ``outcomes`` (the first 50) and the end of ``stderr``.
 
     No test runs where the code could reach it. The code gets arguments and gives back values.
@@ -123,8 +134,8 @@ class CodeExecutionGrader(RuleGrader):
     The interpreter is the running one, with the standard library and nothing else; the code can
     start no other process. Raises ``GradingFailure``: ``unsupported`` where there is no sandbox
     (see :func:`adjudge.engine.sandbox.sandbox_available`) and for a test that cannot run apart
-    from the code, ``invalid_input`` without test cases, with a broken one, or for a response that
-    is not text.
+    from the code (with ``suspect`` where that was seen only when it ran), ``invalid_input`` without
+    test cases, with a broken one, or for a response that is not text.
     """
 
     type_name = "code_execution"
@@ -178,15 +189,19 @@ class CodeExecutionGrader(RuleGrader):
             given, self.mode_of_cases, function or self.function, self.untrusted_tests
         )
         text = seen_text(response, self.view)
-        if text is not None and len(text) > _MAX_CODE:
-            reason = f"the response is longer than {_MAX_CODE} characters"
-            return self._judged([Outcome(False, reason)] * len(cases), reason)
-        sources = await python_sources(text, self.blocks) if text is not None else []
+        if text is None:
+            return self._none_passed(cases, NO_FINAL_TEXT)
+        if len(text) > _MAX_CODE:
+            return self._none_passed(cases, _TOO_LONG)
+        try:
+            sources = await python_sources(text, self.blocks)
+            source = "\n".join(sources)
+            fault = await syntax_fault(source)
+        except CandidateLimitExceeded as excess:
+            return self._none_passed(cases, str(excess))
         if not sources:
-            reason = NO_FINAL_TEXT if text is None else "no Python code in the response"
-            return self._judged([Outcome(False, reason)] * len(cases), reason, evaluable=False)
-        source = "\n".join(sources)
-        if fault := await syntax_fault(source):
+            return self._none_passed(cases, _NO_CODE)
+        if fault:
             return self._judged([Outcome(False, fault)] * len(cases), fault)
         stop_early = self.score == "all"
         outcomes = await run_cases(
@@ -197,6 +212,11 @@ class CodeExecutionGrader(RuleGrader):
             untrusted_tests=self.untrusted_tests,
         )
         return self._judged(outcomes)
+
+    def _none_passed(self, cases: Sequence[Case], reason: str) -> GraderScore:
+        """Where there was no code to run, by the candidate's doing."""
+        outcomes = [Outcome(False, reason)] * len(cases)
+        return self._judged(outcomes, reason, cause=str(Cause.CANDIDATE))
 
     def _judged(self, outcomes: list[Outcome], reason: str = "", **metadata: Any) -> GraderScore:
         total, passed = len(outcomes), sum(outcome.passed for outcome in outcomes)

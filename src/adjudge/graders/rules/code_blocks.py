@@ -7,7 +7,7 @@ import threading
 import warnings
 from typing import Any, Literal
 
-from adjudge.engine.processes import get_pool
+from adjudge.engine.processes import Phase, get_pool
 from adjudge.graders.rules.text import shown
 
 __all__ = ["Blocks", "fenced", "looks_like_code", "parsed", "python_sources", "syntax_fault"]
@@ -79,7 +79,8 @@ async def python_sources(text: str, blocks: Blocks) -> list[str]:
 async def syntax_fault(source: str) -> str:
     """Why ``source`` is not Python for this interpreter; '' when it is. Nothing is executed.
 
-    Long sources are parsed in a worker process and may raise ``GradingFailure`` as its calls do.
+    Long sources are parsed in a worker process and may raise ``GradingFailure`` as its calls do,
+    :class:`~adjudge.engine.processes.CandidateLimitExceeded` where it takes too long.
     """
     fault: str = await _in_place_or_worker("parse_fault", source)
     return fault
@@ -135,4 +136,6 @@ async def _in_place_or_worker(
         return f"not Unicode text: {error.reason}" if function == "parse_fault" else False
     if len(text) <= _INLINE_CHARS:
         return globals()[function](text)
-    return await get_pool().call(f"{__name__}:{function}", text, deadline_s=_PARSE_DEADLINE_S)
+    return await get_pool().call(
+        f"{__name__}:{function}", text, deadline_s=_PARSE_DEADLINE_S, phase=Phase.CANDIDATE
+    )

@@ -69,8 +69,13 @@ def parse_cases(
     ]
 
 
-def beside(number: int, case: Case, why: str, untrusted_tests: UntrustedTests) -> Case:
-    """The test ``case``, to run beside the code; raises where that is not allowed."""
+def beside(
+    number: int, case: Case, why: str, untrusted_tests: UntrustedTests, *, suspect: bool = False
+) -> Case:
+    """The test ``case``, to run beside the code; raises where that is not allowed.
+
+    ``suspect``: what it needs was seen when it ran, so the code may have brought it about.
+    """
     if untrusted_tests == "allow":
         return Case("beside", case.request)
     raise GradingFailure(
@@ -80,6 +85,7 @@ def beside(number: int, case: Case, why: str, untrusted_tests: UntrustedTests) -
             "untrusted_tests = 'allow' runs it beside the code, where the code can fake a pass",
             400,
         ),
+        {"suspect": True} if suspect else {},
     )
 
 

@@ -107,7 +107,7 @@ async def run_cases(
         failed = not all(outcome.passed for outcome in outcomes.values())
         for index, one in news.items():
             if isinstance(one, str) and not (stop_early and failed):
-                cases[index] = beside(index + 1, cases[index], one, untrusted_tests)
+                cases[index] = beside(index + 1, cases[index], one, untrusted_tests, suspect=True)
     return [outcomes.get(index, Outcome(False, reason)) for index in range(len(cases))]
 
 

@@ -6,11 +6,14 @@ value out. Nothing here fetches anything.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
+from adjudge.engine.worker import Phase, enter_phase
 from adjudge.graders.rules.text import shown
 
 __all__ = [
@@ -27,6 +30,9 @@ __all__ = [
 
 MAX_DEPTH = 64
 """Deepest nesting that is read; it keeps every walk far from the interpreter's own limit."""
+
+MAX_MEMBERS = 5_000
+"""Most members of an array or object under a keyword whose time grows with their square."""
 
 
 class NotJson(ValueError):
@@ -87,11 +93,25 @@ def warm_up() -> None:
 
 def validate(payload: dict[str, str]) -> dict[str, str]:
     """``{schema, instance}`` as JSON texts to ``{fault}`` ('' when valid) or ``{schema_fault}``."""
+    enter_phase(Phase.REFERENCE)
     try:
         validator = compiled(payload["schema"])
-        return {"fault": first_fault(validator, json.loads(payload["instance"]))}
+        enter_phase(Phase.CANDIDATE)
+        instance = json.loads(payload["instance"])
+        if "unevaluated" in payload["schema"] and _widest(instance) > MAX_MEMBERS:
+            raise MemoryError(f"more than {MAX_MEMBERS} members under unevaluated…")
+        enter_phase(Phase.COMPARISON)
+        return {"fault": first_fault(validator, instance)}
     except SchemaFault as fault:
         return {"schema_fault": str(fault)}
+
+
+def _widest(value: Any) -> int:
+    """The most members of an array or object in ``value``."""
+    if not isinstance(value, list | dict):
+        return 0
+    members = value.values() if isinstance(value, dict) else value
+    return max(len(value), max(map(_widest, members), default=0))
 
 
 @lru_cache(maxsize=64)
@@ -114,11 +134,39 @@ def compiled(schema_text: str) -> Any:
     kind = _dialect(schema)
     try:
         kind.check_schema(schema)
-        return kind(schema, registry=Registry())
+        return _linear(kind)(schema, registry=Registry())
     except jsonschema.SchemaError as error:
         raise SchemaFault(f"the schema is invalid: {shown(error.message)}") from None
     except _library_faults() as error:
         raise SchemaFault(f"the schema cannot be used: {shown(error)}") from None
+
+
+@lru_cache
+def _linear(kind: Any) -> Any:
+    """A dialect whose ``uniqueItems`` takes linear time; the library compares every pair."""
+    validators: Any = importlib.import_module("jsonschema.validators")  # untyped
+    return validators.extend(kind, {"uniqueItems": _unique_items})
+
+
+def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError  # noqa: PLC0415
+
+    if wanted and isinstance(instance, list):
+        # Texts, since numbers can be chosen such that their hashes collide.
+        forms = {json.dumps(_one_form(item), sort_keys=True) for item in instance}
+        if len(forms) < len(instance):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _one_form(value: Any) -> Any:
+    """``value`` such that equal ones are written alike: 1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_one_form(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _one_form(item) for key, item in value.items()}
+    return value
 
 
 def _dialect(schema: dict[str, Any] | bool) -> Any:

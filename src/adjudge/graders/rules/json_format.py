@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.processes import get_pool
+from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.json_check import (
@@ -90,9 +90,11 @@ class JsonSchemaGrader(RuleGrader):
     ``schema``: the schema as a table; ``schema_file``: a JSON file that holds it. A configured
     schema wins over the row's.
     ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
-    ``deadline_s`` (default 5): seconds for one check in a worker process. That is where schemas
-    from rows go, schemas with ``pattern``, ``patternProperties`` or ``uniqueItems`` (their time can
-    explode on hostile text), and texts of more than 20,000 characters; the rest runs in place.
+    ``deadline_s`` (default 5): processor seconds for one check in a worker process. That is where
+    schemas from rows go, schemas with ``pattern`` or ``patternProperties`` (their time can explode
+    on hostile text), and texts of more than 20,000 characters; the rest runs in place. A response
+    that alone takes longer, or has more than 5,000 members in an array or object where the schema
+    says ``unevaluatedItems`` or ``unevaluatedProperties``, scores 0 with ``cause = "candidate"``.
 
     Raises ``ConfigError`` for a configured schema that cannot be used;
     ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is
@@ -103,7 +105,7 @@ class JsonSchemaGrader(RuleGrader):
     score_range = (0.0, 1.0)
 
     _INLINE_CHARS = 20_000
-    _EXPLOSIVE = frozenset({"pattern", "patternProperties", "uniqueItems"})
+    _EXPLOSIVE = frozenset({"pattern", "patternProperties"})
 
     def __init__(
         self,
@@ -138,9 +140,12 @@ class JsonSchemaGrader(RuleGrader):
         if self._inline and len(response) <= self._INLINE_CHARS:
             return self._judged(self._check_here(value))
         payload = {"schema": schema_text, "instance": json.dumps(value)}
-        answer = await get_pool().call(
-            "adjudge.graders.rules.json_check:validate", payload, deadline_s=self.deadline_s
-        )
+        try:
+            answer = await get_pool().call(
+                "adjudge.graders.rules.json_check:validate", payload, deadline_s=self.deadline_s
+            )
+        except CandidateLimitExceeded as excess:
+            return self._candidate_fault(str(excess))
         if "schema_fault" in answer:
             raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
         return self._judged(answer["fault"])

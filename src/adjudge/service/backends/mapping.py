@@ -101,7 +101,9 @@ def sendable_text(text: str) -> str:
 
 def refused(request: JudgeRequest, failure: GradingFailure) -> JudgeResponse:
     """:func:`failed`, of an exception."""
-    return failed(request, failure.kind, str(failure))
+    error = ErrorInfo.of(failure)
+    error.message = sendable_text(error.message[:_MESSAGE_LIMIT])
+    return JudgeResponse(request_id=request.request_id, error=error)
 
 
 def _error(missing: GraderError, judged: Judged) -> ErrorInfo:
@@ -110,7 +112,8 @@ def _error(missing: GraderError, judged: Judged) -> ErrorInfo:
         said = _bug_words(missing, judged)
     if not said.startswith(f"{missing.name}: "):
         said = f"{missing.name}: {said}"
-    return ErrorInfo(missing.kind, sendable_text(said[:_MESSAGE_LIMIT]))
+    local, suspect = (bool(missing.metadata.get(mark)) for mark in ("local", "suspect"))
+    return ErrorInfo(missing.kind, sendable_text(said[:_MESSAGE_LIMIT]), local, suspect)
 
 
 def _bug_words(missing: GraderError, judged: Judged) -> str:

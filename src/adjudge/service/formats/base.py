@@ -63,8 +63,8 @@ class Format(ABC):
 
     def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
         """The answer when one has none."""
-        status = 422 if failure.kind in _OWN_FAULT else 503
-        return status, error_body(failure.kind, failure.message)
+        status = 422 if failure.kind in _OWN_FAULT or failure.local else 503
+        return status, _encode({"error": failure})
 
 
 def refusal(refused: Refused) -> tuple[int, bytes]:
@@ -87,7 +87,10 @@ def failure_of(responses: Sequence[JudgeResponse], asked: int) -> ErrorInfo | No
     first = failures[0]
     if asked == 1:
         return first
-    return ErrorInfo(first.kind, f"{len(failures)} of {asked} failed, first: {first.message}")
+    # Where any may pass by itself, asking the whole request again makes sense.
+    first = next((one for one in failures if one.passing), first)
+    message = f"{len(failures)} of {asked} failed, first: {first.message}"
+    return msgspec.structs.replace(first, message=message)
 
 
 def _failure(response: JudgeResponse) -> ErrorInfo | None:

@@ -1,0 +1,223 @@
+"""What an answer alone uses up is held against it; what reference or machine do, never."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.engine.processes import get_pool
+from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.graders.instructions.grader import IFEvalGrader
+from adjudge.graders.rules import math_check
+from adjudge.graders.rules.answer import AnswerGrader
+from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
+from adjudge.graders.rules.json_format import JsonSchemaGrader
+from adjudge.rewards import RewardSample
+from adjudge.types import GraderScore
+
+BOMBS = {
+    "tower": "10^{10^{10}}",
+    "tower in a sum": "9^{9^{9}}+x",
+    "tower in a sine": r"\sin(10^{10^{8}})",
+    "tower in an exponent": "x^{10^{10^{10}}}",
+    "factorial": "99999999!",
+    "factorial of a power": "(10^{8})!",
+    "binomial": r"\binom{10^{9}}{5\cdot 10^{8}}",
+    "sum": r"\sum_{k=1}^{10^{9}} \frac{1}{k^2+x}",
+    "product": r"\prod_{k=1}^{10^{7}} (k+x)",
+    "integral": r"\int_0^{1000} \sin(x^x) e^{x^2} dx",
+    "expansion": "(a+b+c+d+e+f)^{60}",
+    "parentheses": "(" * 3000 + "x" + ")" * 3000,
+    "fractions": r"\frac{1}{1+" * 200 + "x" + "}" * 200,
+    "long sum": "x+" * 50_000 + "1",
+    "many digits": "7" * 1_000_000 + "x",
+    "many elements": r"\{" + ",".join(f"x^{{{n}}}" for n in range(2000)) + r"\}",
+    "tower in a matrix": r"\begin{pmatrix} 1 & 10^{10^{10}} \\ x & 2 \end{pmatrix}",
+    "tower in an equation": "y = 10^{10^{10}}",
+    "contradictory towers": "10^{10^{10}} = 9^{10^{10}} = 3",
+}
+REFERENCE = r"\frac{x}{2}"
+DEADLINE_S = 0.3
+
+_runner = asyncio.Runner()
+run = _runner.run
+"""In one loop, whose worker processes stay warm from test to test."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_loop() -> Iterator[None]:
+    yield
+    _runner.close()
+
+
+def graded(
+    candidate: str, reference: Any = REFERENCE, deadline_s: float = DEADLINE_S
+) -> GraderScore:
+    async def grade() -> GraderScore:
+        grader = AnswerGrader("MATH_EXPRESSIONS", deadline_s=deadline_s)
+        return await grader.aevaluate(rf"\boxed{{{candidate}}}", reference)
+
+    return run(grade())
+
+
+def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> GradingFailure:
+    with pytest.raises(GradingFailure) as caught:
+        graded(candidate, reference, deadline_s)
+    return caught.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_a_wrong_answer(name: str) -> None:
+    result = graded(BOMBS[name])
+    assert result.score == 0.0
+    assert result.cause is Cause.CANDIDATE or "xpression" in result.reason  # none was read
+    assert (
+        "cause" in result.metadata
+        or "no expression" in result.reason
+        or "not a math" in result.reason
+    )
+
+
+@pytest.mark.slow
+def test_bombs_in_a_group_are_rewarded_with_zero_and_leave_the_others_alone() -> None:
+    grader = {"name": "maths", "type": "answer", "answer_type": "MATH_EXPRESSIONS"}
+    spec = RewardSpec.from_dict({"graders": [{**grader, "deadline_s": DEADLINE_S}]})
+    rows = [f"\\boxed{{{bomb}}}" for bomb in list(BOMBS.values())[:12]]
+    rows += [r"\boxed{x/2}", r"\boxed{x}", r"\boxed{0.5x}", "I do not know."]
+    group = [
+        RewardSample(place, place, "q", row, None, {"reference": REFERENCE})
+        for place, row in enumerate(rows)
+    ]
+    results = SpecRewardFunction(spec).compute({"q": group})
+    assert [one.missing for one in results] == [None] * 16
+    assert [one.score for one in results] == [0.0] * 12 + [1.0, 0.0, 1.0, 0.0]
+
+
+def test_a_tower_is_recognised_before_it_is_computed() -> None:
+    graded("x+1")
+    began = time.perf_counter()
+    result = graded("10^{10^{10}}", deadline_s=100.0)
+    assert time.perf_counter() - began < 30
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+    assert "more than 1000000 digits" in result.reason
+
+
+def test_the_same_tower_as_the_reference_is_right() -> None:
+    assert graded("10^{10^{10}}", "10^{10^{10}}").score == 1.0
+
+
+@pytest.mark.parametrize("reference", ["10^{10^{10}}x", BOMBS["sum"]])
+def test_a_reference_without_end_is_missing(reference: str) -> None:
+    error = failure("x+1", reference)
+    assert error.kind in (ErrorKind.TIMEOUT, ErrorKind.UNSUPPORTED)
+    assert error.metadata.get("local") or error.metadata.get("suspect")
+    # Even of two bombs the reference is the first.
+    assert failure(BOMBS["sum"], reference).kind is error.kind
+
+
+def test_a_slow_comparison_is_missing() -> None:
+    # Each is simple alone.
+    pattern, text = "(a+)+$", "a" * 60 + "b"
+
+    async def grade() -> Any:
+        return await AnswerGrader("REGEX", deadline_s=0.2).aevaluate(text, pattern)
+
+    with pytest.raises(GradingFailure) as caught:
+        run(grade())
+    assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
+
+
+@pytest.mark.slow
+def test_a_stopped_process_is_missing() -> None:
+    async def stopped() -> None:
+        pid = await get_pool().call("os:getpgid", 0, deadline_s=30)
+        grader = AnswerGrader("MATH_EXPRESSIONS", deadline_s=0.2)
+        await grader.aevaluate(r"\boxed{x}", "x")
+        os.kill(pid, signal.SIGSTOP)
+        await grader.aevaluate(r"\boxed{x+1}", "x")
+
+    with pytest.raises(GradingFailure) as caught:
+        asyncio.run(stopped())
+    assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
+
+
+HONEST = [
+    (r"\frac{x+1}{2}", True),
+    ("x = 3", True),
+    (r"2^{n+1}-1", True),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", True),
+    (r"\binom{n}{2}", True),
+    (r"x^{100}", True),
+    ("f(x) = 2x+1", True),
+    ("1 < x < 3", True),
+    ("(1, 2]", True),
+    (r"(-\infty, 2) \cup (3, \infty)", True),
+    (r"\frac{1}{\sqrt{3}+\sqrt{2}}", True),
+    (r"(\sqrt{b}-3^{1000})^{5}", False),
+    ("10^{10^{10}}", False),
+    ("(x+1)^{50}", False),
+    (r"\sum_{k=1}^{n} k", False),
+    ("99999!", False),
+    ("+".join(f"x_{{{n}}}" for n in range(99)), False),
+]
+
+
+@pytest.mark.parametrize(("text", "simple"), HONEST)
+def test_what_is_simple_at_sight(text: str, simple: bool) -> None:
+    [expression, *_] = math_check._parsed(text)
+    assert math_check._simple(expression) is simple
+
+
+def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adjudge.graders.rules.code_blocks._PARSE_DEADLINE_S", 0.05)
+    response = "```python\n" + "x = [1, 2, 3]\n" * 60_000 + "```"
+    for grader in (SyntaxCheckGrader(), CodeExecutionGrader()):
+        fields = {} if isinstance(grader, SyntaxCheckGrader) else {"test_cases": [{"test": "f()"}]}
+        result = run(grader.aevaluate(response, **fields))
+        assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+        assert result.evaluable
+        assert re.search("processor time", result.reason)
+
+
+def test_a_response_too_long_for_its_instructions_is_the_candidates() -> None:
+    grader = IFEvalGrader(deadline_s=0.02)
+    response = "Never. " * 1_000_000
+    ids = ["length_constraints:number_words", "keywords:frequency"]
+    kwargs = [
+        {"relation": "at least", "num_words": 3},
+        {"keyword": "never", "frequency": 3, "relation": "at least"},
+    ]
+    result = run(grader.aevaluate(response, ids, kwargs))
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+
+
+LONELY = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "grade",
+    [
+        lambda text: graded(f"x{text}"),
+        lambda text: run(AnswerGrader("REGEX").aevaluate(text, "z")),
+        lambda text: run(SyntaxCheckGrader().aevaluate(f"```python\n'{text}'\n```")),
+        lambda text: run(IFEvalGrader().aevaluate(text * 30_000, ["punctuation:no_comma"], [{}])),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_failure(grade: Callable[[str], GraderScore]) -> None:
+    assert isinstance(grade(LONELY), GraderScore)
+
+
+def test_json_that_is_none_is_a_score() -> None:
+    grader = JsonSchemaGrader({"type": "object"})
+    for response in ("", "no JSON", "<think>{}", "[" * 100_000, json.dumps([1])):
+        assert run(grader.aevaluate(response)).score == 0.0
