@@ -17,7 +17,6 @@ from adjudge.cli.estimate import print_estimate
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
 from adjudge.errors import (
-    PASSING_KINDS,
     ConfigError,
     ErrorKind,
     JudgeAuthError,
@@ -194,9 +193,8 @@ def _engine(name: EngineName, address: str | None, workers: int | None) -> Engin
 
 def _all_down(job: GradingJob) -> bool:
     """Whether every reward is missing because judges were away, however few samples there are."""
-    kinds = job.summary["missing"]["by_kind"]
     asked = job.summary["samples"] - job.summary["reward"]["not_sampled"]
-    return asked > 0 and sum(kinds.values()) == asked and set(kinds) <= {*map(str, PASSING_KINDS)}
+    return bool(asked > 0 and job.summary["missing"]["passing"] == asked)
 
 
 def _too_many_missing(job: GradingJob) -> int:

@@ -80,6 +80,7 @@ def summarise(
         "env_reward": _env(env),
         "missing": {
             "by_kind": _kinds(result.missing for result in results),
+            "passing": sum(one.missing is not None and one.missing.passing for one in results),
             "examples": _examples(results),
             "by_length_decile": missing_by_bin([float(f.length) for f in facts], missing),
             "by_env_reward": missing_by_value(env, missing),
