@@ -19,7 +19,8 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer
-from adjudge.trainers.trl_shapes import Batch, Layout, check_columns, layout_of, runs
+from adjudge.trainers.trl_missing import zero_filling
+from adjudge.trainers.trl_shapes import Batch, Layout, alike, check_columns, layout_of
 
 __all__ = ["PicklableReward", "make_reward", "reward"]
 
@@ -106,8 +107,8 @@ class PicklableReward:
     ) -> Rewards:
         """The rewards of one group; ``None`` is missing."""
         batch = Batch(prompts, completions, completion_ids, given)
-        whole = Layout(["0"] * len(prompts))
-        return run_blocking(self._adapter.rewards(batch, whole))
+        group = None if batch.of_a_trainer else Layout(["0"] * len(prompts))
+        return run_blocking(self._adapter.rewards(batch, group))
 
 
 @cache
@@ -126,13 +127,16 @@ class _Adapter:
     async def rewards(self, batch: Batch, layout: Layout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
         if layout is None:
-            layout = layout_of(batch) or runs(batch.prompts)
+            layout = layout_of(batch) or alike(batch.prompts)
+        spec, zeros = self.scorer.spec, zero_filling(batch)
+        if zeros is not None:
+            zeros.check(spec, layout)
         self._check_groups(layout)
         self._check_trainer(batch.trainer)
         samples = batch.samples(layout.groups, self._columns)
         scored = await self.scorer.ascore(samples, layout.groups)
         _log_to(batch, scored, self.scorer.info_keys)
-        return scored.rewards
+        return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, spec)
 
     def _check_groups(self, layout: Layout) -> None:
         """Refuse incomplete groups where the spec compares the samples of a group."""

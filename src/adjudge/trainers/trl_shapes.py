@@ -11,6 +11,7 @@ column, else the attribute ``env_reward`` of the sample's environment.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.samples import RewardSample
 from adjudge.rollouts.messages import content_text
 
-__all__ = ["Batch", "Layout", "check_columns", "layout_of", "runs"]
+__all__ = ["Batch", "Layout", "alike", "check_columns", "layout_of"]
 
 _OF_THE_ROLLOUT = {"prompt", "response", "messages", "finish_reason"}
 _REFERENCES = ("reference", "ground_truth", "answer", "solution")
@@ -30,7 +31,8 @@ class Batch:
 
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
-    or ``None``; it is read, never changed.
+    or ``None``; it is read, never changed. ``of_a_trainer`` is whether a trainer calls, seen or
+    not, and no rollout process with one group at a time.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Batch:
         self.log_metric: Callable[[str, float], None] | None = given.get("log_metric")
         self.log_extra: Callable[[str, list[Any]], None] | None = given.get("log_extra")
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
+        self.of_a_trainer = "trainer_state" in given
         self._environments = given.get("environments")
         self._columns: dict[str, Sequence[Any]] = {
             name: values
@@ -126,19 +129,26 @@ def layout_of(batch: Batch) -> Layout | None:
     )
 
 
-def runs(prompts: Sequence[Any]) -> Layout:
-    """Groups as runs of equal prompts, for callers that do not say ``num_generations``."""
+def alike(prompts: Sequence[Any]) -> Layout:
+    """Groups of equal prompts side by side, for callers that do not say ``num_generations``.
+
+    Online DPO gives all its prompts, and then all of them once more: these groups are pairs.
+    """
+    half = len(prompts) // 2
+    if len(prompts) > 2 and list(prompts[:half]) == list(prompts[half:]):
+        names: dict[str, str] = {}
+        return _even([names.setdefault(repr(prompt), str(len(names))) for prompt in prompts])
     groups: list[str] = []
-    sizes: list[int] = []
     for index, prompt in enumerate(prompts):
-        if index == 0 or prompt != prompts[index - 1]:
-            sizes.append(0)
-        sizes[-1] += 1
-        groups.append(str(len(sizes) - 1))
-    broken = None
-    if len(set(sizes)) > 1:
-        broken = f"runs of equal prompts have different lengths ({sorted(set(sizes))[:5]})"
-    return Layout(groups, broken)
+        same = index > 0 and prompt == prompts[index - 1]
+        groups.append(groups[-1] if same else str(index))
+    return _even(groups)
+
+
+def _even(groups: list[str]) -> Layout:
+    sizes = sorted(set(Counter(groups).values()))
+    broken = f"groups of equal prompts have different sizes ({sizes[:5]})"
+    return Layout(groups, broken if len(sizes) > 1 else None)
 
 
 def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
