@@ -1,7 +1,8 @@
 """Everything that can go wrong, named once.
 
-A judge that failed has said nothing, so a failure is a value with a kind
-(:class:`ErrorKind`), carried by :class:`adjudge.GraderError`; it is never a score.
+The judge's fault is a missing reward, the candidate's fault is a verdict (:class:`Cause`). A judge
+that failed has said nothing, so a failure is a value with a kind (:class:`ErrorKind`), carried by
+:class:`adjudge.GraderError`; it is never a score.
 Exceptions are for what must stop the caller::
 
     AdjudgeError
@@ -24,7 +25,9 @@ from typing import Any
 __all__ = [
     "PASSING_KINDS",
     "REDRAW_KINDS",
+    "SUSPECT_KINDS",
     "AdjudgeError",
+    "Cause",
     "ConfigError",
     "ErrorKind",
     "GradingFailure",
@@ -34,6 +37,19 @@ __all__ = [
     "RolloutError",
     "RunFolderError",
 ]
+
+
+class Cause(StrEnum):
+    """Whose doing it is that a grader has no ordinary answer.
+
+    ``CANDIDATE``: the answer is empty, unfinished, or alone exceeds a budget; it gets the grader's
+    minimum, which is a verdict. ``NOT_APPLICABLE``: there was nothing for this grader to judge.
+    ``JUDGE``: the judge, the network, the reference or this machine failed; the score is missing.
+    """
+
+    CANDIDATE = "candidate"
+    NOT_APPLICABLE = "not_applicable"
+    JUDGE = "judge"
 
 
 class ErrorKind(StrEnum):
@@ -52,6 +68,7 @@ class ErrorKind(StrEnum):
     NOT_SAMPLED = "not_sampled"
     BUDGET = "budget"
     CIRCUIT_OPEN = "circuit_open"
+    NOT_APPLICABLE = "not_applicable"
     INVALID_INPUT = "invalid_input"
     UNSUPPORTED = "unsupported"
     AUTH = "auth"
@@ -72,6 +89,9 @@ PASSING_KINDS = frozenset(
 
 REDRAW_KINDS = frozenset({ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED, ErrorKind.REFUSED})
 """Kinds that a fresh draw may cure: asked once more with a new ``draw``."""
+
+SUSPECT_KINDS = REDRAW_KINDS | {ErrorKind.OUT_OF_RANGE, ErrorKind.INCOMPLETE}
+"""Kinds that the candidate may have brought about: missing, and watched for what predicts them."""
 
 
 class AdjudgeError(Exception):

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind
+from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, SUSPECT_KINDS, Cause, ErrorKind
 
 __all__ = [
     "GraderError",
@@ -152,6 +152,19 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
         return bool(self.metadata.get("evaluable", True))
 
     @property
+    def cause(self) -> Cause | None:
+        """Whose doing it is that nothing was judged; ``None`` for an ordinary score.
+
+        ``candidate``: the score is the grader's minimum, a verdict. ``not_applicable``: it is the
+        grader's stated default, and :attr:`evaluable` is false.
+        """
+        if not self.metadata:
+            return None
+        if not self.evaluable:
+            return Cause.NOT_APPLICABLE
+        return Cause.CANDIDATE if self.metadata.get("cause") == Cause.CANDIDATE else None
+
+    @property
     def trusted(self) -> bool:
         """False when what was judged stood where it could have faked the score."""
         return bool(self.metadata.get("trusted", True))
@@ -208,6 +221,22 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
         ``metadata["redraw"]`` marks an answer of several parts that failed in such ways only.
         """
         return self.kind in REDRAW_KINDS or bool(self.metadata.get("redraw"))
+
+    @property
+    def cause(self) -> Cause:
+        """Whose doing it is: never the candidate's, whose faults are scores."""
+        nothing = self.kind is ErrorKind.NOT_APPLICABLE
+        return Cause.NOT_APPLICABLE if nothing else Cause.JUDGE
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the candidate may have brought it about: by its kind, or as its metadata says.
+
+        ``metadata["suspect"]`` marks a request that was refused as too long, say;
+        ``metadata["local"]`` a deadline of our own, which a hostile answer may have spent.
+        """
+        marked = self.metadata.get("suspect") or self.metadata.get("local")
+        return self.kind in SUSPECT_KINDS or bool(marked)
 
     def __post_init__(self) -> None:
         if type(self.kind) is not ErrorKind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 __all__ = ["Answer", "BaseGrader", "RuleGrader", "first_line", "is_listwise"]
@@ -44,6 +45,20 @@ class BaseGrader:
     # Each grader names the fields it takes, so the base cannot fix a signature.
     aevaluate: Any
 
+    def _candidate_fault(self, reason: str, **metadata: Any) -> GraderScore:
+        """The grader's minimum, for what the candidate alone brought about: a verdict.
+
+        An answer that is empty or unfinished, or that alone exceeds a budget of processor time,
+        memory or size. ``metadata["cause"]`` says ``candidate``. Raises
+        ``GradingFailure(invalid_input)`` where the scale has no lower end.
+        """
+        low = 0.0 if self.role is Role.GATE else (self.score_range or (None, None))[0]
+        if low is None:
+            message = f"{reason}, and {self.name} has no lowest score; set score_range"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True})
+        metadata["cause"] = str(Cause.CANDIDATE)
+        return GraderScore(self.name, low, reason, metadata, self.score_range, self.role)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
 
@@ -76,7 +91,7 @@ class RuleGrader(BaseGrader):
     def _score(self, score: float, reason: str = "", **metadata: Any) -> GraderScore:
         return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)
 
-    def _not_evaluable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
+    def _not_applicable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
         """The grader's stated value where there was nothing to judge; reports count it apart."""
         return self._score(score, reason, evaluable=False, **metadata)
 

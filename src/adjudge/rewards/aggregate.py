@@ -1,7 +1,8 @@
 """From one sample's results to one number, or to the failure that leaves it missing.
 
 A failure of any grader that counts makes the aggregate missing: no weight is spread over the
-survivors, because then two samples of one group would be measured with different rulers.
+survivors, because then two samples of one group would be measured with different rulers. For the
+same reason a grader that had nothing to judge is left out for a whole group or for none of it.
 """
 
 from __future__ import annotations
@@ -15,19 +16,28 @@ from adjudge.errors import ErrorKind
 from adjudge.graders.llm.reduce import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
-__all__ = ["AggregateMethod", "GateRule", "Term", "aggregate"]
+__all__ = ["AggregateMethod", "GateRule", "NotApplicable", "Term", "aggregate"]
 
 AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
 GateRule = Literal["multiply", "veto"]
+NotApplicable = Literal["score", "min", "missing"]
+"""What a grader that had nothing to judge gives: its stated score, its worst, or nothing."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """How one grader enters: its weight (0 = report only) and whether it is essential."""
+    """How one grader enters: its weight (0 = report only) and whether it is essential.
+
+    ``worst`` is what adds least to the reward, on the scale that is aggregated; ``None`` where
+    the grader's range is open. ``suspect_is_worst``: a failure that the candidate may have brought
+    about counts as ``worst`` instead of leaving the reward missing.
+    """
 
     name: str
     weight: float = 1.0
     essential: bool = False
+    worst: float | None = None
+    suspect_is_worst: bool = False
 
 
 def aggregate(
@@ -38,6 +48,7 @@ def aggregate(
     beta: float = 1.0,
     gate: GateRule = "multiply",
     normalise: bool = True,
+    not_applicable: NotApplicable = "score",
 ) -> float | GraderError:
     """One number for one sample, or the ``GraderError`` that makes it missing.
 
@@ -50,9 +61,10 @@ def aggregate(
 
     Then gates and penalties: ``multiply`` gives method·Πgates + Σ penalties, ``veto`` gives 0 for
     any closed gate and method + Σ penalties otherwise. Weights scale penalties; a gate's weight
-    only says whether it counts.
+    only says whether it counts. ``not_applicable``: what a score that had nothing to judge
+    enters as.
     """
-    values = _values(results, terms, normalise)
+    values = _values(results, terms, normalise, not_applicable)
     if isinstance(values, GraderError):
         return values
     scores, gates, penalties = values
@@ -74,7 +86,10 @@ _Values = list[tuple[Term, float]]
 
 
 def _values(
-    results: Mapping[str, GraderResult], terms: Sequence[Term], normalise: bool
+    results: Mapping[str, GraderResult],
+    terms: Sequence[Term],
+    normalise: bool,
+    not_applicable: NotApplicable,
 ) -> tuple[_Values, list[float], _Values] | GraderError:
     """The scores, gates and penalties that count; or the failure that makes the sample missing."""
     scores: _Values = []
@@ -85,7 +100,7 @@ def _values(
         if term.weight == 0:
             continue
         result = results[term.name]
-        value = _value(term, result, normalise)
+        value = _value(term, result, normalise, not_applicable)
         if isinstance(value, GraderError):
             failures.append(value)
         elif result.role is Role.SCORE:
@@ -97,11 +112,17 @@ def _values(
     return _joined(failures) if failures else (scores, gates, penalties)
 
 
-def _value(term: Term, result: GraderResult, normalise: bool) -> float | GraderError:
+def _value(
+    term: Term, result: GraderResult, normalise: bool, not_applicable: NotApplicable
+) -> float | GraderError:
     if isinstance(result, GraderError):
-        return result
+        worst = term.worst if term.suspect_is_worst and result.suspect else None
+        return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
+    if not_applicable != "score" and not result.evaluable:
+        why = GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
+        return why if not_applicable == "missing" or term.worst is None else term.worst
     if result.role is not Role.SCORE or not normalise:
         return result.score
     value = result.normalized

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +15,7 @@ from adjudge.rollouts.events import events_of
 from adjudge.runner.runner import Ask, GradingRunner
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, Role
 
-__all__ = ["Batch", "Judged", "Roster"]
+__all__ = ["Batch", "Judged", "Roster", "idle_graders"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,26 @@ class Judged:
         if isinstance(self.events, GraderError) or not self.events:
             return iter(self.outcome.items())
         return chain(self.outcome.items(), *(event.items() for event in self.events))
+
+
+def idle_graders(judged: Sequence[Judged]) -> dict[str, set[str]]:
+    """By group of two or more, the graders that had nothing to judge in any of its samples.
+
+    Failures say neither that there was something nor that there was nothing. A sample alone tells
+    nothing about its group, which a trainer may have sent in several calls.
+    """
+    idle: dict[str, set[str]] = {}
+    for one in judged:
+        names = [n for n, r in one.results() if isinstance(r, GraderScore) and not r.evaluable]
+        if names:
+            idle.setdefault(one.group, set()).update(names)
+    if not idle:
+        return idle
+    sizes = Counter(one.group for one in judged)
+    for one in judged:
+        if (found := idle.get(one.group)) is not None:
+            found -= {n for n, r in one.results() if isinstance(r, GraderScore) and r.evaluable}
+    return {group: names for group, names in idle.items() if names and sizes[group] > 1}
 
 
 class Batch:

@@ -6,8 +6,8 @@ Grade → normalise → aggregate → missing policy → group step → combine 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ErrorKind
+from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import Term, aggregate
-from adjudge.rewards.batch import Judged
+from adjudge.rewards.batch import Judged, idle_graders
 from adjudge.rewards.built import check_graders, fingerprint
 from adjudge.rewards.combine import combine, judge_part, reduce_events
 from adjudge.rewards.groups import group_step
@@ -33,7 +34,7 @@ from adjudge.rewards.score_log import log_score
 from adjudge.rewards.spec import RewardSpec, Scope
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.types import GraderError, GraderResult, GraderScore
+from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
 __all__ = ["SpecRewardFunction"]
 
@@ -62,7 +63,8 @@ class SpecRewardFunction(RewardFunction):
         scopes: tuple[Scope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
         self._terms: dict[Scope, list[Term]] = {
-            scope: [term for term in spec.terms(scope) if term.weight != 0] for scope in scopes
+            scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
+            for scope in scopes
         }
         self._score_keys = [(f"{entry.name}_score", entry) for entry in spec.graders]
         self._without_events = reduce_events([], spec.reward.event_reduce)
@@ -80,6 +82,10 @@ class SpecRewardFunction(RewardFunction):
             tally=tally,
         )
         self._steps = 0
+
+    def _term(self, term: Term) -> Term:
+        worst = _worst(self.graders[term.name], term.weight, self.spec.reward.normalise)
+        return replace(term, worst=worst, suspect_is_worst=self.spec.missing.suspect == "min")
 
     @classmethod
     def from_file(cls, path: Path | str, *, show_progress: bool = False) -> SpecRewardFunction:
@@ -149,12 +155,15 @@ class SpecRewardFunction(RewardFunction):
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest) < rate * 2**64
 
-    def reward(self, judged: Sequence[Judged]) -> list[RewardResult]:
+    def reward(self, judged: Sequence[Judged], *, whole_groups: bool = True) -> list[RewardResult]:
         """Rewards from what the graders said, in the same order; pure.
 
-        The members of a group may stand anywhere in ``judged``, but all must be there.
+        The members of a group may stand anywhere in ``judged``, but all must be there; without
+        ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
+        grader that had nothing to judge in any of a whole group of two or more is left out there.
         """
-        states = [self._state(one) for one in judged]
+        idle = idle_graders(judged) if whole_groups else {}
+        states = [self._state(one, idle.get(one.group, _NONE)) for one in judged]
         if self._compares:
             for group in _by_group(states):
                 self._settle_group(group)
@@ -165,10 +174,10 @@ class SpecRewardFunction(RewardFunction):
             raise_missing(asked, len(results))
         return results
 
-    def _state(self, one: Judged) -> _State:
+    def _state(self, one: Judged, idle: Collection[str]) -> _State:
         """One sample's parts, and whether they can make a reward at all."""
-        outcome = self._aggregate(one.outcome, "outcome")
-        values = self._event_values(one)
+        outcome = self._aggregate(one.outcome, "outcome", idle)
+        values = self._event_values(one, idle)
         events = self._reduced(values)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
@@ -178,21 +187,28 @@ class SpecRewardFunction(RewardFunction):
             state.part = state.reward
         return state
 
-    def _aggregate(self, results: Mapping[str, GraderResult], scope: Scope) -> Part:
-        settings = self.spec.reward
+    def _aggregate(
+        self, results: Mapping[str, GraderResult], scope: Scope, idle: Collection[str]
+    ) -> Part:
+        settings, terms = self.spec.reward, self._terms[scope]
+        if idle and terms:
+            terms = _active(terms, results, idle)
+            if not terms:
+                return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
         return aggregate(
             results,
-            self._terms[scope],
+            terms,
             method=settings.aggregate,
             beta=settings.beta,
             gate=settings.gate,
             normalise=settings.normalise,
+            not_applicable=settings.not_applicable,
         )
 
-    def _event_values(self, one: Judged) -> list[Part] | GraderError:
+    def _event_values(self, one: Judged, idle: Collection[str]) -> list[Part] | GraderError:
         if isinstance(one.events, GraderError):
             return one.events
-        return [self._aggregate(event, "event") for event in one.events]
+        return [self._aggregate(event, "event", idle) for event in one.events]
 
     def _reduced(self, values: list[Part] | GraderError) -> Part:
         if isinstance(values, GraderError):
@@ -309,6 +325,10 @@ class SpecRewardFunction(RewardFunction):
         return info
 
 
+_NONE: frozenset[str] = frozenset()
+_NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
+
+
 @dataclass(slots=True)
 class _State:
     """A sample on its way to a reward.
@@ -325,6 +345,31 @@ class _State:
     reward: Part
     event_values: list[Part] | GraderError
     fell_back: bool = False
+
+
+def _worst(grader: Any, weight: float, normalise: bool) -> float | None:
+    """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
+    role = getattr(grader, "role", Role.SCORE)
+    if is_listwise(grader):
+        return None  # a failed ranking is of the whole group, and blames nobody
+    if role == Role.GATE:
+        return 0.0
+    ends = getattr(grader, "score_range", None) or (None, None)
+    if role == Role.SCORE and normalise:
+        ends = (0.0, 1.0)
+    end = ends[weight < 0]
+    return None if end is None or math.isinf(end) else end
+
+
+def _active(
+    terms: Sequence[Term], results: Mapping[str, GraderResult], idle: Collection[str]
+) -> list[Term]:
+    """The terms that count in a group; a failed grader counts, as it might have had an answer."""
+    return [
+        term
+        for term in terms
+        if term.name not in idle or isinstance(results[term.name], GraderError)
+    ]
 
 
 def _by_group(states: Sequence[_State]) -> Iterable[list[_State]]:

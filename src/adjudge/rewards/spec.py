@@ -20,7 +20,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
-from adjudge.rewards.aggregate import AggregateMethod, GateRule, Term
+from adjudge.rewards.aggregate import AggregateMethod, GateRule, NotApplicable, Term
 from adjudge.rewards.combine import CombineMode, EventReduce
 from adjudge.rewards.groups import GroupStep
 from adjudge.rewards.missing import MissingPolicy
@@ -96,6 +96,7 @@ class RewardSettings(BaseModel):
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     gate: GateRule = "multiply"
     normalise: bool = True
+    not_applicable: NotApplicable = "score"
     group: GroupStep = "none"
     bonus: float = Field(default=0.1, allow_inf_nan=False)
     combine_mode: CombineMode = "replace"
@@ -128,6 +129,7 @@ class MissingSettings(BaseModel):
     policy: MissingPolicy = "mask"
     min_valid: int = Field(default=2, ge=1)
     fallback: str | None = None
+    suspect: Literal["missing", "min"] = "missing"
     max_missing: float = Field(default=0.5, gt=0, le=1)
     patience_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
 

@@ -99,20 +99,25 @@ class Scorer:
         return None
 
     async def ascore(
-        self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
+        self,
+        samples: Sequence[RewardSample],
+        groups: Sequence[str],
+        *,
+        step: int | None = None,
+        whole_groups: bool = True,
     ) -> Scored:
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
         Under ``sample_rate`` each ``step`` draws other groups, the same in every process; by
         default each call is a step of its own. Where :attr:`compares_groups` is ``None``, the
-        members of a group may come in several calls of one step.
+        members of a group may come in several calls of one step: then not ``whole_groups``.
 
         Raises only :class:`~adjudge.errors.JudgeUnavailable`,
         :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError` and, under
         policy ``raise``, :class:`~adjudge.errors.MissingRewardError`.
         """
         judged = await self.grade(samples, groups, step=step)
-        return self.settle(judged, samples)
+        return self.settle(judged, samples, whole_groups=whole_groups)
 
     async def grade(
         self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
@@ -123,9 +128,15 @@ class Scorer:
         """
         return await self._function.grade(samples, groups, step=step)
 
-    def settle(self, judged: Sequence[Judged], samples: Sequence[RewardSample]) -> Scored:
+    def settle(
+        self,
+        judged: Sequence[Judged],
+        samples: Sequence[RewardSample],
+        *,
+        whole_groups: bool = True,
+    ) -> Scored:
         """The rewards of a whole batch from what was said: the second half, without waiting."""
-        results = self._function.reward(judged)
+        results = self._function.reward(judged, whole_groups=whole_groups)
         metrics = batch_metrics(judged, results, [len(one.response or "") for one in samples])
         return Scored(results, self._with_known_kinds(metrics), _usage(judged))
 

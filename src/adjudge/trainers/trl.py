@@ -134,7 +134,9 @@ class _Adapter:
         self._check_groups(layout)
         self._check_trainer(batch.trainer)
         samples = batch.samples(layout.groups, self._columns)
-        scored = await self.scorer.ascore(samples, layout.groups)
+        scored = await self.scorer.ascore(
+            samples, layout.groups, whole_groups=layout.broken is None
+        )
         _log_to(batch, scored, self.scorer.info_keys)
         return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, spec)
 

@@ -101,7 +101,7 @@ class IFEvalGrader(RuleGrader):
     def _unread(self, asked: list[tuple[str, Check]]) -> GraderScore:
         """The result where nothing is asked, or nothing is there to be judged."""
         if not asked:
-            return self._not_evaluable(1.0, "no instructions", instructions=[], followed=[])
+            return self._not_applicable(1.0, "no instructions", instructions=[], followed=[])
         ids = [name for name, _ in asked]
         return self._score(0.0, NO_FINAL_TEXT, instructions=ids, followed=[False] * len(ids))
 

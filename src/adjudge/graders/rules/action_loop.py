@@ -75,7 +75,7 @@ class ActionLoopDetectionGrader(RuleGrader):
         calls = len(texts)
         if calls < 2:
             reason = f"{calls} answered tool calls: nothing to compare"
-            return self._not_evaluable(1.0, reason, calls=calls, **trajectory.unpaired())
+            return self._not_applicable(1.0, reason, calls=calls, **trajectory.unpaired())
         sets = [frozenset(tokens_of(text, self.similarity)) for text in texts]
         groups = Counter(sets)
         similar = similar_pairs(groups, self.similarity_threshold)

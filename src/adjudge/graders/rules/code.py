@@ -59,7 +59,7 @@ class SyntaxCheckGrader(RuleGrader):
         sources = await python_sources(text, "all") if text is not None else []
         if not sources:
             reason = NO_FINAL_TEXT if text is None else "no Python code in the response"
-            return self._not_evaluable(0.0, reason, blocks=0)
+            return self._not_applicable(0.0, reason, blocks=0)
         faults = [fault for source in sources if (fault := await syntax_fault(source))]
         reason = faults[0] if faults else "all code parses"
         return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))

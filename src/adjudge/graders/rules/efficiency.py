@@ -69,7 +69,7 @@ class TrajectoryStepEfficiencyGrader(RuleGrader):
         trajectory = parse_trajectory(messages)
         steps = len(trajectory.steps)
         if not steps:
-            return self._not_evaluable(0.0, _NO_CALL, steps=0, **trajectory.unpaired())
+            return self._not_applicable(0.0, _NO_CALL, steps=0, **trajectory.unpaired())
         redundant = self._redundant(trajectory.steps)
         score = ratio = (steps - redundant) / steps
         if reference is not None:
@@ -130,7 +130,7 @@ class ToolUsageEfficiencyGrader(RuleGrader):
         steps = trajectory.steps
         calls = len(steps)
         if not calls:
-            return self._not_evaluable(0.0, _NO_CALL, calls=0, **trajectory.unpaired())
+            return self._not_applicable(0.0, _NO_CALL, calls=0, **trajectory.unpaired())
         gains = [1.0 - similarity for similarity in _nearest_observations(steps)]
         mean_gain = sum(gains) / calls
         repeated = calls - len(Counter(_signatures(steps)))

@@ -65,7 +65,7 @@ class ObservationInformationGainGrader(RuleGrader):
             **trajectory.unpaired(),
         }
         if not observations:
-            return self._not_evaluable(0.0, _nothing(len(texts)), **counts)
+            return self._not_applicable(0.0, _nothing(len(texts)), **counts)
         nearest = nearest_earlier(observations, self.similarity)
         score = self._mean_gain(nearest)
         return self._score(

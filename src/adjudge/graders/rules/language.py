@@ -87,11 +87,11 @@ class LanguageGrader(RuleGrader):
         text = text[: self.max_chars]
         letters = sum(map(str.isalpha, text))
         if letters < self.min_letters:
-            return self._not_evaluable(self.short_score, f"{letters} letters are too few")
+            return self._not_applicable(self.short_score, f"{letters} letters are too few")
         ranking = _identifier(self.candidates).rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst:
-            return self._not_evaluable(self.short_score, "no language seen")
+            return self._not_applicable(self.short_score, "no language seen")
         probability = min(dict(ranking)[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"

@@ -88,7 +88,7 @@ class NgramRepetitionPenaltyGrader(RuleGrader):
         tokens = words(text, signs=True)
         ngrams = len(tokens) - self.n + 1
         if ngrams < 1:
-            return self._not_evaluable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
+            return self._not_applicable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
         rate = repetition_rate(tokens, self.n)
         reason = f"{rate:.1%} of {ngrams} {self.n}-grams repeat an earlier one"
         return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)

@@ -70,7 +70,7 @@ class ToolCallPrecisionRecallMatchGrader(RuleGrader):
         calls = _flat(_predicted(tool_calls, messages))
         counts = {"calls": len(calls), "references": len(references)}
         if not calls and not references:
-            return self._not_evaluable(1.0, _NOTHING, **counts)
+            return self._not_applicable(1.0, _NOTHING, **counts)
         wanted, made = self._identities(references), self._identities(calls)
         matched = (wanted & made).total()
         values = {
@@ -147,7 +147,7 @@ class ToolCallStepSequenceMatchGrader(RuleGrader):
             "reference_steps": len(reference),
         }
         if not steps and not reference:
-            return self._not_evaluable(1.0, _NOTHING, **counts)
+            return self._not_applicable(1.0, _NOTHING, **counts)
         if self.use_jaccard_similarity:
             score = self._jaccard(_flat(steps), _flat(reference))
         else:

@@ -1,0 +1,182 @@
+"""Whose doing it is that nothing was judged, and what the reward is then."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.helpers.reward_functions import build, samples, values
+
+from adjudge import BaseGrader, ErrorKind, FunctionGrader, GraderScore, GradingFailure, Role
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import REDRAW_KINDS, SUSPECT_KINDS, Cause
+from adjudge.types import GraderError
+
+
+class Loops(BaseGrader):
+    """Has nothing to judge where there are no calls: 1, as the loop graders say."""
+
+    def __init__(self, role: Role = Role.SCORE) -> None:
+        super().__init__("loops")
+        self.score_range, self.role = (0.0, 1.0), role
+
+    async def aevaluate(self, calls: float | None) -> GraderScore:
+        if calls is None:
+            return GraderScore("loops", 1.0, "no calls", {"evaluable": False})
+        return GraderScore("loops", calls)
+
+
+class Fails(BaseGrader):
+    def __init__(self, score_range: tuple[float | None, float | None] = (0.0, 1.0)) -> None:
+        super().__init__("judge")
+        self.score_range = score_range
+
+    async def aevaluate(self, said: float | str) -> float:
+        if isinstance(said, str):
+            raise GradingFailure(said, "failed")
+        return said
+
+
+def answer() -> FunctionGrader:
+    return FunctionGrader(lambda right: right, score_range=(0, 1))
+
+
+def loops_and_answer(**settings: Any) -> Any:
+    return build({"answer": answer(), "loops": Loops()}, **settings)
+
+
+def test_a_grader_without_anything_to_judge_in_a_whole_group_is_left_out_there() -> None:
+    made = loops_and_answer()
+    found = made.compute(samples({"right": 1.0, "calls": None}, {"right": 0.0, "calls": None}))
+    assert values(found) == [1.0, 0.0]
+
+
+def test_in_part_of_a_group_the_stated_score_counts() -> None:
+    made = loops_and_answer()
+    found = made.compute(samples({"right": 0.0, "calls": None}, {"right": 0.0, "calls": 0.5}))
+    assert values(found) == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(("choice", "first"), [("score", 0.5), ("min", 0.0), ("missing", None)])
+def test_a_spec_chooses_what_it_counts_as(choice: str, first: float | None) -> None:
+    made = loops_and_answer(reward={"not_applicable": choice})
+    found = made.compute(samples({"right": 0.0, "calls": None}, {"right": 0.0, "calls": 0.5}))
+    assert values(found) == [first, 0.25]
+    if first is None:
+        assert found[0].missing is not None
+        assert found[0].missing.kind is ErrorKind.NOT_APPLICABLE
+        assert found[0].missing.cause is Cause.NOT_APPLICABLE
+
+
+def test_no_grader_left_is_missing() -> None:
+    made = build({"loops": Loops()})
+    found = made.compute(samples({"calls": None}, {"calls": None}))
+    assert values(found) == [None, None]
+    assert {one.missing.kind for one in found if one.missing} == {ErrorKind.NOT_APPLICABLE}
+
+
+def test_a_sample_alone_tells_nothing_about_its_group() -> None:
+    # A trainer that asks about one sample at a time must get the same ruler for all of a group.
+    found = loops_and_answer().compute(samples({"right": 0.0, "calls": None}))
+    assert values(found) == [0.5]
+
+
+def test_parts_of_a_group_are_not_taken_for_the_group() -> None:
+    made = loops_and_answer()
+    judged = _judged(made, {"right": 0.0, "calls": None}, {"right": 1.0, "calls": None})
+    assert [one.score for one in made.reward(judged, whole_groups=False)] == [0.5, 1.0]
+    assert [one.score for one in made.reward(judged)] == [0.0, 1.0]
+
+
+def test_what_failed_counts_as_a_grader_that_applies() -> None:
+    made = build({"answer": answer(), "judge": Fails()})
+    found = made.compute(samples({"right": 1.0, "said": "timeout"}, {"right": 1.0, "said": 0.0}))
+    assert values(found) == [None, 0.5]
+    made = loops_and_answer()
+    found = made.compute(samples({"right": 1.0}, {"right": 1.0, "calls": None}))
+    assert values(found) == [None, 1.0]  # the first has no such field: invalid_input
+
+
+@pytest.mark.parametrize("kind", sorted(SUSPECT_KINDS))
+def test_a_spec_may_count_suspect_failures_as_the_minimum(kind: str) -> None:
+    made = build({"judge": Fails()}, missing={"suspect": "min"})
+    found = made.compute(samples({"said": kind}, {"said": 1.0}))
+    assert values(found) == [0.0, 1.0]
+    assert found[0].details is not None
+    assert found[0].details["judge"]["kind"] == kind  # it stays visible as the failure it was
+    made = build({"judge": Fails()})
+    assert values(made.compute(samples({"said": kind}, {"said": 1.0}))) == [None, 1.0]
+
+
+@pytest.mark.parametrize("kind", sorted(set(ErrorKind) - SUSPECT_KINDS - {ErrorKind.AUTH}))
+def test_no_other_failure_is_ever_a_number(kind: str) -> None:
+    made = build({"judge": Fails()}, missing={"suspect": "min", "patience_s": 0.0})
+    assert (
+        values(made.compute(samples({"said": kind}, *({"said": 1.0} for _ in range(40)))))[0]
+        is None
+    )
+
+
+def test_the_minimum_of_a_criterion_of_negative_points_is_its_worst() -> None:
+    made = build(
+        {"answer": answer(), "judge": Fails()},
+        entries={"answer": {"weight": 5.0}, "judge": {"weight": -2.0}},
+        reward={"aggregate": "points"},
+        missing={"suspect": "min"},
+    )
+    found = made.compute(samples({"right": 1.0, "said": "refused"}, {"right": 1.0, "said": 0.0}))
+    assert values(found) == [pytest.approx(3 / 5), 1.0]
+
+
+def test_an_open_range_has_no_minimum() -> None:
+    made = build(
+        {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}
+    )
+    assert values(made.compute(samples({"said": "refused"}, {"said": 1.0}))) == [None, 1.0]
+
+
+def test_every_kind_has_one_cause_and_only_scores_are_the_candidates() -> None:
+    causes = {kind: GraderError("g", kind, "").cause for kind in ErrorKind}
+    assert causes.pop(ErrorKind.NOT_APPLICABLE) is Cause.NOT_APPLICABLE
+    assert set(causes.values()) == {Cause.JUDGE}
+    assert REDRAW_KINDS < SUSPECT_KINDS
+    assert GraderScore("g", 1.0).cause is None
+    assert GraderScore("g", 1.0, metadata={"evaluable": False}).cause is Cause.NOT_APPLICABLE
+
+
+def test_the_candidates_fault_is_the_graders_minimum() -> None:
+    grader = Fails((-2.0, 2.0))
+    fault = grader._candidate_fault("the response is empty", empty=True)
+    assert (fault.score, fault.cause) == (-2.0, Cause.CANDIDATE)
+    assert fault.evaluable
+    with pytest.raises(GradingFailure, match="no lowest score"):
+        Fails((None, 1.0))._candidate_fault("the response is empty")
+
+
+@given(
+    rights=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=8),
+    others=st.lists(st.sampled_from([0.0, 0.5, None]), min_size=2, max_size=8),
+)
+def test_a_group_is_measured_with_one_ruler(
+    rights: list[float], others: list[float | None]
+) -> None:
+    """Equal answers of a group get equal rewards, whatever applied to which of them."""
+    rows = [{"right": r, "calls": c} for r, c in zip(rights, others, strict=False)]
+    found = values(loops_and_answer().compute(samples(*rows, group=8)))
+    by_row: dict[tuple[Any, Any], set[float | None]] = {}
+    for row, value in zip(rows, found, strict=True):
+        by_row.setdefault((row["right"], row["calls"]), set()).add(value)
+    assert all(len(one) == 1 for one in by_row.values())
+    idle = len(rows) > 1 and all(row["calls"] is None for row in rows)
+    expected = [
+        row["right"]
+        if idle
+        else (row["right"] + (1.0 if row["calls"] is None else row["calls"])) / 2
+        for row in rows
+    ]
+    assert found == pytest.approx(expected)
+
+
+def _judged(made: Any, *rows: dict[str, Any]) -> Any:
+    [(group, members)] = samples(*rows).items()
+    return run_blocking(made.grade(members, [group] * len(members)))
