@@ -286,6 +286,8 @@ def test_the_pickled_form_draws_each_group_anew() -> None:
 class Adding(Trainer):
     """A trainer that sums as TRL did before 1.6; its code is read, never run."""
 
+    reward_weights: Any
+
     def advantages(self, torch: Any, rewards: Any) -> Any:
         rewards = (rewards * self.reward_weights).nansum(dim=1)
         return rewards - rewards.view(-1, self.num_generations).mean(dim=1)

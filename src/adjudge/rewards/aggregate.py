@@ -65,7 +65,7 @@ def aggregate(
     enters as.
     """
     values = _values(results, terms, normalise, not_applicable)
-    if isinstance(values, GraderError):
+    if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
     if gate == "veto" and 0.0 in gates:
@@ -100,8 +100,11 @@ def _values(
         if term.weight == 0:
             continue
         result = results[term.name]
-        value = _value(term, result, normalise, not_applicable)
-        if isinstance(value, GraderError):
+        if isinstance(result, GraderScore) and not result.metadata:  # the usual case
+            value = _scored(term, result, normalise)
+        else:
+            value = _value(term, result, normalise, not_applicable)
+        if not isinstance(value, float):
             failures.append(value)
         elif result.role is Role.SCORE:
             scores.append((term, value))
@@ -123,6 +126,10 @@ def _value(
     if not_applicable != "score" and not result.evaluable:
         why = GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
         return why if not_applicable == "missing" or term.worst is None else term.worst
+    return _scored(term, result, normalise)
+
+
+def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderError:
     if result.role is not Role.SCORE or not normalise:
         return result.score
     value = result.normalized

@@ -6,6 +6,7 @@ where a function says so; nothing here turns one into a number.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
@@ -37,7 +38,12 @@ ZERO_SPREAD = 1e-8
 
 def mean(values: Sequence[float]) -> float | None:
     """Arithmetic mean, summed exactly; ``None`` for no values."""
-    return mean_and_std(values)[0] if values else None
+    if not values:
+        return None
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return mean_and_std(values)[0]
 
 
 def std(values: Sequence[float]) -> float | None:

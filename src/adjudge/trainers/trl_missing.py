@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
+from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
@@ -119,7 +120,7 @@ def _named(trainer: type) -> str:
 
 
 @cache
-def _adds_up_missing(trainer: type) -> bool:
+def _adds_up_missing(trainer: type[Any]) -> bool:
     """Whether a method that sums reward functions takes NaN as 0 and never looks for it again.
 
     1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,

@@ -40,8 +40,8 @@ def outcome(folder: Path, algorithm: str, missing: str, settings: dict[str, Any]
     spec.write_text(spec.read_text().replace("[missing]", f"[missing]\n{missing}"))
 
     class Seen(Scorer):
-        def settle(self, *given: Any) -> Scored:
-            scored = super().settle(*given)
+        def settle(self, *given: Any, **more: Any) -> Scored:
+            scored = super().settle(*given, **more)
             judged.extend(scored.rewards)
             return scored
 
@@ -71,7 +71,10 @@ def main() -> None:
     """Every case in turn."""
     folder = Path(sys.argv[1])
     version = import_module("trl").__version__
-    found = {name: outcome(folder, *case) for name, *case in CASES}
+    found = {
+        name: outcome(folder, algorithm, missing, settings)
+        for name, algorithm, missing, settings in CASES
+    }
     (folder / "found.json").write_text(json.dumps({"version": version, **found}))
 
 
