@@ -154,7 +154,9 @@ def test_bad_columns_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'target'.*it has topic"):
         call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])
     with pytest.raises(ConfigError, match="comes from the rollout"):
-        make_reward(spec(), columns={"messages": "chat"})
+        make_reward(spec(), columns={"response": "chat"})
+    with pytest.raises(ConfigError, match="comes from the rollout"):
+        call(make_reward(spec(), columns={"messages": "chat"}), ["a"], Trainer(1), chat=[[]])
 
 
 def test_finish_reason_is_known_where_the_end_tokens_are() -> None:
@@ -380,3 +382,84 @@ def test_a_fallback_that_fails_ends_the_training_there() -> None:
 @pytest.mark.parametrize("trainer", [Trainer, Masking, Counting])
 def test_a_trainer_that_leaves_missing_rewards_out_gets_none(trainer: type[Trainer]) -> None:
     assert call(make_reward(spec()), FAILS, of(trainer)) == [0.5, 0.1, None, 0.5]
+
+
+WORDS = ["<end>", "Well", "done", "or", "not?", "Done"]
+TOLD = [
+    {"role": "user", "content": "Ask."},
+    {"role": "assistant", "content": "Which?"},
+    {"role": "user", "content": "The second."},
+    {"role": "assistant", "content": "Two."},
+]
+
+
+def rolling(*dataset: str) -> Trainer:
+    """A trainer with a rollout_func, and a tokenizer of single words."""
+
+    def decode(ids: list[int], *, skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return " ".join(WORDS[one] for one in ids if one)
+
+    return Trainer(
+        rollout_func=lambda prompts, trainer: {},
+        processing_class=SimpleNamespace(decode=decode),
+        train_dataset=SimpleNamespace(column_names=["prompt", *dataset]),
+    )
+
+
+def test_what_a_rollout_func_tells_is_judged() -> None:
+    found = fields("Which? user The second. assistant Two.", trainer=rolling(), messages=[TOLD])
+    assert found == {"prompt": "Ask.", "response": "Two.", "messages": TOLD}
+    said = fields("x", prompts=["Ask."], trainer=rolling(), messages=[TOLD[1:]])
+    assert said["messages"] == TOLD
+
+
+def test_the_column_of_what_a_rollout_func_tells() -> None:
+    """The dataset may have messages of its own, which are not what the policy said."""
+    gold = [[{"role": "assistant", "content": "gold"}]]
+    named = {"messages": gold, "told": [TOLD], "columns": {"messages": "told"}}
+    assert fields("x", trainer=rolling("messages"), **named)["messages"] == TOLD
+    with pytest.raises(ConfigError, match="rollout_func"):
+        fields("x", trainer=rolling("messages"), messages=gold)
+    with pytest.raises(ConfigError, match="must be a list of"):
+        fields("x", trainer=rolling(), messages=["text"])
+
+
+@pytest.mark.parametrize("column", ["tool_mask", "env_mask"])
+def test_a_mask_tells_the_policys_tokens(column: str) -> None:
+    mask = {column: [[1, 1, 0, 0, 1, 1]], "completion_ids": [[1, 2, 3, 4, 5, 0]]}
+    found = fields("Well done or not? Done", trainer=rolling(), **mask)
+    assert found["response"] == "Done"
+    assert [one["content"] for one in found["messages"]] == ["p", "Well done", "or not?", "Done"]
+    roles = ["user", "assistant", "user", "assistant"]
+    assert [one["role"] for one in found["messages"]] == roles
+    with pytest.raises(ConfigError, match="a mask of 1 entries for 2 tokens"):
+        fields("x", trainer=rolling(), completion_ids=[[1, 2]], **{column: [[1]]})
+
+
+def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rollout_func: .*'messages'.*'tool_mask'"):
+        call(make_reward(spec()), ["a"], rolling())
+
+
+def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "rules"])
+    call(make_reward(spec()), ["a", "fail"], trainer)
+    call(make_reward(spec(ANSWER), name="rules"), ["a", "a"], trainer, answer=["a", "b"])
+    assert trainer.metrics["judge/score_mean"] == 0.5
+    assert trainer.metrics["judge/rules/right_score_mean"] == 0.5
+    assert trainer.extra["judge/missing"] == ["", "unparsable"]
+    assert trainer.extra["judge/rules/missing"] == ["", ""]
+    assert not any("are called" in one.message for one in caplog.records)
+    same = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "adjudge"])
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        call(make_reward(spec()), ["a", "b"], same)
+    assert any("2 reward functions are called 'adjudge'" in one.message for one in caplog.records)
+
+
+def test_a_trainer_that_does_not_await_gets_pairs_ranked_in_their_group() -> None:
+    """Online DPO: all prompts and their first completions, then all of them once more."""
+    reward = PicklableReward(spec(reward={"group": "centre"}))
+    texts = ["a", "poor", "poor", "poor"]
+    found = reward(["p", "q"] * 2, texts, trainer_state=SimpleNamespace(global_step=0))
+    assert found == pytest.approx([0.2, 0.0, -0.2, 0.0])

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
-from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
@@ -119,21 +118,26 @@ def _named(trainer: type) -> str:
     return f"{trainer.__name__} of TRL {version}" if version else trainer.__name__
 
 
-@cache
-def _adds_up_missing(trainer: type[Any]) -> bool:
-    """Whether a method that sums reward functions takes NaN as 0 and never looks for it again.
+def _adds_up_missing(trainer: type) -> bool:
+    """Whether a method of it does so."""
+    if trainer not in _known:
+        _known[trainer] = any(map(_is_bare_sum, _methods(trainer)))
+    return _known[trainer]
 
-    1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
+
+_known: dict[type, bool] = {}
+
+
+def _is_bare_sum(method: FunctionType) -> bool:
+    """Whether it sums reward functions with NaN as 0, and never looks for it again.
+
+    TRL 1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
     ``nan_to_num``); before 0.20 ``isnan`` serves a warning only, which names ``nan_row_idx``.
     """
-    for method in _methods(trainer):
-        code = method.__code__
-        names = {*code.co_names, *code.co_varnames}
-        if "nansum" in names and names & {"reward_funcs", "reward_weights"}:
-            apart = "nan_to_num" in names or ("isnan" in names and "nan_row_idx" not in names)
-            if not apart:
-                return True
-    return False
+    names = {*method.__code__.co_names, *method.__code__.co_varnames}
+    if "nansum" not in names or not names & {"reward_funcs", "reward_weights"}:
+        return False
+    return "nan_to_num" not in names and ("isnan" not in names or "nan_row_idx" in names)
 
 
 def _methods(trainer: type) -> Iterator[FunctionType]:
