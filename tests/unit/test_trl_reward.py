@@ -295,6 +295,16 @@ class Adding(Trainer):
         return rewards - rewards.view(-1, self.num_generations).mean(dim=1)
 
 
+class Warning018(Adding):
+    """The same as in 0.18, which looks for such rows only to name them."""
+
+    def advantages(self, torch: Any, rewards: Any) -> Any:
+        if torch.isnan(rewards).any():
+            nan_row_idx = torch.isnan(rewards).nonzero()[0]
+            self.extra["row"] = [row[nan_row_idx] for row in rewards]
+        return (rewards * self.reward_weights).nansum(dim=1)
+
+
 class Masking(Adding):
     """The same as TRL does it since 1.6."""
 
@@ -328,13 +338,15 @@ FAILS = ["a", "poor", "fail", "b"]
         ({}, {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}),
     ],
 )
+@pytest.mark.parametrize("trainer", [Adding, Warning018])
 def test_a_trainer_that_counts_missing_rewards_as_0_is_refused(
-    missing: dict[str, Any], more: dict[str, Any]
+    trainer: type[Trainer], missing: dict[str, Any], more: dict[str, Any]
 ) -> None:
     """Before anything is judged, and with what to do instead."""
     reward = make_reward(spec(missing=missing))
-    with pytest.raises(ConfigError, match=r"Adding.*counts a missing reward as 0.*trl >= 1\.6"):
-        call(reward, ["a"] * 4, of(Adding, **more))
+    said = rf"{trainer.__name__}, which counts a missing reward as 0.*trl >= 1\.6"
+    with pytest.raises(ConfigError, match=said):
+        call(reward, ["a"] * 4, of(trainer, **more))
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,8 @@ def _is_bare_sum(method: FunctionType) -> bool:
     TRL 1.6 and later set the rewards and then the advantages of such rows apart (``isnan``,
     ``nan_to_num``); before 0.20 ``isnan`` serves a warning only, which names ``nan_row_idx``.
     """
-    names = {*method.__code__.co_names, *method.__code__.co_varnames}
+    code = method.__code__
+    names = {*code.co_names, *code.co_varnames, *code.co_cellvars}
     if "nansum" not in names or not names & {"reward_funcs", "reward_weights"}:
         return False
     return "nan_to_num" not in names and ("isnan" not in names or "nan_row_idx" in names)
