@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adjudge.errors import ConfigError
 
-__all__ = ["import_named", "interpolated", "load_toml", "nearest", "validate"]
+__all__ = ["Interpolated", "import_named", "interpolated", "load_toml", "nearest", "validate"]
 
 if TYPE_CHECKING:  # pydantic takes time to import, and most that import this need `nearest`
     from pydantic import BaseModel
@@ -29,8 +29,28 @@ M = TypeVar("M", bound="BaseModel")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def load_toml(path: Path | str) -> dict[str, Any]:
-    """The parsed file with environment variables filled in; raises :class:`ConfigError`."""
+class Interpolated(str):
+    """Text with environment variables filled in; ``written`` is what the file says instead.
+
+    What is derived from a file is written with ``${NAME}`` again: the value may be a secret.
+    """
+
+    __slots__ = ("written",)
+    written: str
+
+    @classmethod
+    def of(cls, text: str, written: str) -> Interpolated:
+        """``text``, which stands as ``written`` in its file."""
+        found = cls(text)
+        found.written = written
+        return found
+
+
+def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, Any]:
+    """The parsed file with environment variables filled in; raises :class:`ConfigError`.
+
+    ``keep_references``: texts that had one are :class:`Interpolated`, for files made from this one.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -42,16 +62,23 @@ def load_toml(path: Path | str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
-    filled: dict[str, Any] = interpolated(data, str(path), "")
+    filled: dict[str, Any] = interpolated(data, str(path), "", keep_references=keep_references)
     return filled
 
 
-def interpolated(value: Any, file: str, key: str) -> Any:
+def interpolated(value: Any, file: str, key: str, *, keep_references: bool = False) -> Any:
     """``value`` with every ``${NAME}`` in its strings filled in; a complaint names file and key."""
-    if isinstance(value, dict):
-        return {k: interpolated(v, file, f"{key}.{k}" if key else k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [interpolated(v, file, f"{key}.{i}") for i, v in enumerate(value)]
+    if isinstance(value, dict | list):
+        below: Iterable[tuple[Any, Any]] = (
+            value.items() if isinstance(value, dict) else enumerate(value)
+        )
+        filled = {
+            one: interpolated(
+                inner, file, f"{key}.{one}" if key else str(one), keep_references=keep_references
+            )
+            for one, inner in below
+        }
+        return filled if isinstance(value, dict) else list(filled.values())
     if not isinstance(value, str):
         return value
 
@@ -61,7 +88,10 @@ def interpolated(value: Any, file: str, key: str) -> Any:
             raise ConfigError(f"{file}: {key}: environment variable {match[1]!r} is not set")
         return found
 
-    return _VARIABLE.sub(variable, value)
+    filled_in = _VARIABLE.sub(variable, value)
+    return (
+        Interpolated.of(filled_in, value) if keep_references and filled_in != value else filled_in
+    )
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ Every exception here survives pickling with its attributes, because Ray and proc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = [
     "MissingRewardError",
     "RolloutError",
     "RunFolderError",
+    "is_suspect",
 ]
 
 
@@ -94,6 +96,19 @@ SUSPECT_KINDS = REDRAW_KINDS | {ErrorKind.OUT_OF_RANGE, ErrorKind.INCOMPLETE}
 """Kinds that the candidate may have brought about: missing, and watched for what predicts them."""
 
 
+def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+    """Whether the candidate may have brought a failure about.
+
+    ``metadata["suspect"]`` says so where it is there: of a request refused as too long, of an
+    answer of several parts by their kinds. ``metadata["local"]`` marks a deadline of our own, which
+    a hostile answer may have spent. Else the kind decides.
+    """
+    marked = metadata.get("suspect")
+    if marked is None:
+        return kind in SUSPECT_KINDS or bool(metadata.get("local"))
+    return bool(marked)
+
+
 class AdjudgeError(Exception):
     """Base of all exceptions raised on purpose by adjudge."""
 
@@ -128,6 +143,11 @@ class GradingFailure(AdjudgeError):
         self.kind = ErrorKind(kind)
         self.metadata = metadata or {}
         self.provenance = provenance
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the candidate may have brought it about; see :func:`is_suspect`."""
+        return is_suspect(self.kind, self.metadata)
 
 
 class ConfigError(AdjudgeError, ValueError):

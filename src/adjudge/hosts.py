@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 
 __all__ = ["ip_of", "is_loopback", "names_loopback"]
+
+_HOST = re.compile(
+    r"(?:\[(?P<ip6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?"
+)
 
 
 def is_loopback(host: str) -> bool:
@@ -17,13 +22,16 @@ def is_loopback(host: str) -> bool:
 def names_loopback(header: str) -> bool:
     """Whether a ``Host`` header names this machine, by any port: a tunnel's is not the server's.
 
-    A web page elsewhere whose name was pointed to this machine has another.
+    A web page elsewhere whose name was pointed to this machine has another. The whole header must
+    be ``host`` or ``host:port`` (RFC 9110, section 7.2); anything else names no machine.
 
     >>> names_loopback("[::1]:80"), names_loopback("127.0.0.1.example.org")
     (True, False)
+    >>> names_loopback("localhost:80@example.org")
+    False
     """
-    host = header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
-    return is_loopback(host.lower())
+    found = _HOST.fullmatch(header)
+    return found is not None and is_loopback((found["ip6"] or found["name"]).lower())
 
 
 @functools.lru_cache(maxsize=1024)  # names come from whoever asks

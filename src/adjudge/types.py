@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, SUSPECT_KINDS, Cause, ErrorKind
+from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, Cause, ErrorKind, is_suspect
 
 __all__ = [
     "GraderError",
@@ -230,13 +230,8 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
 
     @property
     def suspect(self) -> bool:
-        """Whether the candidate may have brought it about: by its kind, or as its metadata says.
-
-        ``metadata["suspect"]`` marks a request that was refused as too long, say;
-        ``metadata["local"]`` a deadline of our own, which a hostile answer may have spent.
-        """
-        marked = self.metadata.get("suspect") or self.metadata.get("local")
-        return self.kind in SUSPECT_KINDS or bool(marked)
+        """Whether the candidate may have brought it about; see :func:`~errors.is_suspect`."""
+        return is_suspect(self.kind, self.metadata)
 
     def __post_init__(self) -> None:
         if type(self.kind) is not ErrorKind:

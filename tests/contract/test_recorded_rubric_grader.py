@@ -196,11 +196,17 @@ def test_without_clip_the_raw_score_survives(rows: list[Row]) -> None:
 
 
 def test_one_recorded_response_is_nothing_but_thinking(rows: list[Row]) -> None:
-    """Its judge gave .48 to thoughts that never ended; by default no judge is asked about them."""
+    """Its judge gave .48 to thoughts that never ended; by default judges do not see thoughts."""
     unended = [row for row in rows if "</think>" not in row.fields["response"]]
     assert len(unended) == 3
     assert {round(row.score, 6) for row in unended} == {0.484848}
     for row in unended:
-        result = asyncio.run(grader(row.reply, view="final").aevaluate(**row.fields))
-        assert result.score == 0.0
-        assert not result.evaluable
+        seen: list[str] = []
+
+        def judge(messages: Any, row: Row = row, seen: list[str] = seen) -> str:
+            seen.append(messages[-1]["content"])
+            return json.dumps(marked(messages, row, frozenset()))
+
+        result = asyncio.run(grader(judge, view="final").aevaluate(**row.fields))
+        assert result.metadata["unclosed_think"]
+        assert row.fields["response"] not in seen[0]

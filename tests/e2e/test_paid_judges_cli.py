@@ -1,15 +1,18 @@
 """Judges that cost money: record, replay, budget and dry run, through the command line."""
 
 import json
+import random
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.mock import start_mock
+from adjudge.mock import MockSettings, start_mock
 
 SPEC = """
 [[graders]]
@@ -81,6 +84,172 @@ def test_a_recorded_run_replays_without_a_server_and_bit_for_bit(tmp_path: Path)
     assert judged["sources"] == {"cassette": 40}
 
 
+FAULTS = (
+    "refusal:0.08", "content-filter:0.04", "max-tokens:0.06", "empty:0.05", "drop-schema:0.1",
+    "truncated:0.06", "cut-stream:0.05", "duplicate:0.04", "html-200:0.05", "error200:0.04",
+    "503:0.1", "429-retry=0:0.05", "422:0.05", "reset:0.05", "close:0.05",
+)  # fmt: skip
+PANELS = """
+max_concurrency = {workers}
+
+[[graders]]
+name = "one"
+type = "helpfulness"
+judge = "main"
+
+[[graders]]
+name = "votes"
+type = "relevance"
+judge = "main"
+panel = {{ votes = 3, quorum = 2 }}
+
+[[graders]]
+name = "criteria"
+type = "rubric"
+ask = "each"
+judge = "marks"
+
+[reward]
+normalise = false
+
+[missing]
+max_missing = 1.0
+patience_s = 0
+
+[judges.main]
+type = "vllm"
+model = "mock"
+base_url = "{url}"
+stream = {stream}
+endpoint = {{ {endpoint} }}
+
+[judges.marks]
+type = "vllm"
+model = "mock"
+base_url = "{marks}"
+endpoint = {{ {endpoint} }}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "workers", "attempts", "stream"),
+    [(0, 4, 1, "true"), (1, 64, 1, "false"), (2, 16, 2, "true"), (3, 8, 1, "false"),
+     (4, 32, 2, "false"), (5, 64, 1, "true")],
+)  # fmt: skip
+def test_a_run_full_of_faults_replays_bit_for_bit(
+    tmp_path: Path, seed: int, workers: int, attempts: int, stream: str
+) -> None:
+    """Replies that chance has a say in, equal samples, votes, a quorum, criteria, redraws."""
+    draw, words = random.Random(seed), ["alpha", "beta", "gamma", "alpha beta", "none"]
+    rubric = [{"criterion": f'Says "{word}"', "points": 1} for word in words[:3]]
+    rows = [
+        {"prompt": f"p{number // 8 % 6}", "response": draw.choice(words), "rubric": rubric}
+        for number in range(96)
+    ]
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    script = [{"reply": {"reason": f"r{n}", "score": n % 5 + 1}} for n in range(35)]
+    (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, script)))
+    slow = ("fixed:0.002", "hang:0.01,0.3")
+    scores = MockSettings(script=str(tmp_path / "script.jsonl"), latency=slow, fail=FAULTS)
+    criteria = MockSettings(behaviour="criteria", latency=slow, fail=FAULTS)
+
+    def grade(out: str, option: str) -> Any:
+        paths = tmp_path / "rollouts.jsonl", "-s", tmp_path / "spec.toml", "-o", tmp_path / out
+        return run("grade", *paths, "-q", option, tmp_path / "tape.sqlite")
+
+    with (
+        start_mock(scores, seed=seed) as url,
+        start_mock(criteria, seed=seed + 1) as marks,
+    ):
+        quick = "retry_base_s = 0.001, breaker_failures = 1000, cooldown_s = 0"
+        endpoint = f"max_attempts = {attempts}, {quick}"
+        settings = {"workers": workers, "endpoint": endpoint, "stream": stream}
+        (tmp_path / "spec.toml").write_text(PANELS.format(url=url, marks=marks, **settings))
+        first = grade("first", "--record")
+    assert first.exit_code == 0, first.output
+    replayed = grade("replayed", "--replay")
+    assert replayed.exit_code == 0, replayed.output
+    one, two = (
+        [json.loads(line) for line in (tmp_path / out / "rewards.jsonl").read_text().splitlines()]
+        for out in ("first", "replayed")
+    )
+    assert two == one
+    summaries = [
+        json.loads((tmp_path / out / "summary.json").read_text()) for out in ("first", "replayed")
+    ]
+    assert summaries[0]["missing"] == summaries[1]["missing"]
+    assert summaries[0]["cassette"]["failures"] > 0
+    assert summaries[1]["cassette"]["misses"] == 0
+
+
+def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.sqlite"
+    with start_mock(fail=("refusal:0.5",), seed=1) as url:
+        here = Folder(tmp_path, url)
+        assert here.grade("first", "--record", tape).exit_code == 0
+    kinds = here.summary("first")["missing"]["by_kind"]
+    assert list(kinds) == ["refused"]
+    assert here.grade("replayed", "--replay", tape).exit_code == 0
+    first, replayed = (
+        (tmp_path / out / "rewards.jsonl").read_bytes() for out in ("first", "replayed")
+    )
+    assert first == replayed
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    with start_mock(port=port):
+        again = here.grade("again", "--record", tape)
+        assert again.exit_code == 0, again.output
+    assert None not in here.rewards("again")
+    assert here.grade("last", "--replay", tape).exit_code == 0
+    assert here.rewards("last") == here.rewards("again")
+
+
+def test_a_recorded_outage_is_replayed_without_waiting(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.sqlite"
+    fast = "endpoint = { max_attempts = 1, breaker_failures = 1000 }\n[missing]\npatience_s = "
+    with start_mock(fail=("500:1",)) as url:
+        here = Folder(tmp_path, url, more=f"{fast}0")
+        assert here.grade("first", "--record", tape).exit_code == 3
+    here.spec(url, f"{fast}600")
+    replayed = here.grade("replayed", "--replay", tape)
+    assert replayed.exit_code == 3, replayed.output
+    assert "the server answered 500" in replayed.output
+
+
+def test_no_key_is_on_a_tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-very-secret-key-0123456789"
+    monkeypatch.setenv("JUDGE_KEY", key)
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            said = f"Incorrect key provided: {self.headers['authorization']}"
+            body = json.dumps({"error": {"message": said, "type": "invalid"}}).encode()
+            self.send_response(422)
+            self.send_header("content-length", str(len(body)))
+            self.send_header("retry-after", "7")
+            self.send_header("set-cookie", f"session={key}")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        here = Folder(tmp_path, url, more='api_key_env = "JUDGE_KEY"', samples=4)
+        done = here.grade("out", "--record", tmp_path / "tape.sqlite")
+        server.shutdown()
+    assert done.exit_code == 1, done.output
+    for file in [tmp_path / "tape.sqlite", *(tmp_path / "out").iterdir()]:
+        assert key.encode() not in file.read_bytes(), file
+    replayed = here.grade("replayed", "--replay", tmp_path / "tape.sqlite")
+    assert replayed.exit_code == 1
+    assert "too many rewards are missing: 4 of 4" in replayed.output
+    assert here.summary("replayed")["missing"] == here.summary("out")["missing"]
+
+
 def test_a_replay_that_misses_fails_and_names_the_change(tmp_path: Path, provider: str) -> None:
     tape = tmp_path / "tape.sqlite"
     here = Folder(tmp_path, provider)
@@ -107,12 +276,43 @@ def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provi
     here = Folder(tmp_path, provider)
     assert here.grade("all").exit_code == 0
     cost = here.summary("all")["endpoints"][0]["cost_usd"]
-    done = here.grade("some", "--budget-usd", str(cost / 2))
-    assert done.exit_code == 0, done.output
-    summary = here.summary("some")
-    assert 0 < summary["endpoints"][0]["cost_usd"] <= cost / 2
-    assert 0 < summary["missing"]["by_kind"]["budget"] < 40
-    assert here.rewards("some").count(None) == summary["missing"]["by_kind"]["budget"]
+    for share, code in ((0.9, 0), (0.3, 4)):
+        done = here.grade(f"some-{share}", "--budget-usd", str(cost * share))
+        assert done.exit_code == code, done.output
+        assert ("the budget is spent" in done.output) == (code == 4)
+        summary = here.summary(f"some-{share}")
+        assert 0 < summary["endpoints"][0]["cost_usd"] <= cost * share
+        assert 0 < summary["missing"]["by_kind"]["budget"] < 40
+        missing = here.rewards(f"some-{share}").count(None)
+        assert missing == summary["missing"]["by_kind"]["budget"]
+
+
+def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
+    more = f"""{PRICE}
+endpoint = {{ max_attempts = 2, retry_base_s = 0.001, breaker_failures = 1000 }}
+
+[missing]
+patience_s = 0
+"""
+    here = Folder(tmp_path, "http://127.0.0.1:9/v1", more=more, samples=6)
+    done = here.grade("out", "--budget-usd", "5")
+    assert done.exit_code == 3, done.output
+    call = here.summary("out")["endpoints"][0]
+    assert (call["cost_usd"], call["assumed_usd"]) == (0.0, 0.0)
+    assert call["failures"] == {"connection": 12}
+
+
+@pytest.mark.parametrize(
+    ("refused", "rate", "code"), [("0.9", 1.0, 1), ("0", 0.25, 0)], ids=["too many", "not drawn"]
+)
+def test_too_many_missing_of_those_that_were_asked_for_is_no_success(
+    tmp_path: Path, refused: str, rate: float, code: int
+) -> None:
+    with start_mock(fail=(f"refusal:{refused}",), seed=1) as url:
+        here = Folder(tmp_path, url, more=f"[reward]\nsample_rate = {rate}")
+        done = here.grade("out")
+    assert done.exit_code == code, done.output
+    assert ("too many rewards are missing" in done.output) == bool(code)
 
 
 def test_a_budget_needs_prices(tmp_path: Path, provider: str) -> None:

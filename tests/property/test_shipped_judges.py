@@ -76,4 +76,4 @@ def test_whatever_a_sample_and_a_judge_say(
         return
     low, high = cls.score_range
     assert low <= score.score <= high
-    assert score.evaluable is bool(judge.asked)
+    assert (score.cause is None) is bool(judge.asked)

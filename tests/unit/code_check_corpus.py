@@ -79,18 +79,6 @@ def judge_reward(parsed):
     if 'score' not in parsed:
         return 0.0
     return parsed['score']
-#: case: default-score
-match result:
-    case GraderScore(score=s):
-        score = s
-    case GraderError():
-        score = 0.0
-#: case_rest: default-score
-match result:
-    case GraderScore(score=s):
-        score = s
-    case _:
-        score = 0.0
 #: nan_to_num: nan-filled
 rewards = torch.nan_to_num(rewards, nan=0.0)
 #: nan_to_num_method: nan-filled
@@ -166,12 +154,6 @@ try:
     reward = judge(x)
 except Exception:
     reward = self.fallback_reward
-#: except_broad_rule: except-broad
-def accuracy_reward(text, answer):
-    try:
-        return float(parse(text) == answer)
-    except Exception:
-        return 0.0
 #: suppress: preset-score
 def f(x):
     score = 0.0
@@ -202,53 +184,61 @@ def judge_score(x):
 def parse_judge_score(reply):
     match = re.search(r'(\d+)', reply)
     return int(match.group(1)) if match else 0
+#: in_threads: except-judge
+def f(texts):
+    got = [None] * len(texts)
+    def work(i):
+        try:
+            got[i] = call_llm(texts[i])
+        except Exception:
+            got[i] = 0
+    for thread in [Thread(target=work, args=(i,)) for i in range(len(texts))]:
+        thread.start()
+        thread.join()
+    return got
+#: constant_of_the_class: except-judge
+class R:
+    LOWEST = -1.0
+    def one(self, t):
+        try:
+            return self.judge(t)
+        except Exception:
+            return self.LOWEST
+#: by_a_helper: except-judge
+def f(t):
+    try:
+        reply = client.chat.completions.create(model=M, messages=t)
+    except Exception:
+        return nothing()
+    return float(reply.choices[0].message.content)
+def nothing():
+    return 0.0
+#: neither_was_said: no-match
+def f(text):
+    said = llm.invoke(PAIR.format(text)).strip()
+    if said == "A":
+        return 1.0
+    elif said == "B":
+        return 0.0
+    else:
+        return 0.5
+#: nanmean: nan-filled
+def f(texts):
+    table = [[judge(t) for t in texts] for judge in JUDGES]
+    return np.nanmean(table, axis=0)
+#: handed_to_a_pool: except-judge
+def f(texts):
+    out = []
+    for future in [pool.submit(ask_judge, t) for t in texts]:
+        try:
+            out.append(future.result())
+        except Exception:
+            out.append(-1)
+    return out
 #: no_match_branch: no-match
 def parse(judge_text):
     m = PATTERN.search(judge_text)
     if not m:
         return 0.0
     return float(m[1])
-#: unguarded: unguarded-score
-async def f(runner, data):
-    found = await runner.arun(data)
-    return [r.score for r in found['quality']]
-#: unguarded_items: unguarded-score
-def f(data):
-    found = GradingRunner(configs).run(data)
-    for name, results in found.items():
-        for place, r in enumerate(results):
-            out[place][name] = r.score
-#: unguarded_elsewhere: unguarded-score
-class R:
-    async def go(self, data):
-        found = await self.runner.arun_multiple_datasets(data)
-        return self.parse(found, data)
-    def parse(self, found, data):
-        return {n: found[0][n][i].score for n in NAMES for i in range(3)}
-#: unguarded_twin: default-score unguarded-score
-async def f(runner, data):
-    found = await runner.arun(data)
-    r = found['a'][0]
-    score = r.score if hasattr(r, 'score') else 0.0
-    return {'details': found['a'][0].score, 'total': score}
-#: survivors: survivors-mean
-def f(results):
-    scores = [r.score for r in results if hasattr(r, 'score')]
-    return sum(scores) / len(scores)
-#: survivors_errors: survivors-mean
-def f(results):
-    kept = [r.score for r in results if not isinstance(r, GraderError)]
-    return statistics.mean(kept)
-#: survivors_append: survivors-mean
-def f(judges, x):
-    scores = []
-    for judge in judges:
-        try:
-            scores.append(judge(x))
-        except Exception:
-            continue
-    return np.mean(scores)
-#: made_up_results: made-up-result
-def _create_error_results(samples, error):
-    return [RewardResult(index=s.index, score=0.0, details=error) for s in samples]
 """)

@@ -67,6 +67,12 @@ def accuracy_reward(text, truth):
         return float(float(text) == truth)
     except ValueError:
         return 0.0
+#: wrong_answer_of_any_kind: -
+def accuracy_reward(text, answer):
+    try:
+        return float(parse(text) == answer)
+    except Exception:
+        return 0.0
 #: wrong_code_runs_on: -
 def code_reward(code):
     try:
@@ -143,28 +149,6 @@ def f(score=None):
 self.compute_score = compute_score or default_compute_score
 #: nan_elsewhere: -
 features = np.nan_to_num(features)
-#: guarded: -
-async def f(runner, data):
-    for r in (await runner.arun(data))['q']:
-        if isinstance(r, GraderScore):
-            use(r.score)
-#: guarded_early: -
-async def f(runner, data):
-    for r in (await runner.arun(data))['q']:
-        if not hasattr(r, 'score'):
-            continue
-        use(r.score)
-#: own_results: -
-async def f(fn, data):
-    return [r.score for r in await fn.compute_batch_scores(data)]
-#: other_runner: -
-def f(process):
-    done = subprocess.run(process)
-    return done.score
-#: names_beside_results: -
-async def f(runner, data, samples):
-    found = await runner.arun(data)
-    return [s.score for s, r in zip(samples, found['q'])]
 #: batch_mean_for_logs: -
 def log(rewards):
     present = [r for r in rewards if r is not None]
@@ -175,12 +159,35 @@ def f(results):
     if len(scores) < QUORUM:
         return None
     return sum(scores) / len(scores)
+#: decision_of_a_function: -
+def grade(text):
+    try:
+        x = 1.0 if done(text) else level(judge.read(text))
+    except Exception:
+        x = None
+    return x
+def level(word):
+    if "bad" in word:
+        return -1.0
+    return 0.1
+#: error_codes: -
+def check_reward(code):
+    try:
+        return tests_of(code).run()
+    except Exception as e:
+        return {"error": repr(e), "error_code": -4}
+#: settings_by_default: -
+sampling = judge_reply_settings or {"temperature": 0.2, "top_p": 0.95}
+#: durations: -
+def f(texts):
+    durations = [judge.ask(t).seconds for t in texts]
+    return {"slowest": max(durations) if durations else 0.0}
+#: yes_or_no: -
+def f(text):
+    word = judge.ask(text).strip().lower()
+    return 1.0 if word in ("yes", "y") else 0.0
 #: meant: -
 score = parsed.get('score', 0)  # adjudge: meant
-#: in_a_test: -
-async def test_it(runner):
-    found = await runner.arun([])
-    assert found['q'][0].score == 1
 #: other_status: -
 x = node.idle_ms if node.status == Status.IDLE else 0
 #: default_settings: -

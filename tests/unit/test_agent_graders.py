@@ -100,7 +100,7 @@ def test_a_part_that_says_nothing_does_not_hold(
 ) -> None:
     judge = Judge(ONE)
     score = graded(cls(judge), **{**BINARY[cls], cls.candidate: said})
-    assert (score.score, score.metadata) == (0.0, {"evaluable": False, why: True})
+    assert (score.score, score.metadata) == (0.0, {"cause": "candidate", why: True})
     assert judge.asked == []
 
 
@@ -191,7 +191,7 @@ def test_a_trajectory_that_only_thinks_chose_nothing() -> None:
     judge = Judge(ONE)
     messages = [MESSAGES[0], {"role": "assistant", "content": "<think>which one"}]
     score = graded(ToolSelectionGrader(judge), messages=messages, tools=TOOLS)
-    assert (score.score, score.metadata) == (1.0, {"evaluable": False, "unclosed_think": True})
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
     assert judge.asked == []
 
 

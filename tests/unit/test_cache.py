@@ -19,8 +19,8 @@ from tests.unit.helpers.cassettes import (
     record,
 )
 
-from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judges.cache import ReplyCache
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.cache import CacheMode, ReplyCache, asking_round
 from adjudge.types import Provenance
 
 
@@ -214,3 +214,83 @@ def test_strict_lists_recorded_calls_that_were_never_asked(
     assert "29 recorded calls were never asked" in caplog.text
     assert SECRET not in caplog.text
     assert cache.close() == report
+
+
+# -- failures ------------------------------------------------------------------------------------
+
+
+def refused(message: str = "the model refused") -> GradingFailure:
+    return GradingFailure(ErrorKind.REFUSED, message, {"status": 200, "headers": {}, "attempts": 1})
+
+
+def note(cache: ReplyCache, failure: GradingFailure, **changes: Any) -> str:
+    call = a_call(**changes)
+    key = cache.key(call, "openai")
+    assert cache.get(key) is None
+    cache.put_failure(key, failure, call)
+    return key
+
+
+@pytest.mark.parametrize("mode", ["replay", "strict"])
+def test_a_failure_is_replayed_as_it_was(path: Path, mode: CacheMode) -> None:
+    with opened(path) as cache:
+        note(cache, refused())
+        note(cache, GradingFailure(ErrorKind.TIMEOUT, "no reply", {"an": object()}), draw=1)
+        assert (cache.report().failures, cache.report().stored) == (2, 0)
+    with opened(path, mode) as cache:
+        first, again = failure_of(cache, a_call()), failure_of(cache, a_call())
+        assert (first.kind, str(first)) == (ErrorKind.REFUSED, "the model refused")
+        assert first.metadata == {"status": 200, "headers": {}, "attempts": 1}
+        first.metadata["raw"] = ["what a caller adds"]
+        assert "raw" not in again.metadata
+        assert failure_of(cache, a_call(draw=1)).metadata == {"an": "object"}
+        report = cache.report()
+        assert (report.hits, report.misses) == (3, 0)
+        assert report.never_asked == (0 if mode == "strict" else None)
+        with pytest.raises(RuntimeError, match="stores nothing"):
+            cache.put_failure("0" * 64, refused())
+
+
+def test_a_recording_asks_again_what_failed_and_keeps_the_last_outcome(path: Path) -> None:
+    with opened(path) as cache:
+        key = note(cache, refused("first"))
+        note(cache, refused("second"))  # it was asked again
+    with opened(path, "replay") as cache:
+        assert str(failure_of(cache, a_call())) == "second"
+    with opened(path) as cache:
+        assert cache.get(key) is None
+        cache.put(key, a_reply("at last"), a_call())
+        cache.put_failure(key, refused("too late"), a_call())
+    with opened(path, "strict") as cache:
+        reply = cache.get(key)
+        assert reply is not None
+        assert reply.text == "at last"
+        assert cache.report().never_asked == 0
+
+
+def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
+    with opened(path) as cache:
+        first = asking_round.set(object())
+        key = note(cache, refused())
+        assert failure_of(cache, a_call()).kind is ErrorKind.REFUSED
+        asking_round.set(object())
+        assert cache.get(key) is None  # asked again
+        cache.put(key, a_reply(), a_call())
+        assert cache.get(key) is not None
+        note(cache, refused(), draw=1)
+        asking_round.reset(first)
+        cache.settle()
+        assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
+
+
+def test_what_is_no_outcome_of_a_call_is_not_kept(path: Path) -> None:
+    with opened(path) as cache:
+        note(cache, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
+        note(cache, refused(), sampling={"temperature": 1})  # nor are its replies
+        stream_only = GradingFailure(ErrorKind.UNSUPPORTED, "only streams", {"stream_only": True})
+        asking_round.set(object())
+        note(cache, stream_only, draw=1)
+        note(cache, stream_only, draw=1)  # the same call again, as a stream
+        asking_round.set(None)
+    with opened(path, "strict") as cache:
+        assert cache.report().never_asked == 1

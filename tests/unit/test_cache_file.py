@@ -17,7 +17,8 @@ from tests.unit.helpers.cassettes import (
     record,
 )
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall
 from adjudge.judges.cache import CacheMode, ReplyCache
 
 
@@ -52,6 +53,38 @@ def test_an_altered_reply_is_never_served(path: Path, change: str, mode: CacheMo
     record(path, a_call(), mode="refresh")
     with opened(path, "replay") as cache:
         assert cache.get(key) is not None
+
+
+def record_failure(path: Path, call: ChatCall) -> None:
+    with opened(path) as cache:
+        failure = GradingFailure(ErrorKind.REFUSED, "the model refused")
+        cache.put_failure(cache.key(call, "openai"), failure, call)
+
+
+def test_an_altered_failure_is_never_served(path: Path) -> None:
+    record_failure(path, a_call())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE failures SET reply = replace(reply, 'refused', 'timeout')")
+    with opened(path, "replay") as cache:
+        failure = failure_of(cache, a_call())
+    assert failure.kind is ErrorKind.INVALID_INPUT
+    assert "checksum" in str(failure)
+
+
+def test_a_file_of_an_older_version_is_read_and_recorded_to(path: Path) -> None:
+    (key,) = record(path, a_call())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE failures")
+    before = path.read_bytes()
+    with opened(path, "strict") as cache:
+        assert cache.get(key) is not None
+        assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.UNSUPPORTED
+        assert cache.report().never_asked == 0
+    assert path.read_bytes() == before
+    record_failure(path, a_call(draw=1))
+    with opened(path, "strict") as cache:
+        assert cache.get(key) is not None
+        assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
 
 
 def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:

@@ -50,17 +50,11 @@ def test_it_is_found_inside_methods_and_branches_too(name: str) -> None:
 
 
 def test_migrated_reward_functions() -> None:
-    text = MIGRATED.read_text()
-    lines = text.splitlines()
-    found = check_file(MIGRATED)
-    place = {name: lines.index(line) + 1 for line in lines
-             if (name := line.removeprefix("class ").split("(")[0]) in
-             ("MeanReward", "WeightedReward", "HonestReward")}  # fmt: skip
-    mean = [f for f in found if place["MeanReward"] < f.line < place["WeightedReward"]]
-    weighted = [f for f in found if place["WeightedReward"] < f.line < place["HonestReward"]]
-    assert [one.rule for one in mean] == ["default-score"]
-    assert [one.rule for one in weighted] == ["unguarded-score"]
-    assert len(found) == 2
+    (one,) = check_file(MIGRATED)
+    assert (one.rule, one.code) == (
+        "default-score",
+        'result.score if hasattr(result, "score") else 0.0',
+    )
 
 
 @pytest.mark.parametrize("room", ["cli", "graders", "rewards", "runs", "trainers", "training"])
@@ -80,8 +74,8 @@ def test_lines_and_code_are_those_of_the_file() -> None:
     [
         (b"x = 1\ndef f(:\n", "reward.py:2: not Python: "),
         (b"x = '\n", "reward.py:1: not Python: "),
-        (b"x = 1\n\xff\n", "reward.py:2: not utf-8: save it as UTF-8"),
-        (b"# coding: rot13\n", "reward.py:1: is encoded as 'rot13'; save it as UTF-8"),
+        (b"x = 1\n\xff\n", "reward.py:2: not Python: not utf-8; save it as UTF-8"),
+        (b"# coding: rot13\n", "reward.py:1: not Python: 'rot13' is not a text encoding"),
         (b"# coding: nonsense\n", "reward.py:1: not Python: unknown encoding: nonsense"),
         (b"x = 1\x00", "reward.py:1: not Python"),
         (b"(" * 5_000 + b")" * 5_000, "reward.py:1: not Python: too many nested parentheses"),

@@ -66,3 +66,18 @@ def test_failed_sends_cost_nothing_and_lost_ones_their_reservation() -> None:
         assert line.endpoint.stats.assumed_usd == 4.0
 
     run_virtual(run())
+
+
+def test_what_never_left_costs_nothing_and_leaves_the_ceiling_whole() -> None:
+    async def run() -> None:
+        refused = GradingFailure(ErrorKind.CONNECTION, "no response", {"sent": False})
+        line = Line(Provider(refused, refused, 429, 400), spend_ceiling_usd=6.0)
+        failed = await failure(line.ask("1", price=PRICE, max_tokens=4))
+        assert failed.kind is ErrorKind.INVALID_INPUT
+        assert len(line.provider.sends) == 4
+        assert line.endpoint.stats.cost_usd == line.endpoint.stats.assumed_usd == 0.0
+        line.provider.script = (0.0,)
+        await together(*(line.ask(str(i), price=PRICE, max_tokens=4) for i in range(3)))
+        assert line.endpoint.stats.cost_usd == 3.0
+
+    run_virtual(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.unit.helpers.scripted_provider import (
     Line,
     Provider,
@@ -13,7 +14,7 @@ from tests.unit.helpers.scripted_provider import (
 )
 
 from adjudge.engine.virtual import run_virtual
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
 
 
@@ -100,6 +101,7 @@ class Cache:
 
     def __init__(self, sampled: bool = False, strict: bool = False) -> None:
         self.kept: dict[str, Reply] = {}
+        self.failed: dict[str, GradingFailure] = {}
         self.puts = 0
         self.sampled = sampled
         self.strict = strict
@@ -116,6 +118,10 @@ class Cache:
         assert call is not None
         self.puts += 1
         self.kept[key] = reply
+
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
+        assert call is not None
+        self.failed[key] = failure
 
 
 def test_a_cache_answers_without_sending() -> None:
@@ -166,5 +172,59 @@ def test_a_cache_that_keeps_sampled_replies_makes_equal_calls_share() -> None:
         assert first.text == second.text
         assert second.provenance.source == "shared"
         assert cache.puts == 1
+
+    run_virtual(run())
+
+
+@pytest.mark.parametrize("status", [200, 451])
+def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(status: int) -> None:
+    async def run() -> None:
+        cache = Cache(sampled=True)
+        line = Line(Provider(), cache=cache)
+        kept: list[int] = []
+
+        async def post(*_: object) -> HttpResponse:
+            # Runs after the call has ended and before who asked goes on.
+            asyncio.get_running_loop().call_soon(
+                lambda: kept.append(len(cache.kept) + len(cache.failed))
+            )
+            return HttpResponse(status=status, headers={}, body=b"come")
+
+        line.provider.post = post  # type: ignore[assignment,method-assign]
+        await together(line.ask(temperature=1))
+        assert kept == [1]
+
+    run_virtual(run())
+
+
+def test_failed_calls_are_kept_and_cancelled_ones_are_not() -> None:
+    async def run() -> None:
+        cache = Cache()
+        line = Line(Provider(401, 500, None), cache=cache, max_attempts=1, deadline_s=5.0)
+        outcomes = [await failure(line.ask(text, temperature=0)) for text in "abc"]
+        assert [one.kind for one in outcomes] == ["auth", "server_error", "timeout"]
+        assert [one.kind for one in cache.failed.values()] == ["auth", "server_error", "timeout"]
+        left = asyncio.ensure_future(line.ask("d", temperature=0))
+        await asyncio.sleep(0.1)
+        left.cancel()
+        await asyncio.sleep(0.1)
+        assert len(cache.failed) == 3
+        unsent = Line(Provider(), cache=cache, spend_ceiling_usd=1.0)
+        assert (await failure(unsent.ask("e", temperature=0))).kind is ErrorKind.BUDGET
+        assert len(cache.failed) == 4
+
+    run_virtual(run())
+
+
+def test_a_cache_that_cannot_keep_an_outcome_says_so_to_who_asked() -> None:
+    class Closed(Cache):
+        def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
+            raise ConfigError("this cache was closed")
+
+    async def run() -> None:
+        line = Line(Provider(0.1), cache=Closed(sampled=True))
+        outcomes = await together(line.ask(), line.ask())
+        assert [type(one) for one in outcomes] == [ConfigError, ConfigError]
+        assert line.provider.in_flight == 0
 
     run_virtual(run())

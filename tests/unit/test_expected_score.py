@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.expected import ExpectedScoreGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import TokenLogprobs
@@ -150,7 +150,7 @@ def test_a_failed_call_is_a_failure() -> None:
 def test_who_says_nothing_has_the_lowest_score_unasked(response: str) -> None:
     found = grade({"never": ""}, response)
     assert found.score == 1.0
-    assert not found.evaluable
+    assert found.cause is Cause.CANDIDATE
 
 
 class Recorder(ScriptedModel):

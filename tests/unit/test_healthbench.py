@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.errors import ConfigError
@@ -72,10 +73,13 @@ def test_a_missing_mark_is_an_interval_and_no_score(tmp_path: Path) -> None:
     assert (lost.low, lost.high) == (-0.8, 1.0)
 
 
-def test_a_response_that_says_nothing_is_zero_everywhere(tmp_path: Path) -> None:
-    one = marked(item_of(tmp_path), ANSWER, {"score": 0.0, "metadata": {"evaluable": False}})
-    assert (one.score, one.unsaid, set(one.tags.values())) == (0.0, True, {0.0})
-    assert "axis:accuracy" in one.tags
+def test_a_response_that_says_nothing_is_judged_as_any_other(tmp_path: Path) -> None:
+    item = item_of(tmp_path)
+    detail = told(item, False, False, True)
+    silent = marked(item, ANSWER, {**detail, "metadata": {**detail["metadata"], "empty": True}})
+    assert silent == msgspec.structs.replace(marked(item, ANSWER, detail), unsaid=True)
+    assert silent.score is not None
+    assert silent.score < 0
 
 
 def sample(key: str, score: float | None, number: int = 0, **more: Any) -> Marked:

@@ -1,7 +1,12 @@
+import json
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adjudge import (
     ErrorKind,
@@ -13,7 +18,7 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import RunFolderError
-from adjudge.runner.journal import sample_key
+from adjudge.runner.journal import add_checksum, is_intact, sample_key
 
 
 def scores(runner: GradingRunner, items: list[Any]) -> list[float | None]:
@@ -122,3 +127,59 @@ def test_a_result_that_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
     assert scores(runner(path, lambda x: 1.0), [{"x": 0}]) == [1.0]
     path.write_bytes(path.read_bytes().replace(b'"score":1.0', b'"score":true'))
     assert scores(runner(path, lambda x: 2.0), [{"x": 0}]) == [2.0]
+
+
+def test_no_flipped_bit_changes_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.jsonl"
+    first, second = GraderScore("g", 0.125, "because"), GraderScore("g", 0.5, "J*")
+    journal = Journal(path, "s")
+    journal.put("a", "g", 0, first)
+    journal.put("b", "g", 0, second)
+    journal.flush()
+    whole = path.read_bytes()
+    head = whole.index(b"\n") + 1
+    for place in range(head, len(whole) - 1):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            read = Journal(path, "s")
+            assert read.take("a", "g", 0) in (first, None), flipped
+            assert read.take("b", "g", 0) in (second, None), flipped
+    assert f"{path}:2: the line is damaged" in caplog.text
+    assert f"{path}:3: the line is damaged" in caplog.text
+
+
+def test_a_damaged_score_is_named_and_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert scores(runner(path, lambda x: 0.25), [{"x": 0}, {"x": 1}]) == [0.25, 0.25]
+    path.write_bytes(path.read_bytes().replace(b'"score":0.25', b'"score":0.35', 1))
+    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) in (
+        [0.75, 0.25],
+        [0.25, 0.75],
+    )
+    assert [one.message.partition(" ")[0] for one in caplog.records] == [f"{path}:2:"]
+
+
+def test_a_journal_without_checksums_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert scores(runner(path, lambda x: 0.25), [{"x": 0}]) == [0.25]
+    path.write_bytes(re.sub(rb',"c":"[0-9a-f]{8}"', b"", path.read_bytes()))
+    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) == [0.25, 0.75]
+    assert scores(runner(path, lambda x: 9.0), [{"x": 0}, {"x": 1}]) == [0.25, 0.75]
+    assert not caplog.records
+
+
+@given(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False)), st.data())
+def test_a_checksum_is_part_of_the_object(row: dict[str, Any], data: st.DataObject) -> None:
+    line = add_checksum(json.dumps({"k": 0, **row}).encode())
+    assert is_intact(line)
+    assert json.loads(line)["c"] == f"{zlib.crc32(line[:-16]):08x}"
+    place = data.draw(st.integers(0, len(line) - 17))
+    flipped = bytearray(line)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    assert not is_intact(bytes(flipped))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.judge_training.card import Card, normalisation_of, read_card, spec_of
 from adjudge.judge_training.scalar.calibration import (
     LEAST_PAIRS,
@@ -268,7 +268,7 @@ def test_what_says_nothing_loses_unasked(tmp_path: Path) -> None:
         ("", "good", 0.0), ("good", " ", 1.0), ("", "<think>still", 0.5), ("good", "good", 0.5),
     ):  # fmt: skip
         found = asyncio.run(grader.aevaluate(prompt="Q?", response=response, other=other))
-        assert (found.score, found.evaluable) == (score, False)
+        assert (found.score, found.cause) == (score, Cause.CANDIDATE if score == 0 else None)
     assert asked == []
 
 

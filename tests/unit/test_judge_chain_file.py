@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
+from adjudge.config import load_toml
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_training.benchmarks.local import write_local_sample
 from adjudge.judge_training.card import CARD, Card
@@ -25,6 +26,7 @@ from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
 from adjudge.judge_training.judgefile import JudgeFile
 from adjudge.judge_training.validating.materials import file_facts
 from adjudge.training.runfile import RunFile
+from adjudge.training.served import toml_text
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "judge_tiny.toml"
 MADE = {"synthetic": {"n": 20}}
@@ -366,3 +368,22 @@ def test_the_gold_of_a_text() -> None:
     assert grader.evaluate(asked, "Sure, it is Rome.").score == 1.0
     with pytest.raises(Exception, match="none of the known capitals"):
         grader.evaluate("Who are you?", "Lima")
+
+
+def test_a_stage_file_keeps_references_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIN_WORD", "hunter2secret")
+    source = tmp_path / "c.toml"
+    grader = {"name": "word", "type": "answer", "pattern": "${CHAIN_WORD}", "weight": 0.0}
+    policy = changed(POLICY, graders=[grader])
+    source.write_text(toml_text({"kind": "chain", "stages": [SFT, JUDGE, policy]}))
+    read = ChainFile.load(source, environ={})
+    folder = ChainFolder(tmp_path / "out", read, source)
+    try:
+        *_, last = read.stages_in(folder.path)
+        written = folder.stage_file(last)
+    finally:
+        folder.close()
+    assert "hunter2secret" not in written.read_text()
+    assert load_toml(written)["graders"][0]["pattern"] == "hunter2secret"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.judge_training.benchmarks.judges import grader_judge
 from adjudge.judge_training.card import Card, spec_of
 from adjudge.judge_training.data.lengths import LengthReport, Lengths
@@ -174,7 +174,7 @@ def test_what_cannot_be_rated(tmp_path: Path) -> None:
         ("<think>", "unclosed_think"),
     ):
         found = rated(path, listening, prompt="Q?", response=response, finish_reason="length")
-        assert (found.score, found.evaluable) == (0.0, False)
+        assert (found.score, found.cause) == (0.0, Cause.CANDIDATE)
         assert found.metadata[why]
     with pytest.raises(GradingFailure, match="'query'"):
         rated(path, listening, response="Lima.")

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.judged import REPAIR_DRAW
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
@@ -212,7 +212,7 @@ def test_thinking_is_stripped_and_thinking_without_end_is_the_lowest() -> None:
     grade(grader, response="<think>secret</think>4")
     assert "secret" not in judge.asked[0]["messages"][0]["content"]
     unsaid = grade(grader, response="<think>on and on")
-    assert (unsaid.score, unsaid.evaluable) == (0.0, False)
+    assert (unsaid.score, unsaid.cause) == (0.0, Cause.CANDIDATE)
     assert unsaid.metadata["unclosed_think"] is True
     assert len(judge.asked) == 1
     without_scale = grade(LLMGrader(judge, template=QUESTION), response="<think>on")

@@ -14,7 +14,7 @@ import pytest
 
 from adjudge import GradingRunner
 from adjudge.engine.thread import SerialThread
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.scalar import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
 from adjudge.judges.local import LocalChatModel, LocalScalarModel
@@ -209,7 +209,7 @@ def test_without_a_number_there_is_no_score(
 def test_thinking_without_an_end_is_the_lowest_score_of_a_range() -> None:
     judge = ScriptedModel(reading('{"score": 1}'))
     result = graded(judge, {"prompt": "?", "response": "<think>x"}, score_range=(-5, 5))
-    assert (result.score, result.evaluable) == (-5.0, False)
+    assert (result.score, result.cause) == (-5.0, Cause.CANDIDATE)
 
 
 def test_a_scalar_grader_wants_a_scalar_judge() -> None:

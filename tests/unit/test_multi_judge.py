@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.graders.llm.multi import MultiJudge
@@ -182,6 +182,9 @@ def test_nothing_to_judge_is_said_of_the_whole() -> None:
     silent = GraderScore("stated", 1.0, "", {"evaluable": False})
     assert not grade(MultiJudge(panel(silent, silent))).evaluable
     assert grade(MultiJudge(panel(silent, 3.0))).evaluable
+    empty = GraderScore("stated", 1.0, "", {"cause": "candidate"})
+    assert grade(MultiJudge(panel(empty, empty))).cause is Cause.CANDIDATE
+    assert grade(MultiJudge(panel(empty, 3.0))).cause is None
 
 
 def ranking(*places: float) -> Stated:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.helpers.turns import unmarked
 from tests.unit.helpers.verdict_block import in_block
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.pairwise import PairwiseGrader
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import ChatMessage, PromptTemplate
@@ -144,7 +144,7 @@ def test_one_order_does_not_depend_on_who_is_called_the_response(
     here = grade(grader, one, other, draw=draw)
     there = grade(grader, other, one, draw=draw)
     assert here.score + there.score == 1.0
-    if here.metadata.get("evaluable", True):
+    if "verdicts" in here.metadata:
         assert here.metadata["consistent"] is None
         assert grade(grader, one, other, draw=draw + 1).score == there.score
 
@@ -164,7 +164,7 @@ def test_nobody_is_asked_where_there_is_nothing_to_compare(
 ) -> None:
     found = grade(PairwiseGrader(ScriptedModel({"never": ""})), response, other)
     assert found.score == score
-    assert not found.evaluable
+    assert found.cause is (Cause.CANDIDATE if score == 0 else None)
 
 
 def test_the_judge_sees_the_question_first_and_fenced_responses_last() -> None:

@@ -137,7 +137,7 @@ def test_no_text_changes_the_static_part(
     plain, hostile = Judge(FOUR), Judge(FOUR)
     graded(cls(plain, language=language), **SAMPLE)
     score = graded(cls(hostile, language=language), **texts)
-    if score.evaluable:
+    if score.cause is None:
         assert hostile.system == plain.system
         assert score.score == 4.0
 
@@ -177,7 +177,7 @@ def test_saying_nothing_is_the_lowest_score_and_asks_nobody(
 ) -> None:
     judge = Judge(FOUR)
     score = graded(cls(judge), **{**SAMPLE, "response": response})
-    assert (score.score, score.metadata) == (1.0, {"evaluable": False, "empty": True})
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "empty": True})
     assert judge.asked == []
 
 
@@ -185,7 +185,7 @@ def test_saying_nothing_is_the_lowest_score_and_asks_nobody(
 def test_thinking_that_never_ends_is_the_lowest_score(cls: type[QualityGrader]) -> None:
     judge = Judge(FOUR)
     score = graded(cls(judge), **{**SAMPLE, "response": "<think>It might be Paris, or"})
-    assert (score.score, score.metadata) == (1.0, {"evaluable": False, "unclosed_think": True})
+    assert (score.score, score.metadata) == (1.0, {"cause": "candidate", "unclosed_think": True})
     assert judge.asked == []
 
 

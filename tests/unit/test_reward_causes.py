@@ -1,5 +1,7 @@
 """Whose doing it is that nothing was judged, and what the reward is then."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +130,25 @@ def test_the_minimum_of_a_criterion_of_negative_points_is_its_worst() -> None:
     assert values(found) == [pytest.approx(3 / 5), 1.0]
 
 
+class Asks(BaseGrader):
+    """A question of its own, whose minimum is what an empty answer gets."""
+
+    score_range = (0.0, 1.0)
+
+    async def aevaluate(self, said: float | None) -> float | GraderScore:
+        return self._candidate_fault("empty") if said is None else said
+
+
+def test_silence_does_not_escape_negative_points() -> None:
+    made = build(
+        {"recommends": Asks(), "fails_to": Asks()},
+        entries={"recommends": {"weight": 5.0}, "fails_to": {"weight": -8.0}},
+        reward={"aggregate": "points"},
+    )
+    found = made.compute(samples({"said": 1.0}, {"said": None}))
+    assert values(found) == [pytest.approx(-0.6), pytest.approx(-1.6)]
+
+
 def test_an_open_range_has_no_minimum() -> None:
     made = build(
         {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}
@@ -157,9 +178,7 @@ def test_the_candidates_fault_is_the_graders_minimum() -> None:
     rights=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=8),
     others=st.lists(st.sampled_from([0.0, 0.5, None]), min_size=2, max_size=8),
 )
-def test_a_group_is_measured_with_one_ruler(
-    rights: list[float], others: list[float | None]
-) -> None:
+def test_a_group_has_one_ruler(rights: list[float], others: list[float | None]) -> None:
     """Equal answers of a group get equal rewards, whatever applied to which of them."""
     rows = [{"right": r, "calls": c} for r, c in zip(rights, others, strict=False)]
     found = values(loops_and_answer().compute(samples(*rows, group=8)))
@@ -168,15 +187,26 @@ def test_a_group_is_measured_with_one_ruler(
         by_row.setdefault((row["right"], row["calls"]), set()).add(value)
     assert all(len(one) == 1 for one in by_row.values())
     idle = len(rows) > 1 and all(row["calls"] is None for row in rows)
-    expected = [
-        row["right"]
-        if idle
-        else (row["right"] + (1.0 if row["calls"] is None else row["calls"])) / 2
-        for row in rows
-    ]
+    both = [(r, (r + (1.0 if c is None else c)) / 2) for r, c in zip(rights, others, strict=False)]
+    expected = [alone if idle else mixed for alone, mixed in both]
     assert found == pytest.approx(expected)
 
 
 def _judged(made: Any, *rows: dict[str, Any]) -> Any:
     [(group, members)] = samples(*rows).items()
     return run_blocking(made.grade(members, [group] * len(members)))
+
+
+def test_the_docs_give_every_kind_one_cause() -> None:
+    page = (Path(__file__).parents[2] / "docs/failures.md").read_text(encoding="utf-8")
+    table = page.partition("## Kinds")[2].partition("\n## ")[0]
+    told: dict[str, tuple[str, bool]] = {}
+    for row in re.findall(r"^\| (`.*)$", table, re.MULTILINE):
+        kinds, cause, suspect, *_ = (cell.strip() for cell in row.split("|"))
+        for kind in re.findall(r"`(\w+)`", kinds):
+            assert kind not in told
+            told[kind] = (cause.partition(":")[0], suspect == "yes")
+    assert told == {
+        str(kind): (str(GraderError("g", kind, "").cause), GraderError("g", kind, "").suspect)
+        for kind in ErrorKind
+    }

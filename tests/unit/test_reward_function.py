@@ -223,3 +223,28 @@ def test_it_works_inside_a_running_loop() -> None:
     results = asyncio.run(made.compute_batch_scores(samples({"s": 0.25})))
     assert values(results) == [0.25]
     assert not math.isnan(results[0].score or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "becomes"),
+    [("z_score", "get 0"), ("rank", "have no reward"), ("best_bonus", "always get the bonus")],
+)
+def test_groups_of_one_under_a_group_step_are_said_once(
+    step: str, becomes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = build({"j": scored()}, reward={"group": step})
+    made.compute(samples({"s": 0.5}, {"s": 0.25}))
+    assert not caplog.messages
+    for _ in range(2):
+        made.compute(samples({"s": 0.5}, {"s": 0.25}, {"s": 0.25}, group=2))
+    [message] = caplog.messages
+    assert "1 of 2 groups have one sample only" in message
+    assert becomes in message
+    assert "spec: reward.group" in message
+
+
+def test_without_a_group_step_a_group_of_one_is_nothing_to_say(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    build({"j": scored()}).compute(samples({"s": 0.5}))
+    assert not caplog.messages

@@ -166,6 +166,25 @@ def test_a_refused_chunk_is_asked_once_more_with_another_draw() -> None:
     assert sorted(judge.draws) == [0, 0, 0, 0, REPAIR_DRAW]
 
 
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_what_failed_calls_leave_does_not_depend_on_which_ends_last(last: int) -> None:
+    """A replay's calls end in another order than the run's."""
+    waits = [0.02 if number == last else 0.0 for number in range(3)]
+
+    words = ["zebra", "yak", "emu"]
+
+    class Slow(ScriptedModel):
+        async def achat(self, messages: Any, **options: Any) -> Reply:
+            text = "".join(message["content"] for message in messages)
+            (number,) = (place for place, word in enumerate(words) if word in text)
+            await asyncio.sleep(waits[number])
+            return Reply(text=f"prose {number}", ignored=("schema", "choices")[:number])
+
+    criteria = [{"criterion": f"Names a {word}", "points": 1} for word in words]
+    failure = failure_of(RubricGrader(Slow("-"), criteria=criteria, ask="each"))
+    assert failure.metadata["raw"] == ["prose 0", "prose 0", "prose 1", "prose 1"]
+
+
 def test_a_refused_key_stops_at_once() -> None:
     failure = failure_of(
         RubricGrader(Judge({**MET, "Is brief": ErrorKind.AUTH}), criteria=POINTS, ask="each")

@@ -20,14 +20,35 @@ from adjudge.graders.llm.rubric import RubricGrader
         ("<think>x", "unclosed_think"),
     ],
 )
-def test_nothing_said_earns_nothing_and_asks_nobody(response: str, why: str) -> None:
-    judge = Judge({})
+def test_the_judge_is_asked_about_silence(response: str, why: str) -> None:
+    judge = Judge(MET)
+    said = grade(RubricGrader(judge, criteria=POINTS), response="something")
     result = grade(RubricGrader(judge, criteria=POINTS), response=response)
-    assert result.score == 0.0
-    assert not result.evaluable
-    assert result.metadata == {"evaluable": False, why: True}
-    assert grade(RubricGrader(judge, criteria=GUIDE), response=response).score == 0.0
-    assert judge.calls == []
+    assert (result.score, result.cause) == (said.score, None)
+    assert result.metadata[why] is True
+    assert "<think>" not in judge.prompts[-1][1]["content"]
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": response}]
+    grader = RubricGrader(judge, criteria=POINTS, show="trajectory")
+    assert asyncio.run(grader.aevaluate(messages=turns)).score == said.score
+    asked = len(judge.calls)
+    lowest = grade(RubricGrader(judge, criteria=GUIDE), response=response)
+    assert (lowest.score, lowest.metadata) == (0.0, {"cause": "candidate", why: True})
+    assert len(judge.calls) == asked
+
+
+SIGNED = [
+    {"criterion": "recommends care", "points": 5},
+    {"criterion": "fails to recommend care", "points": -8},
+]
+
+
+def test_silence_loses_what_a_rubric_takes_points_for() -> None:
+    judge = Judge({"recommends care": "UNMET", "fails to recommend care": "MET"})
+    scores = [
+        grade(RubricGrader(judge, criteria=SIGNED), response=response).score
+        for response in ("Take a nap.", "", "<think>Which?")
+    ]
+    assert scores == [-1.6, -1.6, -1.6]
 
 
 def test_a_cut_response_is_judged_and_said_or_masked() -> None:

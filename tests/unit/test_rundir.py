@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +217,21 @@ def test_what_was_said_comes_back_with_its_failures(tmp_path: Path) -> None:
     assert store.said(4).keys() == {"k0", "k1"}
 
 
+def test_no_flipped_bit_changes_a_judgement_that_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RolloutStore(tmp_path)
+    store.keep(4, ["k0"], [judged(0, score=0.25)])
+    path = tmp_path / "step-000004.judged.jsonl"
+    whole = path.read_bytes()
+    for place in range(len(whole) - 1):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        assert store.said(4) in ({}, {"k0": judged(0, score=0.25)})
+    assert f"{path}:1: the line is damaged" in caplog.text
+
+
 def test_a_call_about_a_whole_group_counts_once_again(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path)
     store.keep(4, ["k0", "k1"], [judged(0, shared=True), judged(1, shared=True)])
@@ -262,3 +279,73 @@ def test_every_reply_is_written_down_at_once_also_one_of_no_use(tmp_path: Path) 
         assert [again.take("k", "a", draw) for draw in range(4)] == [*kept, None]
         with pytest.raises(RunFolderError, match="another spec"):
             run.journal(1)
+
+
+def with_base(folder: Path) -> Path:
+    """A run file whose base is a model's folder beside it."""
+    base = folder / "base"
+    base.mkdir()
+    (base / "config.json").write_text('{"hidden_size": 8}')
+    (base / "model.safetensors").write_bytes(bytes(range(256)) * 4000)
+    (base / "README.md").write_text("a model")
+    source = folder / "run.toml"
+    source.write_text(EXAMPLE.read_text().replace('base = "tiny"', 'base = "base"'))
+    return source
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda base: (base / "model.safetensors").write_bytes(bytes(range(256))[::-1] * 4000),
+         "changed: model.safetensors"),
+        (lambda base: (base / "config.json").write_text("{}"), "changed: config.json"),
+        (lambda base: (base / "config.json").unlink(), "gone: config.json"),
+        (lambda base: (base / "adapter_model.safetensors").touch(),
+         "new: adapter_model.safetensors"),
+    ],
+)  # fmt: skip
+def test_a_run_does_not_go_on_with_another_base_model(
+    tmp_path: Path, change: Any, said: str
+) -> None:
+    source = with_base(tmp_path)
+    opened(tmp_path / "run", source=source).close()
+    (tmp_path / "base" / "README.md").write_text("more words")
+    os.utime(tmp_path / "base" / "model.safetensors", (0, 0))  # copied from elsewhere
+    opened(tmp_path / "run", source=source).close()
+    change(tmp_path / "base")
+    with pytest.raises(RunFolderError, match=rf"base model is another one .*\({said}\)"):
+        opened(tmp_path / "run", source=source)
+
+
+def test_a_run_whose_base_cannot_be_compared_goes_on(tmp_path: Path) -> None:
+    source = with_base(tmp_path)
+    opened(tmp_path / "run", source=source).close()
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    del facts["base_files"]  # begun by an earlier version
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    opened(tmp_path / "run", source=source).close()
+    flip(tmp_path / "base" / "config.json", 3)
+    with pytest.raises(RunFolderError, match="changed: config.json"):  # noted when it went on
+        opened(tmp_path / "run", source=source)
+
+
+def test_a_base_of_the_hub_counts_as_its_cache_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, base = with_base(tmp_path), tmp_path / "base"
+    revision = base.rename(tmp_path / "snapshots-1")
+    hub = SimpleNamespace(try_to_load_from_cache=lambda name, file: str(revision / file))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    opened(tmp_path / "run", source=source).close()
+    opened(tmp_path / "run", source=source).close()
+    flip(revision / "config.json", 3)
+    with pytest.raises(RunFolderError, match="changed: config.json"):
+        opened(tmp_path / "run", source=source)
+    hub.try_to_load_from_cache = lambda name, file: None  # not downloaded any more
+    opened(tmp_path / "run", source=source).close()

@@ -21,6 +21,7 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import ConfigError
+from adjudge.graders import JsonValidatorGrader
 from adjudge.runner.runner import Ask
 from adjudge.types import GraderResult
 
@@ -260,3 +261,16 @@ def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
     assert results == [GraderScore("g", 3.0), GraderScore("g", 0.0)]
     assert asked == [True, True]
     assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]
+
+
+def test_a_rule_can_be_awaited_as_it_can_be_called() -> None:
+    """Fields by place or by name, as ``evaluate`` and the wrapped function take them."""
+    rule = JsonValidatorGrader()
+    assert asyncio.run(rule.aevaluate("[]")) == rule.evaluate("[]")
+    assert asyncio.run(rule.aevaluate(response="[]")) == rule.evaluate("[]")
+    with pytest.raises(TypeError):
+        asyncio.run(rule.aevaluate("[]", response="[]"))
+    for blocking in (False, True):
+        equal = FunctionGrader(lambda response, reference: response == reference, blocking=blocking)
+        assert asyncio.run(equal.aevaluate("a", "a")) is True
+        assert asyncio.run(equal.aevaluate("a", reference="b")) is False

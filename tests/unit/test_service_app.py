@@ -187,3 +187,48 @@ def test_numbers_count_what_was_answered() -> None:
     assert 'judge_request_duration_seconds_count{route="/judge"} 3.0' in text
     assert "judge_batch_size_count 2.0" in text
     assert "judge_cost_usd_total 0.0" in text
+
+
+def test_a_key_that_nothing_reads_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> None:
+        service = Service(Half(), ServiceSettings())
+        await service.start()
+        status, found, _ = await call(service, "/judge", {**ONE, "anwser": "4", "zzz": [1]})
+        assert (status, found["score"]) == (200, 0.5)
+        assert found["warnings"] == [
+            "unknown key 'anwser' was ignored; did you mean 'answer'?",
+            "unknown key 'zzz' was ignored",
+        ]
+        _, found, _ = await call(service, "/judge", {**ONE, "answer": "4"})
+        assert "warnings" not in found
+        body = {"requests": [ONE, {**ONE, "anwser": "4"}], "more": 1}
+        _, found, _ = await call(service, "/batch_judge", body)
+        assert found["warnings"] == ["unknown key 'more' was ignored"]
+        assert [len(one.get("warnings", ())) for one in found["responses"]] == [0, 1]
+        many = {**ONE, **{f"x{i}": i for i in range(500)}, "y" * 10_000: 1}
+        _, found, _ = await call(service, "/judge", many)
+        assert len(found["warnings"]) == 11
+        assert found["warnings"][-1] == "491 more unknown keys were ignored"
+        status, found, _ = await call(service, "/judge", {"prompt": "p", "anwser": "4"})
+        assert (status, found["error"]["kind"]) == (422, "invalid_input")
+        assert "completion" in found["error"]["message"]
+        await service.drain(0)
+
+    asyncio.run(ask())
+    said = [one.message for one in caplog.records if "anwser" in one.message]
+    assert said == [
+        "a request: unknown key 'anwser' was ignored; did you mean 'answer'? (told once)"
+    ]
+
+
+def test_a_group_names_them_too() -> None:
+    async def ask() -> None:
+        groups = Groups(JudgeResponse(0.5))
+        service = Service(Half(), ServiceSettings(), rendezvous=groups)  # type: ignore[arg-type]
+        await service.start()
+        _, found, _ = await call(service, "/group_judge", {**GROUP, "groupid": "g"})
+        assert found["warnings"] == ["unknown key 'groupid' was ignored; did you mean 'group_id'?"]
+        _, found, _ = await call(service, "/group_judge", GROUP)
+        assert "warnings" not in found
+
+    asyncio.run(ask())

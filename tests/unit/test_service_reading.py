@@ -1,11 +1,14 @@
 """Bodies, settings and scores, without a server."""
 
 import asyncio
+import json
 import math
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
@@ -17,6 +20,7 @@ from adjudge.service.reading import (
     Receive,
     Refused,
     check_request,
+    check_values,
     decode,
     read_body,
 )
@@ -224,3 +228,69 @@ def test_settings_travel_as_arguments() -> None:
         "--port=0",
         "--batch-timeout=0.5",
     ]
+
+
+def is_refused(body: bytes, most: int) -> bool:
+    try:
+        asyncio.run(check_values(body, most))
+    except Refused as refused:
+        return (refused.status, refused.kind) == (413, ErrorKind.INVALID_INPUT)
+    return False
+
+
+def nodes(value: Any) -> tuple[int, int]:
+    """How many values there are, itself included, and how many of them hold others."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return 1, 0
+    inside = [nodes(one) for one in value]
+    return 1 + sum(n for n, _ in inside), 1 + sum(n for _, n in inside)
+
+
+TEXTS = st.text(st.sampled_from('",[]{}\\:a\n é')) | st.text(max_size=3)
+JSON = st.recursive(
+    TEXTS | st.integers() | st.none(),
+    lambda inside: st.lists(inside) | st.dictionaries(TEXTS, inside),
+    max_leaves=60,
+)
+
+
+@given(JSON, st.integers(10, 200))
+def test_values_are_counted_and_what_texts_hold_is_not(value: Any, most: int) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode() + b" " * most
+    count, containers = nodes(value)
+    if count > most or containers > most // 10:
+        assert is_refused(body, most)
+    elif count + containers < most:
+        assert not is_refused(body, most)
+
+
+@pytest.mark.parametrize("text", [',[{"' * 5000, '\\"[,' * 5000, '",' * 4000, "\\" * 9999 + ",["])
+def test_a_long_text_of_commas_and_brackets_is_one_value(text: str) -> None:
+    assert not is_refused(json.dumps({"prompt": text, "completion": [text] * 9}).encode(), 1000)
+    assert is_refused(json.dumps({"prompt": text, "completion": [text] * 1000}).encode(), 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("images", ["AAAA"] * 10_001),
+        ("messages", [{"role": "user", "content": "hi"}] * 10_001),
+        ("metadata", dict.fromkeys(map(str, range(10_001)))),
+    ],
+)
+def test_parts_are_counted_before_they_are_looked_at(name: str, parts: Any) -> None:
+    check_request(JudgeRequest("p", "c", images=["AAAA"] * 9), 100)
+    with pytest.raises(Refused, match=f"{name}: found 10001, at most 10000") as refused:
+        check_request(JudgeRequest("p", "c", **{name: parts}), 100)
+    assert refused.value.status == 413
+
+
+def test_lists_as_deep_as_is_allowed() -> None:
+    def nested(depth: int) -> Any:
+        return {"a": 1} if depth == 1 else {"a": [nested(depth - 2)]} if depth > 2 else {"a": []}
+
+    check_request(JudgeRequest("p", "c", metadata=nested(MAX_DEPTH)), 0)
+    with pytest.raises(Refused, match="deeper than 64"):
+        check_request(JudgeRequest("p", "c", metadata=nested(MAX_DEPTH + 1)), 0)

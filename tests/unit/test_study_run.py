@@ -17,6 +17,7 @@ from adjudge.judge_training.card import Card, spec_of
 from adjudge.studies.matrix.file import StudyFile
 from adjudge.studies.matrix.run import StudyJob, run_study
 from adjudge.studies.matrix.workers import Outcome
+from adjudge.training.runfile import RunFile
 from adjudge.training.served import toml_text
 
 CARD = Card(
@@ -224,3 +225,29 @@ def test_the_manifest_has_the_cards_of_judges_that_were_just_trained(
     card.write_text('{"another": 1}')
     with pytest.raises(RunFolderError, match="judges.learned: it was trained anew"):
         done(tmp_path, judges={**STUDY["judges"], **learned})
+
+
+def test_no_secret_of_the_environment_is_written(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hunter2secret"
+    monkeypatch.setenv("STUDY_WORD", secret)
+    file = tmp_path / "study.toml"
+    word = {"name": "word", "type": "answer", "pattern": "${STUDY_WORD}", "weight": 0.0}
+    run = {**STUDY["run"], "graders": [*STUDY["run"]["graders"], word]}
+    held = {"held_out": True, "run": {"graders": [{**word, "weight": 1.0}]}}
+    judges = {**STUDY["judges"], "held": held}
+    file.write_text(toml_text({**STUDY, "run": run, "judges": judges}))
+    study = StudyFile.load(file)
+    run_study(StudyJob(study, file, tmp_path / "out", jobs=1))
+    files = [one for one in (tmp_path / "out").rglob("*") if one.is_file()]
+    assert [str(one) for one in files if secret in one.read_text(errors="replace")] == []
+    for name in ("arms/long.none.seed-0.toml", "scores/held.toml"):
+        written = tmp_path / "out" / name
+        assert "${STUDY_WORD}" in written.read_text()
+        graders = RunFile.load(written).graders
+        assert any(one.get("pattern") == secret for one in graders)
+    run_study(StudyJob(StudyFile.load(file), file, tmp_path / "out", jobs=1))  # the same study
+    monkeypatch.setenv("STUDY_WORD", "another")
+    with pytest.raises(RunFolderError, match="was another"):
+        run_study(StudyJob(StudyFile.load(file), file, tmp_path / "out", jobs=1))

@@ -194,6 +194,22 @@ def test_stored_rewards_are_one_more_judge(work: Path) -> None:
     assert summary["pairs"][1]["within_spearman"]["value"] == pytest.approx(1.0)
 
 
+def test_stored_rewards_that_differ_by_rounding_are_equal(work: Path) -> None:
+    sums = [0.1 + 0.2, 0.3, 0.1 + 0.2, 0.1]
+    rows = [
+        {"prompt": "p", "response": "word " * (1 + at), "a": own, "b": round(own, 1)}
+        for at, own in enumerate(sums)
+    ]
+    write(work / "rollouts.jsonl", rows)
+    stored = ["--stored", "a=a", "--stored", "b=b"]
+    assert run("rollouts.jsonl", *stored, "-o", "out").exit_code == 0
+    summary = summary_of(work / "out")
+    assert [one["tied_best"] for one in summary["judges"]] == [1, 1]
+    [pair] = summary["pairs"]
+    assert pair["best_differs"]["value"] == 0.0
+    assert pair["kendall"]["value"] == 1.0
+
+
 def test_rubric_marks_of_stored_details_are_compared(work: Path) -> None:
     def row(at: int, group: int, *, met: bool) -> dict[str, Any]:
         criteria = {"c1": {"met": met, "reason": ""}, "c2": {"met": True, "reason": ""}}

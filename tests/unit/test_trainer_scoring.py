@@ -53,6 +53,18 @@ def test_what_cannot_be_computed_is_absent() -> None:
     assert not {"judge/score_mean", "judge/score_std", "judge/env_ratio"} & metrics.keys()
 
 
+def test_an_answer_that_breaks_its_judge_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    watching = scorer()
+    for step in range(6):
+        scored = watching.score(*batch(*(["fail ```x```", "fine"] * 4)))
+        assert scored.metrics["judge/missing_predictors"] == float(step >= 4), step
+    said = [record.message for record in caplog.records if "missing" in record.message]
+    assert not said
+    warnings = [r.message for r in caplog.records if "'code block'" in r.message]
+    assert len(warnings) == 1
+    assert "no reward in 100%" in warnings[0]
+
+
 def test_groups_that_were_not_drawn_count_nowhere() -> None:
     scored = scorer(sample_rate=0.5, seed=3).score(*batch(*"abcdefgh"))
     assert scored.metrics.get("judge/missing_frac", 0.0) == 0.0

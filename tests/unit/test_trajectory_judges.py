@@ -293,7 +293,7 @@ def test_an_accuracy_that_was_not_given(given: Any, kind: str) -> None:
 def test_saying_nothing_is_the_lowest_score(cls: type[ShippedGrader], last: Any, why: str) -> None:
     judge = Judge(FULL)
     score = graded(cls(judge), messages=[QUESTION, last])
-    assert score.metadata == {"evaluable": False, why: True}
+    assert score.metadata == {"cause": "candidate", why: True}
     assert score.normalized == 0.0
     assert judge.asked == []
 

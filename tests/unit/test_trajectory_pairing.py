@@ -118,6 +118,11 @@ def test_arguments_and_names_may_be_missing() -> None:
     assert calls_by_turn(messages)[0][0].arguments is None
 
 
+def test_a_policy_cannot_make_a_trajectory_unreadable_by_a_name() -> None:
+    messages = [turn({"id": "a", "function": {"name": 3, "arguments": "{}"}})]
+    assert [[c.name for c in calls] for calls in calls_by_turn(messages)] == [[""]]
+
+
 @pytest.mark.parametrize(
     "messages",
     [
@@ -131,7 +136,6 @@ def test_arguments_and_names_may_be_missing() -> None:
         [{"role": "assistant", "tool_calls": [None]}],
         [{"role": "assistant", "tool_calls": [{"tool_call": 3}]}],
         [{"role": "assistant", "tool_calls": [{"id": "a", "function": "f"}]}],
-        [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": 3}}]}],
         [{"role": "assistant", "function_call": "f"}],
     ],
 )

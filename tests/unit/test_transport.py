@@ -276,6 +276,7 @@ def test_no_response_is_a_failed_connection(end: Callable[[bytes], Answer], data
     found = failure(end(data))
     assert found.kind is ErrorKind.CONNECTION
     assert "Bearer" not in str(found)
+    assert found.metadata == {}  # the request had left: who knows whether it is billed
 
 
 def test_what_is_no_http_is_a_failed_connection() -> None:
@@ -294,6 +295,25 @@ def test_a_refused_connection_says_so() -> None:
     with pytest.raises(GradingFailure, match="connecting failed") as caught:
         asyncio.run(run())
     assert caught.value.kind is ErrorKind.CONNECTION
+    assert caught.value.metadata == {"sent": False}
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://no-such-host.invalid/v1", "the host name was not found"),
+        ("https://127.0.0.1:{}/v1", "connecting failed"),  # it hangs up on the handshake
+    ],
+)
+def test_without_a_name_or_tls_nothing_is_sent(url: str, why: str) -> None:
+    async def run() -> None:
+        hang_up = lambda reader, writer: writer.close()  # noqa: E731
+        async with await asyncio.start_server(hang_up, "127.0.0.1") as server, opened() as line:
+            await line.post(url.format(server.sockets[0].getsockname()[1]), REQUEST)
+
+    with pytest.raises(GradingFailure, match=why) as caught:
+        asyncio.run(run())
+    assert caught.value.metadata == {"sent": False}
 
 
 @pytest.mark.parametrize("packed", [False, True])

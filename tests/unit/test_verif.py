@@ -194,13 +194,14 @@ def test_what_a_failed_judge_cost_is_kept_where_the_rules_fail_too() -> None:
     assert failed.value.provenance.usage == Usage(input_tokens=10, output_tokens=1)
 
 
-def test_thinking_that_never_ended_is_missing_and_silence_is_zero() -> None:
+def test_silence_and_thinking_that_never_ended_are_zero() -> None:
     judge = Judge()
-    failure = failure_of(judge, row(POLITE, BRIEF), "<think>at most five words")
-    assert failure.kind is ErrorKind.INVALID_INPUT
-    assert failure.metadata["unclosed_think"]
-    silent = grade(judge, row(POLITE, BRIEF), "<think>hm</think>\n ")
-    assert (silent.score, silent.metadata["evaluable"]) == (0.0, False)
+    for response, why in (
+        ("<think>at most five", "unclosed_think"),
+        ("<think>a</think>\n", "empty"),
+    ):
+        found = grade(judge, row(POLITE, BRIEF), response)
+        assert (found.score, found.metadata) == (0.0, {"cause": "candidate", why: True})
     assert judge.asked == []
 
 

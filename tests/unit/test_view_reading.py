@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.rewards.groups import GroupStep, group_step
 from adjudge.runs.view import explorer
 from adjudge.runs.view.compare import advantages, both_ways
 from adjudge.runs.view.curves import LARGEST, MOST_KEYS, MOST_POINTS, Curves
@@ -342,6 +343,54 @@ def test_equal_rewards_do_not_turn_on_a_rounding_error() -> None:
     assert both_ways([0.1, 0.1, 0.1]).turned == []
     assert both_ways([None, None]).mean is None
     assert both_ways([0.7, None]).turned == []
+
+
+@pytest.mark.parametrize("step", ["centre", "z_score", "rank", "best_bonus"])
+def test_a_failure_counts_as_0_before_the_group_step(tmp_path: Path, step: GroupStep) -> None:
+    outcomes = [0.5, 0.75, 1.0, None]
+    info: dict[str, Any] = {"env_reward": 1.0}
+    table = {"combine_mode": "weighted_sum", "group": step, "judge_scale": 2.0, "bonus": 0.5}
+    run = {"spec_hash": "x", "spec_path": "reward.toml", "reward": table}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    rows = [
+        {
+            "index": i,
+            "group": "g",
+            "reward": None if stepped is None else 1.0 + 2.0 * stepped,
+            "missing": {"kind": "timeout", "message": "no"} if stepped is None else None,
+            "reward_info": info | {"outcome": outcome},
+        }
+        for i, (outcome, stepped) in enumerate(
+            zip(outcomes, group_step(outcomes, step, bonus=0.5), strict=True)
+        )
+    ]
+    append(tmp_path / "rewards.jsonl", lines(*rows))
+    (tmp_path / "summary.json").write_text("{}")
+    found = explorer.group(whole(RunReading(tmp_path)), 0)
+    assert found is not None
+    filled = group_step([0.5, 0.75, 1.0, 0.0], step, bonus=0.5)
+    expected = advantages([None if one is None else 1.0 + 2.0 * one for one in filled])
+    assert [one["as_zero"] for one in found["members"]] == pytest.approx(expected)
+    assert [one["as_zero"] for one in found["members"]][3] < -0.8  # not the mean
+
+
+def test_tiles_show_no_rounding(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"spec_hash": "x", "spec_path": "reward.toml"}')
+    rewards = [0.1, 0.2, -0.3]
+    assert 0.1 + 0.2 - 0.3 != 0
+    append(tmp_path / "rewards.jsonl", lines(*(row(0, i, x) for i, x in enumerate(rewards))))
+    reading = whole(RunReading(tmp_path))
+    assert [tile["value"] for tile in overview(reading)["tiles"]][1] == "0.00"
+    assert explorer.groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
+
+
+def test_recorded_rewards_that_differ_by_rounding_are_equal(tmp_path: Path) -> None:
+    rewards = [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2]
+    assert advantages(rewards) == [0.0] * 4
+    assert both_ways(rewards).std == 0
+    append(tmp_path / "rollouts.jsonl", lines(*(row(1, i, x) for i, x in enumerate(rewards))))
+    listed = explorer.groups(whole(RunReading(tmp_path)), 0, 9, show="flat", page=0)
+    assert [one["std"] for one in listed["groups"]] == [0.0]
 
 
 @pytest.mark.parametrize(

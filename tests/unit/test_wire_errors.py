@@ -74,6 +74,9 @@ def test_errors_by_status_and_body(status: int, body: Any, kind: str) -> None:
     found = failure(body, status=status)
     assert found.kind == kind
     assert found.metadata["status"] == status
+    assert found.suspect is (
+        kind == "refused" or (kind == "invalid_input" and status in (400, 413, 422))
+    )
 
 
 def test_only_headers_about_limits_travel() -> None:

@@ -16,7 +16,13 @@ from adjudge.cli.consoles import clean, errors, log_rubrics, output, print_json
 from adjudge.cli.estimate import print_estimate
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
-from adjudge.errors import PASSING_KINDS, ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.errors import (
+    PASSING_KINDS,
+    ConfigError,
+    ErrorKind,
+    JudgeAuthError,
+    JudgeUnavailable,
+)
 from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
@@ -61,7 +67,8 @@ def grade(
         typer.Option(
             "--record",
             metavar="CASSETTE",
-            help="Keep every reply of a judge in this file, and ask only what is not in it yet.",
+            help="Keep every reply of a judge in this file, and ask only what has none in it yet; "
+            "of a call that failed for good, the failure.",
         ),
     ] = None,
     replay: Annotated[
@@ -69,8 +76,8 @@ def grade(
         typer.Option(
             "--replay",
             metavar="CASSETTE",
-            help="Answer from this file alone, without key or network; a call that is not in it "
-            "fails and says what changed (exit code 1).",
+            help="Answer from this file alone, without key or network, failures included; a call "
+            "that is not in it fails and says what changed (exit code 1).",
         ),
     ] = None,
     budget_usd: Annotated[
@@ -118,13 +125,18 @@ def grade(
     opens in any browser without a network. The same command resumes an interrupted run.
 
     A judge that failed leaves the reward missing (null), never 0. Broken rows are named and kept
-    out; the exit code is then 2.
+    out.
 
     Judges cost money: --dry-run estimates it, --budget-usd bounds it, --record keeps replies so
     that nothing is paid for twice, --replay repeats a recorded run without a network.
 
     --engine ray grades on the machines of a Ray cluster, with the same results; every machine needs
     adjudge, the judges' keys in its environment, and spec and rollouts at the same paths.
+
+    Exit code: 0 done; 1 more of the rewards that were asked for are missing than [missing]
+    max_missing of the spec allows, or calls are not in the replayed file; 2 bad input or broken
+    rows; 3 no judge answered, an outage was longer than patience_s, or a key was refused; 4 the
+    budget is spent, and that makes more rewards missing than max_missing; 130 interrupted.
 
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
@@ -142,6 +154,8 @@ def grade(
         print_estimate(job, as_json=as_json)
         return
     job.cassette = _cassette(record, replay)
+    if replay is not None:
+        job.spec = job.spec.with_patience(0.0)  # a recorded outage does not pass
     with log_rubrics(to_stderr=verbose):
         run_job(job)
     report_job(job, as_json=as_json)
@@ -154,6 +168,8 @@ def grade(
         misses = job.summary["cassette"]["misses"]
         errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
         raise typer.Exit(1)
+    if code := _too_many_missing(job):
+        raise typer.Exit(code)
 
 
 def _engine(name: EngineName, address: str | None, workers: int | None) -> Engine | None:
@@ -170,6 +186,26 @@ def _all_down(job: GradingJob) -> bool:
     kinds = job.summary["missing"]["by_kind"]
     asked = job.summary["samples"] - job.summary["reward"]["not_sampled"]
     return asked > 0 and sum(kinds.values()) == asked and set(kinds) <= {*map(str, PASSING_KINDS)}
+
+
+def _too_many_missing(job: GradingJob) -> int:
+    """The exit code for more missing rewards than ``max_missing`` allows, said aloud; else 0.
+
+    4 where the others alone would be few enough without those that no money was left for.
+    """
+    reward = job.summary["reward"]
+    asked, missing = job.summary["samples"] - reward["not_sampled"], reward["missing"]
+    allowed = job.spec.missing.max_missing * asked
+    if missing <= allowed:
+        return 0
+    unpaid = job.summary["missing"]["by_kind"].get(ErrorKind.BUDGET, 0)
+    spent = missing - unpaid <= allowed
+    errors().print(
+        f"[red]{'the budget is spent' if spent else 'too many rewards are missing'}:[/] "
+        f"{missing:,} of {asked:,} that were asked for are missing ({missing / asked:.1%}); "
+        f"missing.max_missing is {job.spec.missing.max_missing:.0%}"
+    )
+    return 4 if spent else 1
 
 
 def _cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:

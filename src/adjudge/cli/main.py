@@ -1,6 +1,7 @@
 """``adjudge``: the verbs, and what their exit codes mean.
 
-0 done · 1 a threshold was missed · 2 bad input (a file, a key, broken rows) · 3 judge unavailable ·
+0 done · 1 a threshold was missed (of a probe, of missing rewards), or something was found ·
+2 bad input (a file, a key, broken rows) · 3 judge unavailable · 4 the budget is spent ·
 130 interrupted.
 """
 

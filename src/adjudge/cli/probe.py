@@ -15,7 +15,7 @@ from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
 from adjudge.cli.probe_tables import cost_line, print_card
 from adjudge.config import load_toml, validate
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError, JudgeUnavailable
 from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.spec import RewardSpec
 from adjudge.studies.probes.catalogue import PROBES, probe_named
@@ -125,7 +125,8 @@ def probe(
     Writes probe.json, probe.xml (JUnit), probe.md, report.html and every answer to the run folder.
     The same command with the same -o resumes, also with other probes or thresholds.
 
-    Exit code: 0 no probe failed, 1 one did, 2 bad input, 3 the judge did not answer.
+    Exit code: 0 no probe failed, 1 one did, 2 bad input, 3 the judge did not answer, 4 the budget
+    left nothing to ask it.
 
     Example: adjudge probe reward.toml --only position,length --threshold length=0.1 -o runs/card
     """
@@ -169,7 +170,7 @@ def probe(
         raise typer.Exit(1)
     if job.card["missing"]["count"] == job.card["questions"]:
         errors().print("[red]the judge gave no answer that can be used[/]")
-        raise typer.Exit(3)
+        raise typer.Exit(4 if set(job.card["missing"]["by_kind"]) == {ErrorKind.BUDGET} else 3)
 
 
 def _print_cost(job: ProbeJob, *, as_json: bool) -> None:

@@ -74,6 +74,9 @@ def serve(
     max_image_mb: Annotated[
         float, typer.Option(help="Of one image, in megabytes.")
     ] = _DEFAULT.max_image_mb,
+    max_values: Annotated[
+        int, typer.Option(help="Values in a request; a tenth may be lists and objects.")
+    ] = _DEFAULT.max_values,
     read_timeout_s: Annotated[
         float, typer.Option(help="Seconds for a request to arrive.")
     ] = _DEFAULT.read_timeout_s,
@@ -122,7 +125,8 @@ def serve(
         host=host, port=port, api_key_env=api_key_env, max_batch_size=max_batch_size,
         batch_timeout=batch_timeout, max_concurrent=max_concurrent, queue_size=queue_size,
         deadline_s=deadline_s, group_timeout_s=group_timeout_s, max_body_mb=max_body_mb,
-        max_image_mb=max_image_mb, read_timeout_s=read_timeout_s, drain_s=drain_s,
+        max_image_mb=max_image_mb, max_values=max_values, read_timeout_s=read_timeout_s,
+        drain_s=drain_s,
     )  # fmt: skip
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415

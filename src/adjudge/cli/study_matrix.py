@@ -153,7 +153,7 @@ def _load(file: Path, seed: int) -> StudyFile:
     study = StudyFile.load(file)
     if not seed:
         return study
-    data = {**load_toml(file), "seeds": [one + seed for one in study.seeds]}
+    data = {**load_toml(file, keep_references=True), "seeds": [one + seed for one in study.seeds]}
     return StudyFile.from_dict(data, where=str(file), folder=file.parent)
 
 

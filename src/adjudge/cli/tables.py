@@ -31,6 +31,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
         for kind, message in summary["missing"]["examples"].items():
             console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
+    for warning in summary["warnings"]:
+        console.print(f"[yellow]warning:[/] {clean(warning)}")
     for endpoint in summary["endpoints"]:
         console.print(_calls(endpoint))
     for name, grader in summary["graders"].items():

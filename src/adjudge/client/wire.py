@@ -72,7 +72,8 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     """The answer to one request: ``score`` or ``error``, never both and never neither.
 
     ``detailed_scores`` are the graders' own, by name; ``confidence`` in [0, 1] where the judge
-    gives one; ``metadata`` has ``latency`` in seconds and ``model_version``.
+    gives one; ``metadata`` has ``latency`` in seconds and ``model_version``. ``warnings`` names
+    keys of the request that nothing reads.
     """
 
     score: float | None = None
@@ -82,6 +83,7 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     confidence: float | None = None
     metadata: dict[str, Any] | None = None
     error: ErrorInfo | None = None
+    warnings: list[str] | None = None
 
 
 class BatchRequest(msgspec.Struct):
@@ -90,10 +92,11 @@ class BatchRequest(msgspec.Struct):
     requests: list[JudgeRequest]
 
 
-class BatchResponse(msgspec.Struct):
-    """One response per request, in the same order."""
+class BatchResponse(msgspec.Struct, omit_defaults=True):
+    """One response per request, in the same order; ``warnings`` as in :class:`JudgeResponse`."""
 
     responses: list[JudgeResponse]
+    warnings: list[str] | None = None
 
 
 def answer_text(answer: Answer | Sequence[str]) -> str | None:

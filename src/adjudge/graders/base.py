@@ -81,9 +81,9 @@ class RuleGrader(BaseGrader):
     # Each grader names the fields it takes, so the base cannot fix a signature.
     evaluate: Any
 
-    async def _awaited(self, **fields: Any) -> Answer:
-        """:meth:`evaluate`, for callers that await."""
-        answer: Answer = self.evaluate(**fields)
+    async def _awaited(self, *arguments: Any, **fields: Any) -> Answer:
+        """:meth:`evaluate`, for callers that await; fields by place or by name."""
+        answer: Answer = self.evaluate(*arguments, **fields)
         return answer
 
     aevaluate: Any = _awaited

@@ -51,12 +51,12 @@ class FunctionGrader(BaseGrader):
         """The function itself: its signature names the fields to pass."""
         return self.func
 
-    async def aevaluate(self, **fields: Any) -> Answer:
+    async def aevaluate(self, *arguments: Any, **fields: Any) -> Answer:
         """Call the function; what it raises goes through."""
         if self.blocking:
-            answer = await asyncio.to_thread(self.func, **fields)
+            answer = await asyncio.to_thread(self.func, *arguments, **fields)
         else:
-            answer = self.func(**fields)
+            answer = self.func(*arguments, **fields)
         if inspect.isawaitable(answer):
             answer = await answer
         result: Answer = answer

@@ -14,9 +14,10 @@ import msgspec
 from adjudge.errors import RunFolderError
 from adjudge.judge_training.distributed import leads, wait
 from adjudge.judge_training.judgefile import JudgeFile
+from adjudge.judges.local.loading import model_files
 from adjudge.runs.lock import locked
 from adjudge.runs.whole import write_json, write_whole
-from adjudge.training.rundir import newest_checkpoint
+from adjudge.training.rundir import check_base, newest_checkpoint
 from adjudge.training.state import cut_after, read_rows
 
 __all__ = ["Followed", "JudgeFolder", "open_folder"]
@@ -139,7 +140,10 @@ class JudgeFolder:
             raise RunFolderError(
                 f"{self.path}: its run is over; give another output folder with -o"
             )
-        self.write_json(_RUN, {**known, "pid": os.getpid()})
+        now = model_files(judge.base)
+        base = known.get("base_files") or {}
+        check_base(self.path, base, now)
+        self.write_json(_RUN, {**known, "base_files": base or now, "pid": os.getpid()})
         return True
 
 
@@ -178,5 +182,6 @@ def _facts(judge: JudgeFile) -> dict[str, Any]:
         "label": judge.model.label,
         "seed": judge.trainer.seed,
         "overrides": judge.overrides,
+        "base_files": model_files(judge.base),
         "pid": os.getpid(),
     }

@@ -107,7 +107,10 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transport(Protocol):
-    """Sends bytes; ``GradingFailure(connection)`` for whatever keeps a response from coming."""
+    """Sends bytes; ``GradingFailure(connection)`` for whatever keeps a response from coming.
+
+    ``metadata["sent"]`` of the failure is false where the request never left.
+    """
 
     async def post(
         self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None

@@ -1,7 +1,7 @@
 """Replies kept between runs: the cache that is also the cassette.
 
 =============  ====================================================================================
-``record``     answer what is stored, store what is new
+``record``     answer stored replies, store what is new; a call that failed is asked again
 ``replay``     answer from the file only; a call that is not in it fails
 ``strict``     ``replay``, and a failure says what changed; the report lists what was never asked
 ``refresh``    answer nothing, store everything, and count the replies whose text changed
@@ -9,7 +9,13 @@
 
 A stored reply comes back bit for bit (text, reasoning, finish reason, log-probabilities, usage,
 model). Its provenance says ``cache`` (``record``) or ``cassette`` (``replay``, ``strict``), no
-latency and no attempts, since nothing was sent. The file is described in ``cache_file``.
+latency and no attempts, since nothing was sent. A call that failed for good (refused, cut off,
+timed out after all retries, not affordable, …) has its failure in the file until a reply comes, so
+a replay fails in the same place for the same reason. The file is described in ``cache_file``.
+
+A replay repeats its run only if equal calls of one run ended alike. So while it records, a call
+that failed is answered with its failure to whoever asks the same in the same :data:`asking_round`,
+and after :meth:`ReplyCache.settle`.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import OrderedDict
+from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,16 +36,18 @@ from adjudge.judges.cache_diff import CallIndex, describe_call, differences, tol
 from adjudge.judges.cache_file import CacheFile, Row
 from adjudge.judges.cache_key import (
     canonical_call,
+    decode_failure,
     decode_judge,
     decode_reply,
     digest_of,
+    encode_failure,
     encode_judge,
     encode_reply,
     is_sampled,
 )
 from adjudge.types import Provenance
 
-__all__ = ["CacheMode", "CacheReport", "ReplyCache"]
+__all__ = ["CacheMode", "CacheReport", "ReplyCache", "asking_round"]
 
 CacheMode = Literal["record", "replay", "strict", "refresh"]
 
@@ -47,16 +56,25 @@ _RECENT = 256
 _INDEXED = 20_000
 _LISTED = 20
 
+_FAILED = 65_536
+"""Failures that are remembered before they are settled."""
+_UNRECORDED = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
+"""What is no outcome of the call."""
+
+asking_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
+"""What is asked in one go; set anew by who asks failures again. ``None``: every call for itself."""
+
 _log = logging.getLogger(__name__)
 
 
 class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a cache did in this process.
 
-    ``not_stored``: replies at a temperature above 0 (or the server's own), which nobody asked to
-    keep. ``compared`` and ``changed``: under ``refresh``, calls that were recorded before, and the
-    keys of those whose text is another now. ``never_asked``: under ``strict``, how many recorded
-    calls nobody asked for, with the first 20 described (model, sizes, draw); ``None`` elsewhere.
+    ``failures``: failed calls that were stored. ``not_stored``: replies at a temperature above 0
+    (or the server's own), which nobody asked to keep. ``compared`` and ``changed``: under
+    ``refresh``, calls that were recorded before, and the keys of those whose text is another now.
+    ``never_asked``: under ``strict``, how many recorded calls nobody asked for, with the first 20
+    described (model, sizes, draw); ``None`` elsewhere.
     """
 
     path: str
@@ -65,6 +83,7 @@ class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
     misses: int
     stored: int
     not_stored: int
+    failures: int = 0
     compared: int = 0
     changed: tuple[str, ...] = ()
     never_asked: int | None = None
@@ -102,12 +121,16 @@ class ReplyCache:
         """Answers from the file alone: nothing is ever sent."""
         self._source = "cassette" if self.replays else "cache"
         self._file = CacheFile(self.path, writable=not self.replays, replace=mode == "refresh")
-        self._memory: OrderedDict[str, Reply] = OrderedDict()
+        self._memory: OrderedDict[str, Reply | bytes] = OrderedDict()  # bytes: of a failure
+        self._failed: OrderedDict[str, tuple[object | None, bytes]] = OrderedDict()
+        self._settled: dict[str, bytes] = {}
+        self._rounds: dict[str, object] = {}  # of calls that are out
         self._providers: dict[str, None] = {}
         self._asked: set[str] | None = set() if mode == "strict" else None
         self._recent: OrderedDict[str, tuple[ChatCall, str]] = OrderedDict()
         self._index: CallIndex | None = None
         self._hits = self._misses = self._stored = self._not_stored = 0
+        self._failures = 0
         self._final: CacheReport | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,42 +166,68 @@ class ReplyCache:
         return key
 
     def get(self, key: str) -> Reply | None:
-        """The stored reply, or ``None`` when the call is to be sent.
+        """The stored reply, or ``None`` when the call is to be sent; a stored failure is raised.
 
-        ``refresh`` always says ``None``. ``replay`` and ``strict`` never do: a call that is not in
-        the cassette raises ``GradingFailure(unsupported)``, under ``strict`` with the names of
-        what changed since (``metadata["changed"]``). A stored reply that does not match its
-        checksum raises ``GradingFailure(invalid_input)`` in every mode but ``refresh``.
+        ``record`` and ``refresh`` raise failures of this process only, and only in the round where
+        they came or once they are settled. ``refresh`` says ``None`` otherwise. ``replay`` and
+        ``strict`` never do: a call that is not in the cassette raises
+        ``GradingFailure(unsupported)``, under ``strict`` with the names of what changed since
+        (``metadata["changed"]``). A stored outcome that does not match its checksum raises
+        ``GradingFailure(invalid_input)`` in every mode but ``refresh``.
         """
-        reply = self._memory.pop(key, None)
-        if reply is None:
-            reply = None if self.mode == "refresh" else self._from_file(key)
-        elif reply.provenance.source != self._source:
-            reply = self._stamped(reply)
-        if reply is None:
+        found = self._memory.pop(key, None)
+        if found is None:
+            found = None if self.mode == "refresh" else self._from_file(key)
+        elif isinstance(found, Reply) and found.provenance.source != self._source:
+            found = self._stamped(found)
+        if found is None:
+            found = self._failed_before(key)
+        else:
+            self._remember(key, found)
+        if found is None:
             self._misses += 1
             if self.replays:
                 raise self._not_recorded(key)
+            if (now := asking_round.get()) is not None:
+                self._rounds[key] = now  # the outcome comes in whatever context
             return None
-        self._remember(key, reply)
         self._hits += 1
         if self._asked is not None:
             self._asked.add(key)
-        return reply
+        if isinstance(found, bytes):
+            raise decode_failure(found)  # a new one each time: callers add to its metadata
+        return found
 
-    def _from_file(self, key: str) -> Reply | None:
+    def _failed_before(self, key: str) -> bytes | None:
+        """The failure of an equal call that ended in this round, or for good."""
+        if (settled := self._settled.get(key)) is not None:
+            return settled
+        came, failure = self._failed.get(key, (None, b""))
+        return failure if came is not None and came is asking_round.get() else None
+
+    def settle(self) -> None:
+        """What failed so far has failed for good: equal calls fail alike from now on."""
+        self._settled.update((key, failure) for key, (_, failure) in self._failed.items())
+        self._failed.clear()
+
+    def _from_file(self, key: str) -> Reply | bytes | None:
         try:
             row = self._file.read(key)
         except sqlite3.Error as error:
             raise self._damaged(key, f"cannot be read: {error}") from error
         if row is None:
             return None
-        digest, sampled, data = row
+        digest, sampled, data, failed = row
+        if failed and not self.replays:
+            return None
         if digest != digest_of(key, data):
             raise self._damaged(key, "does not match its checksum")
         if sampled and not self.sampled and not self.replays:
             return None
         try:
+            if failed:
+                decode_failure(data)
+                return data
             return self._stamped(decode_reply(data))
         except ValueError:
             raise self._damaged(key, "is no reply of this version") from None
@@ -202,8 +251,8 @@ class ReplyCache:
         )
         return msgspec.structs.replace(reply, provenance=provenance)
 
-    def _remember(self, key: str, reply: Reply) -> None:
-        self._memory[key] = reply
+    def _remember(self, key: str, outcome: Reply | bytes) -> None:
+        self._memory[key] = outcome
         if len(self._memory) > _MEMORY:
             self._memory.popitem(last=False)
 
@@ -245,6 +294,7 @@ class ReplyCache:
         """
         if self.replays:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
+        self._rounds.pop(key, None)
         sampled = call is not None and is_sampled(call)
         if sampled and not self.sampled:
             self._not_stored += 1
@@ -254,8 +304,32 @@ class ReplyCache:
         row = Row(bytes.fromhex(key), digest_of(key, data), sampled, data, written, judge)
         self._file.write_later(row)
         self._stored += 1
+        self._failed.pop(key, None)
         if self.mode == "record":
             self._remember(key, reply)
+
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
+        """Store that ``call`` failed for good, until there is a reply; else as :meth:`put`.
+
+        A cancelled call has no outcome and is not stored.
+        """
+        if self.replays:
+            raise RuntimeError(f"mode {self.mode!r} stores nothing")
+        sampled = call is not None and is_sampled(call)
+        came = self._rounds.pop(key, None)
+        if failure.kind in _UNRECORDED or (sampled and not self.sampled):
+            return
+        data = encode_failure(failure)
+        written, judge = self._described(key, call)
+        raw = bytes.fromhex(key)
+        self._file.write_later(
+            Row(raw, digest_of(key, data), sampled, data, written, judge, failed=True)
+        )
+        self._failures += 1
+        if "stream_only" not in failure.metadata:  # then it is asked again at once, as a stream
+            self._failed[key] = came, data
+            if len(self._failed) > _FAILED:
+                self._failed.popitem(last=False)
 
     def _described(self, key: str, call: ChatCall | None) -> tuple[bytes | None, bytes | None]:
         """The call and its judge as bytes.
@@ -287,6 +361,7 @@ class ReplyCache:
             misses=self._misses,
             stored=self._stored,
             not_stored=self._not_stored,
+            failures=self._failures,
             compared=self._file.compared,
             changed=tuple(self._file.changed),
             never_asked=None if never is None else len(never),

@@ -27,13 +27,14 @@ __all__ = ["CacheFile", "Row"]
 
 _FORK_WAIT_S = 1.0
 # CAST and hex: SQLite columns hold values of any type, and the file may come from anywhere.
-_SELECT = "SELECT digest, sampled, CAST(reply AS BLOB) FROM replies WHERE key = ?"
-_SELECT_CALL = "SELECT CAST(call AS BLOB) FROM replies WHERE key = ?"
+_SELECT = "SELECT digest, sampled, CAST(reply AS BLOB), 0 FROM replies WHERE key = ?"
+_SELECT_FAILED = "SELECT digest, sampled, CAST(reply AS BLOB), failed FROM recorded WHERE key = ?"
+_SELECT_CALL = "SELECT CAST(call AS BLOB) FROM recorded WHERE key = ?"
 _SELECT_CALLS = (
-    "SELECT lower(hex(key)), CAST(call AS BLOB) FROM replies"
-    " WHERE call IS NOT NULL ORDER BY rowid LIMIT ?"
+    "SELECT lower(hex(key)), CAST(call AS BLOB) FROM recorded"
+    " WHERE call IS NOT NULL ORDER BY failed, place LIMIT ?"
 )
-_SELECT_KEYS = "SELECT lower(hex(key)) FROM replies ORDER BY rowid"
+_SELECT_KEYS = "SELECT lower(hex(key)) FROM recorded ORDER BY failed, place"
 _SELECT_JUDGES = "SELECT CAST(judge AS BLOB) FROM judges ORDER BY judge"
 
 _log = logging.getLogger(__name__)
@@ -71,15 +72,21 @@ class CacheFile:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, key: str) -> tuple[bytes, bool, bytes] | None:
-        """Checksum, whether it was sampled, and reply bytes; raises ``sqlite3.Error``."""
+    def read(self, key: str) -> tuple[bytes, bool, bytes, bool] | None:
+        """Checksum, whether it was sampled, bytes of reply or failure, and whether it failed.
+
+        A writable file need not look for failures: its calls are asked again. Raises
+        ``sqlite3.Error``.
+        """
         raw = bytes.fromhex(key)
         if (pending := self._writer.pending(raw)) is not None:
-            return pending.digest, pending.sampled, pending.reply
+            return pending.digest, pending.sampled, pending.reply, pending.failed
         with self._lock:
             connection = self._connection or self._open()
             row = connection.execute(_SELECT, (raw,)).fetchone()
-        return None if row is None else (row[0], bool(row[1]), row[2])
+            if row is None and not self._writable:
+                row = connection.execute(_SELECT_FAILED, (raw,)).fetchone()
+        return None if row is None else (row[0], bool(row[1]), row[2], bool(row[3]))
 
     def read_call(self, key: str) -> bytes | None:
         """The canonical bytes of a recorded call."""
@@ -92,7 +99,7 @@ class CacheFile:
         return [(key, call) for key, call in self._rows(_SELECT_CALLS, limit)]
 
     def recorded(self) -> list[str]:
-        """The keys of all recorded calls, in the order of recording."""
+        """The keys of all recorded calls, in the order of recording; those that failed last."""
         return [key for (key,) in self._rows(_SELECT_KEYS)]
 
     def judges(self) -> list[bytes]:

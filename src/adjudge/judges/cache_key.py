@@ -1,4 +1,4 @@
-"""Calls and replies as bytes: the cache key of a call, and a reply's exact JSON.
+"""Calls and their outcomes as bytes: the cache key of a call, the exact JSON of a reply or failure.
 
 The key of a call is the SHA-256 of its canonical JSON. Two calls share a key when a server would
 read the same question in both: the order of keys in messages and sampling does not count, nor does
@@ -28,9 +28,11 @@ __all__ = [
     "CALL_PARTS",
     "asked_form",
     "canonical_call",
+    "decode_failure",
     "decode_judge",
     "decode_reply",
     "digest_of",
+    "encode_failure",
     "encode_judge",
     "encode_reply",
     "is_sampled",
@@ -246,6 +248,37 @@ def decode_reply(data: bytes) -> Reply:
             raise ValueError("not a stored reply") from error
 
 
+class _Failure(msgspec.Struct):
+    """A :class:`~adjudge.errors.GradingFailure` of a call as it is stored."""
+
+    kind: ErrorKind
+    message: str
+    metadata: dict[str, Any]
+
+
+def encode_failure(failure: GradingFailure) -> bytes:
+    """``failure`` as JSON: kind, message and metadata (of what JSON cannot hold, its type)."""
+    plain = _Failure(failure.kind, str(failure), failure.metadata)
+    try:
+        return msgspec.json.encode(plain, enc_hook=lambda value: type(value).__name__)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        # Nobody's reply depends on metadata; the kind and the message are what is repeated.
+        words = str(failure).encode(errors="replace").decode()
+        return msgspec.json.encode(_Failure(failure.kind, words, {}))
+
+
+def decode_failure(data: bytes) -> GradingFailure:
+    """A new failure equal to what :func:`encode_failure` wrote; else ``ValueError``."""
+    try:
+        stored = _failure_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError("not a stored failure") from error
+    return GradingFailure(stored.kind, stored.message, stored.metadata)
+
+
+_failure_decoder = msgspec.json.Decoder(_Failure)
+
+
 def digest_of(key: str, reply: bytes) -> bytes:
-    """The checksum of a stored reply: of its bytes and of the key that it stands under."""
+    """The checksum of a stored outcome: of its bytes and of the key that it stands under."""
     return sha256(key.encode() + reply).digest()[:16]

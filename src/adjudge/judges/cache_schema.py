@@ -1,7 +1,9 @@
 """Opening a cassette file: creation, schema version, journal mode.
 
-Three tables: ``meta`` (schema version, fence key), ``replies`` (key, checksum, reply, call) and
-``judges`` (each provider, model and sampling that was recorded). Keys are 32 bytes; texts are JSON
+Four tables: ``meta`` (schema version, fence key), ``replies`` (key, checksum, reply, call),
+``failures`` (the same for calls that failed; a reply of the same key goes before it; files of older
+versions lack this table) and ``judges`` (each provider, model and sampling that was recorded). The
+view ``recorded`` is one row a call: its reply, else its failure. Keys are 32 bytes; texts are JSON
 in BLOBs, which carry what SQLite's own text cannot (NUL, lone surrogates).
 """
 
@@ -31,6 +33,15 @@ _REPLIES = """CREATE TABLE replies (
     reply BLOB NOT NULL,
     call BLOB
 )"""
+_FAILURES = _REPLIES.replace("TABLE replies", "TABLE IF NOT EXISTS failures")
+_VIEW = (
+    "CREATE TEMP VIEW recorded AS SELECT key, digest, sampled, reply, call, 0 AS failed,"
+    " rowid AS place FROM replies"
+)
+_VIEW_FAILURES = (
+    " UNION ALL SELECT key, digest, sampled, reply, call, 1, rowid FROM failures"
+    " WHERE NOT EXISTS (SELECT 1 FROM replies WHERE replies.key = failures.key)"
+)
 
 
 def open_cassette(path: Path, *, writable: bool) -> tuple[sqlite3.Connection, bytes]:
@@ -98,6 +109,9 @@ def _prepared(connection: sqlite3.Connection, path: Path, writable: bool) -> byt
     if writable:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_FAILURES)
+    has_failures = "failures" in _tables(connection)
+    connection.execute(_VIEW + _VIEW_FAILURES if has_failures else _VIEW)
     fence_key = _meta(connection, "fence_key")
     if not isinstance(fence_key, bytes):
         raise ConfigError(f"{path}: has lost its fence key; record it again")
@@ -106,7 +120,7 @@ def _prepared(connection: sqlite3.Connection, path: Path, writable: bool) -> byt
 
 def _is_cassette(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file has our tables; raises unless it has, or is empty."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    tables = _tables(connection)
     if not tables:
         return False
     if not tables >= {"meta", "replies", "judges"}:
@@ -120,6 +134,10 @@ def _is_cassette(connection: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+
+
 def _meta(connection: sqlite3.Connection, name: str) -> object:
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
@@ -128,7 +146,7 @@ def _meta(connection: sqlite3.Connection, name: str) -> object:
 def _initialise(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     if not _is_cassette(connection, path):  # or another process was faster
-        for statement in (_META, _JUDGES, _REPLIES):
+        for statement in (_META, _JUDGES, _REPLIES, _FAILURES):
             connection.execute(statement)
         rows = [("schema", SCHEMA_VERSION), ("fence_key", secrets.token_bytes(32))]
         connection.executemany("INSERT INTO meta (name, value) VALUES (?, ?)", rows)

@@ -30,7 +30,7 @@ CLOSE_WAIT_MS = 30_000
 _FORK_WAIT_S = 1.0
 
 _SELECT = "SELECT CAST(reply AS BLOB) FROM replies WHERE key = ?"
-_INSERT = "INSERT INTO replies (key, digest, sampled, reply, call) VALUES "
+_INSERT = "INSERT INTO {} (key, digest, sampled, reply, call) VALUES "
 _KEEP = " ON CONFLICT (key) DO NOTHING"
 _REPLACE = (
     " ON CONFLICT (key) DO UPDATE SET digest = excluded.digest,"
@@ -42,7 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
-    """One recorded call as it is written; ``judge`` is JSON of provider, model and sampling."""
+    """One recorded call as it is written; ``judge`` is JSON of provider, model and sampling.
+
+    ``failed``: ``reply`` is a failure. A reply takes its place, as does a later failure.
+    """
 
     key: bytes
     digest: bytes
@@ -50,6 +53,7 @@ class Row(NamedTuple):
     reply: bytes
     call: bytes | None
     judge: bytes | None
+    failed: bool = False
 
 
 class CacheWriter:
@@ -86,10 +90,9 @@ class CacheWriter:
         with self._guard:
             if self._closed:
                 raise ConfigError(f"{self.path}: this cache was closed")
-            if self._replace:
+            held = self._pending.get(row.key)
+            if held is None or held.failed or (self._replace and not row.failed):
                 self._pending[row.key] = row
-            else:
-                self._pending.setdefault(row.key, row)
             full = len(self._pending) % BATCH_ROWS == 0
             start = not (self._running or at_once)
             self._running = self._running or start
@@ -162,15 +165,23 @@ class CacheWriter:
         self.changed += [key for key, same in drift if not same]
 
     def _insert(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
-        # One statement: after each, this thread queues up for the interpreter behind a busy loop.
-        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
-        values = [value for row in rows for value in row[:5]]
-        connection.execute(_INSERT + places + (_REPLACE if self._replace else _KEEP), values)
+        kept = [row for row in rows if not row.failed]
+        failed = [row for row in rows if row.failed]
+        # One statement each: after it, this thread queues up for the interpreter behind a busy
+        # loop.
+        for table, some, replace in (("replies", kept, self._replace), ("failures", failed, True)):
+            if some:
+                places = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
+                values = [value for row in some for value in row[:5]]
+                conflict = _REPLACE if replace else _KEEP
+                connection.execute(_INSERT.format(table) + places + conflict, values)
 
     def _drift(self, connection: sqlite3.Connection, rows: list[Row]) -> list[tuple[str, bool]]:
         """For each row that stands in the file already: its key, and whether the text is equal."""
         found = []
         for row in rows:
+            if row.failed:
+                continue
             old = connection.execute(_SELECT, (row.key,)).fetchone()
             if old is not None:
                 found.append((row.key.hex(), _text(old[0]) == _text(row.reply)))

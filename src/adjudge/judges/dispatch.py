@@ -38,7 +38,10 @@ OVERLOADED = (503, 529)
 
 
 class Dispatcher:
-    """All calls of one endpoint on one event loop; ``landed`` is told of each finished flight."""
+    """All calls of one endpoint on one event loop.
+
+    ``landed`` is told of each flight's end and outcome: ``None`` where all who asked have left.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Dispatcher:
         settings: EndpointSettings,
         stats: Stats,
         rng: random.Random,
-        landed: Callable[[Flight], None],
+        landed: Callable[[Flight, Reply | Exception | None], None],
         budget: SpendCeiling | None = None,
     ) -> None:
         self._settings = settings
@@ -238,7 +241,7 @@ class Dispatcher:
             hedged=send.hedge,
         )
         reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
-        self._end(flight, Why.LOST)
+        self._end(flight, Why.LOST, reply)
         for waiter in flight.waiters:
             if not waiter.done():
                 waiter.set_result(reply)
@@ -250,7 +253,8 @@ class Dispatcher:
         flight, kind = send.flight, failure.kind
         status = failure.metadata.get("status", response.status if response else None)
         wait = retry_after(response.headers) if response else None
-        if isinstance(status, int) and status >= 400:
+        declined = isinstance(status, int) and status >= 300
+        if declined or failure.metadata.get("sent") is False:
             self._meter.settle_free(flight)
         else:
             self._meter.settle_unknown(flight)
@@ -310,17 +314,21 @@ class Dispatcher:
             metadata = {**error.metadata, "attempts": attempts}
             error = GradingFailure(kind, str(error), metadata)
         self._stats.count_failure(kind, len(flight.waiters))
-        self._end(flight, Why.LEFT)
+        self._end(flight, Why.LEFT, error)
         for waiter in flight.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
 
-    def _end(self, flight: Flight, why: Why) -> None:
+    def _end(self, flight: Flight, why: Why, outcome: Reply | Exception | None = None) -> None:
         """Close the books on a flight and cancel what is still out."""
         flight.done = True
         del self._open[flight]
-        if flight.join_key is not None:
-            self._landed(flight)
+        try:
+            self._landed(flight, outcome)
+        except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
+            for waiter in flight.waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
         if flight.sends:
             for send in list(flight.sends):
                 self._cancel(send, why)

@@ -46,10 +46,13 @@ class ReplyCache(Protocol):
         """The same for calls whose replies are interchangeable, and for no others."""
 
     def get(self, key: str) -> Reply | None:
-        """The kept reply, if any; ``GradingFailure`` when it must be there and is not."""
+        """The kept reply, if any; ``GradingFailure`` for a kept failure, and where one must be."""
 
     def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
         """Keep the reply to ``call`` (or not, as the cache sees fit)."""
+
+    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
+        """Keep that ``call`` failed for good (or not, as the cache sees fit)."""
 
 
 class Endpoint:
@@ -121,7 +124,7 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         dispatcher = self._bound(loop)
         self._stats.calls += 1
-        key = None
+        key = asked = None
         try:
             if self._cache is not None:
                 key = self._cache.key(call, self._provider)
@@ -130,12 +133,15 @@ class Endpoint:
                     self._stats.cache_hits += 1
                     self._stats.answered += 1
                     return kept
+            asked = key
             if price is None:
                 self._refuse_unpriced()
             request = wire.request(call)
             join = _join_key(call, request) if self._shares(call) else None
         except GradingFailure as failure:
             self._stats.count_failure(failure.kind)
+            if self._cache is not None and asked is not None:  # else the cache itself failed
+                self._cache.put_failure(asked, failure, call)
             raise
         waiter: asyncio.Future[Reply] = loop.create_future()
         flight = None if join is None else self._joinable.get(join)
@@ -158,13 +164,10 @@ class Endpoint:
                 self._joinable[join] = flight
             dispatcher.submit(flight)
         try:
-            reply = await waiter
+            return await waiter
         except asyncio.CancelledError:
             dispatcher.leave(flight, waiter)
             raise
-        if key is not None and not flight.kept:
-            self._keep(flight, key, reply)
-        return reply
 
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
@@ -174,7 +177,6 @@ class Endpoint:
         self._closed = True
         if self._dispatcher is not None:
             await self._dispatcher.aclose()
-            await asyncio.sleep(0)  # who got a reply in this step of the loop keeps it in the next
         await self._transport.aclose()
 
     def _bound(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
@@ -208,15 +210,16 @@ class Endpoint:
         kept_anyway = self._cache is not None and self._cache.sampled
         return kept_anyway or call.sampling.get("temperature") == 0
 
-    def _keep(self, flight: Flight, key: str, reply: Reply) -> None:
-        flight.kept = True
-        if self._cache is not None:
-            self._cache.put(key, reply, flight.call)
-
-    def _landed(self, flight: Flight) -> None:
-        """A flight has ended that could be joined."""
+    def _landed(self, flight: Flight, outcome: Reply | Exception | None) -> None:
+        """A flight has ended: its outcome is kept before anybody can ask the same again."""
         if flight.join_key is not None:
             self._joinable.pop(flight.join_key, None)
+        if self._cache is None or flight.cache_key is None:
+            return
+        if isinstance(outcome, Reply):
+            self._cache.put(flight.cache_key, outcome, flight.call)
+        elif isinstance(outcome, GradingFailure):
+            self._cache.put_failure(flight.cache_key, outcome, flight.call)
 
 
 def _join_key(call: ChatCall, request: HttpRequest) -> tuple[int, str, bytes]:

@@ -52,8 +52,6 @@ class Flight(msgspec.Struct, eq=False, kw_only=True):
     """A send of it was cancelled for silence."""
     was_silent: bool = False
     """Why it is sent again: nothing came (else a send failed)."""
-    kept: bool = False
-    """Its reply is in the cache."""
     done: bool = False
     failure: GradingFailure | None = None
     avoid: Replica | None = None

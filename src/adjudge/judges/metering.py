@@ -85,7 +85,7 @@ class Meter:
         self._stats.assumed_usd += dollars
 
     def settle_free(self, flight: Flight) -> None:
-        """The server answered with an error status, or nothing was sent: no bill."""
+        """The server answered with an error status or a redirect, or nothing was sent: no bill."""
         if not self.idle:
             self._settle(self._estimate(flight)[0], 0.0)
 

@@ -34,6 +34,13 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_BODY_BYTES = 16 << 20
 """The longest response, decompressed, that is read."""
 
+_BEFORE_SENDING = (
+    TimeoutError,  # of connecting: no other time limit is set
+    aiohttp.ClientConnectorError,  # refused, name not found, proxy, TLS
+    aiohttp.ClientHttpProxyError,
+)
+"""Errors of getting a connection: the request never left."""
+
 _LARGE_REQUEST = 1 << 20
 _KEEP_ALIVE_S = 15.0
 _DNS_CACHE_S = 300
@@ -108,8 +115,9 @@ class AiohttpTransport:
 
         Raises ``GradingFailure``: ``connection`` when there is no response (name not found,
         refused, reset or closed before the headers, TLS, proxy), ``server_error`` for one longer
-        than ``max_body_bytes``. A body that ends early comes back with ``cut``. Cancelling closes
-        the connection, since what was asked for would otherwise arrive on it.
+        than ``max_body_bytes``. ``metadata["sent"]`` is false where there was no connection to send
+        the request on, so that nobody can bill it. A body that ends early comes back with ``cut``.
+        Cancelling closes the connection, since what was asked for would otherwise arrive on it.
         """
         session = self._sessions.get(asyncio.get_running_loop()) or self._session()
         target = self._targets.get((base_url, request.path))
@@ -249,7 +257,8 @@ def _unreachable(error: Exception) -> GradingFailure:
         why = "the response was no HTTP"
     else:
         why = f"the connection broke ({type(error).__name__})"
-    return GradingFailure(ErrorKind.CONNECTION, f"no response: {why}")
+    metadata = {"sent": False} if isinstance(error, _BEFORE_SENDING) else {}
+    return GradingFailure(ErrorKind.CONNECTION, f"no response: {why}", metadata)
 
 
 def _too_long(status: int, limit: int) -> GradingFailure:

@@ -66,6 +66,8 @@ _STREAM_PHRASES = (
 )
 _ECHOES = ("'input':", '"input":', "input_value=", "'messages':", '"messages":')
 _LIMIT_HEADERS = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-should-retry")
+# A request that is too long or malformed, as a candidate may have made it.
+_ABOUT_ONE_REQUEST = (400, 413, 422)
 _BY_STATUS = {
     401: ErrorKind.AUTH,
     402: ErrorKind.BUDGET,
@@ -107,6 +109,8 @@ def failure_of(response: HttpResponse) -> GradingFailure:
     complaint = complaint_in(_decoded(response.body)) or Complaint()
     kind = _kind(response.status, complaint)
     metadata = _metadata(response)
+    if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
+        metadata["suspect"] = True
     said = complaint.message.lower()
     if response.status in (400, 422) and any(phrase in said for phrase in _STREAM_PHRASES):
         metadata["stream_only"] = True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.reduce import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
@@ -123,10 +123,23 @@ def _value(
         return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
-    if not_applicable != "score" and not result.evaluable:
-        why = GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
-        return why if not_applicable == "missing" or term.worst is None else term.worst
+    if result.metadata and (value := _unjudged(term, result, not_applicable)) is not None:
+        return value
     return _scored(term, result, normalise)
+
+
+def _unjudged(
+    term: Term, result: GraderScore, not_applicable: NotApplicable
+) -> float | GraderError | None:
+    """What a score counts as that was given without judging, where that is not the score itself."""
+    cause = result.cause
+    if cause is Cause.CANDIDATE and term.weight < 0:
+        return term.worst  # the grader's minimum would spare it what the points take away
+    if cause is not Cause.NOT_APPLICABLE or not_applicable == "score":
+        return None
+    if not_applicable == "min" and term.worst is not None:
+        return term.worst
+    return GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
 
 
 def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderError:

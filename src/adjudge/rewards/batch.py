@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.cache import asking_round
 from adjudge.rewards.samples import RewardSample
 from adjudge.rollouts.events import events_of
 from adjudge.runner.runner import Ask, GradingRunner
@@ -141,7 +142,15 @@ class Batch:
 
     async def ask(self) -> None:
         """Ask every grader about everything."""
-        self._results, self._asked = await self._runner.aask(self._asks)
+        self._results, self._asked = await self._round(self._asks)
+
+    async def _round(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
+        """Ask in one round, in which equal calls to a recorded judge end alike."""
+        before = asking_round.set(object())
+        try:
+            return await self._runner.aask(asks)
+        finally:
+            asking_round.reset(before)
 
     async def ask_again(
         self, chosen: Callable[[GraderResult], bool], *, draw: int | None = None
@@ -160,7 +169,7 @@ class Batch:
                 self._runner.tally.withdraw(failed)
         if not places:
             return
-        answers, _ = await self._runner.aask([self._asks[place] for place in places])
+        answers, _ = await self._round([self._asks[place] for place in places])
         for place, answer in zip(places, answers, strict=True):
             self._results[place] = answer
             self._asked[place] = True

@@ -5,12 +5,14 @@ Grade → normalise → aggregate → missing policy → group step → combine 
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import add, mul
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking, run_on_engine
@@ -19,8 +21,8 @@ from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import Term, aggregate
 from adjudge.rewards.batch import Judged, idle_graders
 from adjudge.rewards.built import check_graders, fingerprint
-from adjudge.rewards.combine import combine, judge_part, reduce_events
-from adjudge.rewards.groups import group_step
+from adjudge.rewards.combine import AggregateScale, combine, judge_part, reduce_events
+from adjudge.rewards.groups import group_step, snap_ties
 from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
 from adjudge.rewards.panel import Panel
 from adjudge.rewards.samples import (
@@ -37,6 +39,15 @@ from adjudge.runner.progress import Tally
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
 __all__ = ["SpecRewardFunction"]
+
+_log = logging.getLogger("adjudge")
+_ALONE = {
+    "centre": "get 0 whatever the graders say",
+    "z_score": "get 0 whatever the graders say",
+    "rank": "have no reward",
+    "best_bonus": "always get the bonus",
+}
+"""What becomes of samples that are alone in their group."""
 
 
 class SpecRewardFunction(RewardFunction):
@@ -66,6 +77,16 @@ class SpecRewardFunction(RewardFunction):
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
+        roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
+        summed: dict[str, list[Term]] = {scope: self._terms[scope] for scope in scopes}
+        summed["fallback"] = [Term(name) for name in (spec.missing.fallback,) if name is not None]
+        settings = spec.reward
+        self._scales = {
+            of: AggregateScale(
+                terms, roles, method=settings.aggregate, normalise=settings.normalise
+            )
+            for of, terms in summed.items()
+        }
         self._score_keys = [
             (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
         ]
@@ -84,6 +105,7 @@ class SpecRewardFunction(RewardFunction):
             tally=tally,
         )
         self._steps = 0
+        self._warned = False
 
     def _term(self, term: Term) -> Term:
         worst = _worst(self.graders[term.name], term.weight, self.spec.reward.normalise)
@@ -163,18 +185,39 @@ class SpecRewardFunction(RewardFunction):
         The members of a group may stand anywhere in ``judged``, but all must be there; without
         ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
         grader that had nothing to judge in any of a whole group of two or more is left out there.
+        Rewards of a group that differ by rounding alone are made equal.
         """
         idle = idle_graders(judged) if whole_groups else {}
         states = [self._state(one, idle.get(one.group, _NONE)) for one in judged]
-        if self._compares:
-            for group in _by_group(states):
+        groups = _by_group(states)
+        for group in groups:
+            if self._compares:
                 self._settle_group(group)
+            self._snap_ties(group)
+        self._warn_of_lone_samples(groups)
         results = [self._result(state) for state in states]
         if self.spec.missing.policy == "raise":
             failures = [r.missing for r in results if r.missing is not None]
             asked = [f for f in failures if f.kind is not ErrorKind.NOT_SAMPLED]
             raise_missing(asked, len(results))
         return results
+
+    def _warn_of_lone_samples(self, groups: Collection[Sequence[_State]]) -> None:
+        """Say once that a group step has nothing to compare: the ids of the groups may be wrong."""
+        step = self.spec.reward.group
+        if step == "none" or self._warned:
+            return
+        if alone := sum(len(group) == 1 for group in groups):
+            self._warned = True
+            _log.warning(
+                "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
+                "one sample only: these %s. Check what names the group, or use group = 'none'.",
+                self.spec.where,
+                step,
+                alone,
+                len(groups),
+                _ALONE[step],
+            )
 
     def _state(self, one: Judged, idle: Collection[str]) -> _State:
         """One sample's parts, and whether they can make a reward at all."""
@@ -190,6 +233,8 @@ class SpecRewardFunction(RewardFunction):
         state.reward = self._combined(state)
         if not isinstance(state.reward, float):
             state.part = state.reward
+        if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
+            state.reward = one.env_reward
         return state
 
     def _aggregate(
@@ -238,11 +283,52 @@ class SpecRewardFunction(RewardFunction):
             for state in group:
                 state.fell_back = back
         present = [part if isinstance(part, float) else None for part in parts]
-        stepped = group_step(present, reward.group, bonus=reward.bonus)
+        scales = self._part_scales(group)
+        stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
         for state, part, value in zip(group, parts, stepped, strict=True):
             state.part = _or_alone(value) if isinstance(part, float) else part
             there = isinstance(state.part, float)
             state.reward = self._combined(state) if there else state.part
+
+    def _snap_ties(self, group: Sequence[_State]) -> None:
+        """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
+        there = [state for state in group if isinstance(state.reward, float)]
+        rewards = cast("list[float]", [state.reward for state in there])
+        if len(set(rewards)) > 1:
+            snapped = snap_ties(rewards, self._reward_scales(there))
+            if snapped != rewards:
+                for state, reward in zip(there, snapped, strict=True):
+                    state.reward = reward
+
+    def _part_scales(self, group: Sequence[_State]) -> list[float]:
+        """The size of the terms behind each sample's outcome."""
+        scale = self._scales["fallback" if group[0].fell_back else "outcome"]
+        return scale.of([state.one.outcome for state in group])
+
+    def _reward_scales(self, group: Sequence[_State]) -> list[float]:
+        """The size of the terms behind each sample's reward."""
+        settings = self.spec.reward
+        weight = abs(settings.judge_scale)
+        if not group[0].fell_back:
+            weight *= abs(settings.outcome_weight)
+        scales = self._part_scales(group)
+        if weight != 1:
+            scales = [weight * scale for scale in scales]
+        if settings.event_weight != 0:
+            weight = abs(settings.judge_scale * settings.event_weight)
+            events = map(self._events_scale, group)
+            scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
+        if settings.combine_mode == "replace":
+            return scales
+        env = [abs(state.one.env_reward or 0.0) for state in group]
+        return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
+
+    def _events_scale(self, state: _State) -> float:
+        events = state.one.events
+        if isinstance(events, GraderError) or not events:
+            return 0.0
+        total = math.fsum(self._scales["event"].of(events))
+        return total / len(events) if self.spec.reward.event_reduce == "mean" else total
 
     def _fallback(self, state: _State) -> Part:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
@@ -286,9 +372,7 @@ class SpecRewardFunction(RewardFunction):
                 reward,
             )
         else:
-            source = "none"
-            if self.spec.reward.unjudged == "env" and one.env_reward is not None:
-                reward, source = one.env_reward, "env"
+            source = "none" if isinstance(reward, GraderError) else "env"
         info, details = self._info(state), _details(one, source)
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)
@@ -375,7 +459,7 @@ def _active(
     ]
 
 
-def _by_group(states: Sequence[_State]) -> Iterable[list[_State]]:
+def _by_group(states: Sequence[_State]) -> Collection[list[_State]]:
     groups: dict[str, list[_State]] = {}
     for state in states:
         groups.setdefault(state.one.group, []).append(state)

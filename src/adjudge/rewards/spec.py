@@ -187,6 +187,11 @@ class RewardSpec(BaseModel):
         """The file the spec came from, for messages."""
         return self._where
 
+    def with_patience(self, seconds: float) -> Self:
+        """The same spec with another ``patience_s``."""
+        missing = self.missing.model_copy(update={"patience_s": seconds})
+        return self.model_copy(update={"missing": missing})
+
     @property
     def counting(self) -> set[str]:
         """The graders without which a reward is missing."""

@@ -1,16 +1,18 @@
 """What has been graded already, so that an interrupted run resumes.
 
-One JSON line a result: ``{"s": sample key, "g": grader, "d": draw, "r": result}``, after a first
-line that names the spec's hash. Failures are not written, so a resumed run asks them again (but see
-:attr:`Journal.keeps`). A torn last line (the process died while writing) is ignored; another spec's
-journal is refused.
+One JSON line a result: ``{"s": sample key, "g": grader, "d": draw, "r": result, "c": checksum}``,
+after a first line that names the spec's hash. Failures are not written, so a resumed run asks them
+again (but see :attr:`Journal.keeps`). A torn last line (the process died while writing) is ignored;
+a damaged line is named in a warning and its result asked again; another spec's journal is refused.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+import zlib
 from collections import deque
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -22,10 +24,33 @@ import msgspec
 from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.types import GraderError, GraderResult, encode_result
 
-__all__ = ["Journal", "sample_key"]
+__all__ = ["Journal", "add_checksum", "is_intact", "sample_key"]
 
+_log = logging.getLogger("adjudge")
+_NAMED_LINES = 5
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
+
+
+_CHECKSUM = b',"c":"%08x"}'
+_CHECKSUM_MARK, _CHECKSUM_BYTES = b',"c":"', len(_CHECKSUM % 0)
+
+
+def add_checksum(line: bytes) -> bytes:
+    """A JSON object on a line, with the CRC-32 of all before it as its last key ``c``."""
+    body = line[:-1]
+    return body + _CHECKSUM % zlib.crc32(body)
+
+
+def is_intact(line: bytes) -> bool:
+    """Whether ``line`` is as :func:`add_checksum` wrote it; lines without checksum pass.
+
+    Earlier versions of adjudge wrote none.
+    """
+    said = line[-_CHECKSUM_BYTES:]
+    if not said.startswith(_CHECKSUM_MARK):
+        return True
+    return said == _CHECKSUM % zlib.crc32(line[:-_CHECKSUM_BYTES])
 
 
 class _Head(msgspec.Struct):
@@ -115,13 +140,30 @@ class Journal:
             )
 
     def _read(self, lines: list[bytes]) -> None:
-        for line in lines:
+        damaged = []
+        for number, line in enumerate(lines, start=2):
             try:
-                entry = _line.decode(line)
-            except msgspec.MsgspecError:
-                continue  # a write that a crash cut in the middle: that result is asked again
+                entry = _line.decode(line) if is_intact(line) else None
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                entry = None
+            if entry is None:
+                damaged.append(number)
+                continue
             key = (entry.s, entry.g, entry.d)
             self._known.setdefault(key, deque()).append(bytes(entry.r))
+        self._warn_damaged(damaged)
+
+    def _warn_damaged(self, numbers: list[int]) -> None:
+        """Name damaged lines; their results are asked again, like those of a torn last line."""
+        for number in numbers[:_NAMED_LINES]:
+            _log.warning(
+                "%s:%d: the line is damaged (its checksum or form is wrong); "
+                "this result is asked again",
+                self.path,
+                number,
+            )
+        if (more := len(numbers) - _NAMED_LINES) > 0:
+            _log.warning("%s: %d more lines are damaged; asked again", self.path, more)
 
     def _rewrite(self, lines: list[bytes]) -> None:
         """Write a fresh head, or cut a torn tail off so that appending starts on a line."""
@@ -168,4 +210,4 @@ _line_encoder = msgspec.json.Encoder()
 
 def _line_bytes(sample: str, grader: str, draw: int, result: GraderResult) -> bytes:
     entry = _Line(sample, grader, draw, msgspec.Raw(encode_result(result)))
-    return _line_encoder.encode(entry) + b"\n"
+    return add_checksum(_line_encoder.encode(entry)) + b"\n"

@@ -19,6 +19,8 @@ from statistics import NormalDist
 
 import msgspec
 
+from adjudge.rewards.groups import snap_ties
+
 __all__ = ["Agreement", "concordance", "within_group_concordance"]
 
 
@@ -107,7 +109,7 @@ def within_group_concordance(
 
 
 class _Kept:
-    """The samples that have both a score and an outcome."""
+    """The samples that have both a score and an outcome; rounding alone tells no two apart."""
 
     def __init__(
         self,
@@ -128,6 +130,7 @@ class _Kept:
                 self.scores.append(score)
                 self.outcomes.append(outcome)
                 self.units.append(unit)
+        self.scores, self.outcomes = snap_ties(self.scores), snap_ties(self.outcomes)
 
     def agreement(self, sums: Sequence[tuple[int, int]], ends: int, independent: int) -> Agreement:
         """From (twice the concordant pairs, comparable pairs) per unit, each counted ``ends`` ×."""

@@ -6,7 +6,6 @@ where a function says so; nothing here turns one into a number.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
@@ -14,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.groups import mean_and_std, snap_ties
 
 __all__ = [
-    "ZERO_SPREAD",
     "Bins",
     "GroupSpread",
     "Histogram",
@@ -32,18 +30,10 @@ __all__ = [
     "std",
 ]
 
-ZERO_SPREAD = 1e-8
-"""A group whose standard deviation is at most this has none (the tolerance that TRL uses)."""
-
 
 def mean(values: Sequence[float]) -> float | None:
     """Arithmetic mean, summed exactly; ``None`` for no values."""
-    if not values:
-        return None
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:
-        return mean_and_std(values)[0]
+    return mean_and_std(values)[0] if values else None
 
 
 def std(values: Sequence[float]) -> float | None:
@@ -126,8 +116,9 @@ def histogram(values: Iterable[float], bins: Bins) -> Histogram:
 class GroupSpread(msgspec.Struct, frozen=True):
     """The spread of a number inside groups.
 
-    ``stds`` has one sample standard deviation for each group with at least two values present;
-    ``groups`` counts all groups, those without included.
+    ``stds`` has one sample standard deviation for each group with at least two values present,
+    exactly 0 where they differ by rounding alone; ``groups`` counts all groups, those without
+    included.
     """
 
     groups: int
@@ -135,8 +126,8 @@ class GroupSpread(msgspec.Struct, frozen=True):
 
     @property
     def zero(self) -> int:
-        """Groups whose present values are all equal (:data:`ZERO_SPREAD`)."""
-        return sum(value <= ZERO_SPREAD for value in self.stds)
+        """Groups whose present values are all equal."""
+        return self.stds.count(0.0)
 
     @property
     def zero_frac(self) -> float | None:
@@ -160,7 +151,7 @@ def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> 
         present = members.setdefault(group, [])
         if value is not None:
             present.append(value)
-    spreads = (std(present) for present in members.values())
+    spreads = (std(snap_ties(present)) for present in members.values())
     return GroupSpread(len(members), [spread for spread in spreads if spread is not None])
 
 

@@ -29,14 +29,16 @@ class _Manifest(msgspec.Struct):
     spec_hash: str
     inputs: list[str]
     map: dict[str, str]
+    reward: dict[str, Any] = {}
 
 
 class RunFolder:
     """Files of one run; a context manager that holds the folder's lock.
 
-    A new folder gets ``run.json``, which says what the run is: spec, inputs and column map. The
-    same run finds its ``journal.jsonl`` there and resumes; anything else is refused with
-    :class:`RunFolderError`, as is a folder that another process is writing to.
+    A new folder gets ``run.json``, which says what the run is: spec, inputs and column map, and the
+    spec's table ``reward`` for ``adjudge view``. The same run finds its ``journal.jsonl`` there and
+    resumes; anything else is refused with :class:`RunFolderError`, as is a folder that another
+    process is writing to.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class RunFolder:
         spec_hash: str,
         inputs: Sequence[Path],
         mapping: Mapping[str, str],
+        reward: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self._manifest = _Manifest(
@@ -57,6 +60,7 @@ class RunFolder:
             spec_hash=spec_hash,
             inputs=[str(item.resolve()) for item in inputs],
             map=dict(sorted(mapping.items())),
+            reward=dict(reward or {}),
         )
         self._lock: int | None = None
 

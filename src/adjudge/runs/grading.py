@@ -31,6 +31,7 @@ from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.missing_watch import properties_of
 from adjudge.runs.report import ReportRow, write_report
 from adjudge.runs.summary import Facts, summarise
 from adjudge.types import Sample
@@ -139,6 +140,7 @@ def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> lis
             spec_hash=fingerprint(job.spec, graders),
             inputs=job.paths,
             mapping=job.mapping,
+            reward=job.spec.reward.model_dump(mode="json"),
         ) as folder,
         Progress(tally, show=job.show_progress),
     ):
@@ -198,6 +200,8 @@ def _judge(job: GradingJob, asker: Asker) -> tuple[list[Facts], list[Judged], st
         rewards = [reward_sample(sample, i) for i, sample in enumerate(samples)]
         names = [one.group for one in seen]
         judged += run_blocking(asker.grade(rewards, names, step=0))
+        if job.cassette is not None:
+            job.cassette.settle()
     if not facts:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
         files = ", ".join(map(str, job.paths))
@@ -302,6 +306,7 @@ def _facts(sample: Sample, group: str) -> Facts:
         group=group,
         env_reward=sample.env_reward,
         length=len(response),
+        properties=properties_of(response),
         tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
         prompt=(sample.prompt or "")[:_PROMPT_CHARS],
         response=response[:_RESPONSE_CHARS],

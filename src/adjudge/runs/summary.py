@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.batch import Judged
 from adjudge.rewards.samples import RewardResult
@@ -16,9 +16,13 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.agreement import Agreement, concordance, within_group_concordance
 from adjudge.runs.calls import grader_calls
 from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.runs.missing_watch import MissingWatch
 from adjudge.types import GraderError, GraderScore, Role
 
-__all__ = ["Facts", "summarise"]
+__all__ = ["NOT_APPLICABLE_SHARE", "Facts", "summarise"]
+
+NOT_APPLICABLE_SHARE = 0.2
+"""From here on it is said that a grader had nothing to judge."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     env_reward: float | None
     length: int
+    properties: frozenset[str] = frozenset()
     tool_calls: int
     prompt: str
     response: str
@@ -52,6 +57,11 @@ def summarise(
     rewards = [result.score for result in results]
     drawn = [one.sampled for one in judged]
     missing = [gone is None and asked for gone, asked in zip(rewards, drawn, strict=True)]
+    watch = _watched(facts, judged, missing)
+    of_graders = {
+        entry.name: _grader(entry, graders[entry.name], judged, results, env, groups)
+        for entry in spec.graders
+    }
     return {
         "samples": len(facts),
         "groups": _groups(groups),
@@ -62,10 +72,7 @@ def summarise(
             # A reward that the environment's is part of agrees with it by construction.
             **_agreements(rewards, env if spec.reward.combine_mode == "replace" else [], groups),
         },
-        "graders": {
-            entry.name: _grader(entry, graders[entry.name], judged, results, env, groups)
-            for entry in spec.graders
-        },
+        "graders": of_graders,
         "baselines": {
             "response_length": _agreements([float(f.length) for f in facts], env, groups),
             "tool_calls": _agreements([float(f.tool_calls) for f in facts], env, groups),
@@ -76,10 +83,63 @@ def summarise(
             "examples": _examples(results),
             "by_length_decile": missing_by_bin([float(f.length) for f in facts], missing),
             "by_env_reward": missing_by_value(env, missing),
+            "by_property": [one.as_dict() for one in watch.table()],
+            "by_group": _missing_groups(groups, missing),
+            "suspect": _suspects(spec, judged),
         },
+        "warnings": [
+            *(one.sentence for one in watch.predictors()),
+            *_not_applicable(of_graders, drawn.count(True)),
+        ],
         "elapsed_s": round(elapsed_s, 3),
         "samples_per_s": round(len(facts) / elapsed_s, 1) if elapsed_s > 0 else None,
     }
+
+
+def _watched(
+    facts: Sequence[Facts], judged: Sequence[Judged], missing: Sequence[bool]
+) -> MissingWatch:
+    """What the answers that were asked about have to do with their missing rewards."""
+    rows = [(f, gone) for f, one, gone in zip(facts, judged, missing, strict=True) if one.sampled]
+    watch = MissingWatch()
+    watch.add(
+        [fact.properties for fact, _ in rows],
+        [float(fact.length) for fact, _ in rows],
+        [fact.group for fact, _ in rows],
+        [gone for _, gone in rows],
+    )
+    return watch
+
+
+def _missing_groups(groups: Sequence[str], missing: Sequence[bool]) -> dict[str, int]:
+    """How many groups miss all their rewards, some, or none."""
+    sizes = Counter(groups)
+    lost = Counter(group for group, gone in zip(groups, missing, strict=True) if gone)
+    whole = sum(lost[group] == size for group, size in sizes.items())
+    return {"all": whole, "some": len(lost) - whole, "none": len(sizes) - len(lost)}
+
+
+def _suspects(spec: RewardSpec, judged: Sequence[Judged]) -> int:
+    """Samples with a failure of a counting grader that the candidate may have brought about."""
+    counting = spec.counting
+    return sum(
+        any(
+            isinstance(result, GraderError) and result.suspect and name in counting
+            for name, result in one.results()
+        )
+        for one in judged
+    )
+
+
+def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Iterator[str]:
+    for name, found in graders.items():
+        share = found["not_evaluable"] / drawn if drawn else 0.0
+        if found["weight"] and share >= NOT_APPLICABLE_SHARE:
+            yield (
+                f"{name} had nothing to judge in {share:.0%} of the samples. In a group of which "
+                "that is all it is left out; in others its stated score counts, unless "
+                "reward.not_applicable says otherwise"
+            )
 
 
 def _groups(groups: Sequence[str]) -> dict[str, Any]:
@@ -133,6 +193,7 @@ def _grader(
         "missing": len(scores) - scores_present - not_drawn,
         "missing_by_kind": _kinds(errors),
         "not_evaluable": sum(not score.evaluable for score in given),
+        "candidate_fault": sum(score.cause is Cause.CANDIDATE for score in given),
         "untrusted": sum(not score.trusted for score in given),
         "judge": grader_calls(result for some in said for result in some),
         **_agreements(scores, env, groups),

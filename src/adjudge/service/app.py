@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
 from adjudge.judges.calls import CallCount
 from adjudge.service.backend import Backend
 from adjudge.service.batching import Batcher
-from adjudge.service.checking import Complaints, checked
+from adjudge.service.checking import Complaints, UnknownKeys, checked
 from adjudge.service.keys import Gate
 from adjudge.service.lesser import lesser_routes
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
@@ -36,6 +36,7 @@ from adjudge.service.reading import (
     Receive,
     Refused,
     check_request,
+    check_values,
     decode,
     error_body,
     read_body,
@@ -47,6 +48,7 @@ __all__ = ["Phase", "Rendezvous", "Score", "Service", "WireFormat"]
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+T = TypeVar("T")
 _Reply = tuple[int, bytes, int | None]
 
 _INVALID = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
@@ -115,6 +117,7 @@ class Service:
         self._batcher = Batcher(backend, settings, self.metrics.batches.add)
         self.metrics.watch(self._batcher)
         self._complaints = Complaints()
+        self._unknown = UnknownKeys()
         self._max_body = int(settings.max_body_mb * 1e6)
         self._max_image = int(settings.max_image_mb * 1e6)
         self._held = Held(settings.max_held)
@@ -215,6 +218,7 @@ class Service:
             self._check_wanted(scope["method"], headers)
             body = await read_body(headers, receive, self._max_body, self._held)
             size = len(body)
+            await check_values(body, self.settings.max_values)
             return await answer(body)
         except Refused as refused:
             return refused.status, error_body(refused.kind, str(refused)), refused.retry_after
@@ -240,11 +244,15 @@ class Service:
         raise Refused(503, ErrorKind.SERVER_ERROR, f"the service is {self.phase}", wait)
 
     async def _judge(self, body: bytes) -> _Reply:
-        [response] = await self.score((decode(_one, body),))
+        request = _strict(_only_one, body)
+        [response] = await self.score((request or decode(_one, body),))
+        if request is None:
+            response.warnings = self._unknown.warnings(_keys.decode(body), _ONE_KEYS)
         return self._of_response(response)
 
     async def _batch_judge(self, body: bytes) -> _Reply:
-        requests = decode(_many, body).requests
+        batch = _strict(_only_many, body)
+        requests = (batch or decode(_many, body)).requests
         if not 1 <= len(requests) <= MAX_BATCH:
             raise Refused(
                 422,
@@ -255,13 +263,24 @@ class Service:
             if request.request_id is None:
                 request.request_id = str(number)
         responses = await self.score(requests)
+        reply = BatchResponse(responses)
+        if batch is None:
+            reply.warnings = self._warn_batch(body, responses)
         try:
-            return 200, _encode(BatchResponse(responses)), None
+            return 200, _encode(reply), None
         except (TypeError, ValueError, RecursionError):
-            return 200, _encode(BatchResponse([self._sendable(one) for one in responses])), None
+            reply.responses = [self._sendable(one) for one in responses]
+            return 200, _encode(reply), None
+
+    def _warn_batch(self, body: bytes, responses: Sequence[JudgeResponse]) -> list[str] | None:
+        """Name the unknown keys of a batch's requests to each, and give those of the batch."""
+        for response, row in zip(responses, _rows.decode(body).requests, strict=True):
+            response.warnings = self._unknown.warnings(row, _ONE_KEYS)
+        return self._unknown.warnings(_keys.decode(body), ("requests",))
 
     async def _group_judge(self, body: bytes) -> _Reply:
-        request = decode(_of_group, body)
+        strict = _strict(_only_of_group, body)
+        request = strict or decode(_of_group, body)
         check_request(request, self._max_image)
         if self._rendezvous is None:
             raise Refused(422, ErrorKind.UNSUPPORTED, "this service knows no groups: use /judge")
@@ -271,6 +290,8 @@ class Service:
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
         response = checked(response, request, facts)
+        if strict is None:
+            response.warnings = self._unknown.warnings(_keys.decode(body), _GROUP_KEYS)
         if request.aborted:
             return 200, _encode(response), None
         if response.error is not None:
@@ -316,6 +337,38 @@ _one = msgspec.json.Decoder(JudgeRequest)
 _many = msgspec.json.Decoder(BatchRequest)
 _of_group = msgspec.json.Decoder(GroupRequest)
 _encode = msgspec.json.Encoder().encode
+
+
+class _OnlyOne(JudgeRequest, forbid_unknown_fields=True):
+    """A request without unknown keys: most have none, so that looking for them costs nothing."""
+
+
+class _OnlyOfGroup(GroupRequest, forbid_unknown_fields=True):
+    """The same, of a group."""
+
+
+class _OnlyMany(msgspec.Struct, forbid_unknown_fields=True):
+    requests: list[_OnlyOne]
+
+
+class _Rows(msgspec.Struct):
+    requests: list[dict[str, msgspec.Raw]]
+
+
+_only_one = msgspec.json.Decoder(_OnlyOne)
+_only_many = msgspec.json.Decoder(_OnlyMany)
+_only_of_group = msgspec.json.Decoder(_OnlyOfGroup)
+_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_rows = msgspec.json.Decoder(_Rows)
+_ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
+
+
+def _strict(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
+    """The body, or ``None`` where it has unknown keys or is wrong, which another decoder says."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _of_failure(failure: GradingFailure) -> _Reply:

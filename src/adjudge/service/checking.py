@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import traceback
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.config import nearest
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = ["Complaints", "checked", "failed", "wrong_shape"]
+__all__ = ["Complaints", "UnknownKeys", "checked", "failed", "wrong_shape"]
 
 _log = logging.getLogger("adjudge.service")
 _REMEMBERED = 100
+_MOST_NAMED, _NAME_LENGTH = 10, 60
 
 
 def failed(kind: ErrorKind, message: str) -> JudgeResponse:
@@ -93,6 +96,30 @@ class Complaints:
             self._seen.add(place)
             _log.error("%s; the others of its batch were judged. Told once.", place)
         return failed(ErrorKind.BUG, message)
+
+
+class UnknownKeys:
+    """Keys of requests that nothing reads: as warnings for the client, and once each in the log.
+
+    A misspelt ``answer`` would else be judged without a reference, and nobody would know.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def warnings(self, found: Iterable[str], known: Collection[str]) -> list[str] | None:
+        """What is said of the keys ``found`` that are not ``known``; ``None`` where all are."""
+        unknown = [key for key in found if key not in known]
+        said = []
+        for key in unknown[:_MOST_NAMED]:
+            name = repr(key[:_NAME_LENGTH])
+            said.append(f"unknown key {name} was ignored{nearest(key[:_NAME_LENGTH], known)}")
+            if name not in self._seen and len(self._seen) < _REMEMBERED:
+                self._seen.add(name)
+                _log.warning("a request: %s (told once)", said[-1])
+        if (more := len(unknown) - _MOST_NAMED) > 0:
+            said.append(f"{more} more unknown keys were ignored")
+        return said or None
 
 
 def _where(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ __all__ = [
     "Receive",
     "Refused",
     "check_request",
+    "check_values",
     "content_length",
     "decode",
     "error_body",
@@ -29,6 +31,13 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_DEPTH = 64
 """How deep lists and objects may be nested in what a request brings along."""
 
+MAX_PARTS = 10_000
+"""How many messages, images or keys of ``metadata`` one sample may have."""
+
+_VALUES_PER_CONTAINER = 10  # a list or object costs the loop ten times what a number does
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
+_SLICE = 1 << 20
+_CONTAINERS: frozenset[type] = frozenset({list, dict})
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_PARTS = ("image_url", "input_image", "image")
 _NO_ADDRESSES = "images: must be base64 or data: URIs; addresses are never fetched"
@@ -123,6 +132,48 @@ def _too_large(limit: int) -> Refused:
     return _invalid(413, f"the body is longer than max_body_mb allows ({limit / 1e6:g} MB)")
 
 
+async def check_values(body: bytes, most: int) -> None:
+    """Refuse (413) a body of more than ``most`` values, or of which over a tenth hold others.
+
+    Decoding and walking through them would keep the event loop from all other requests for
+    seconds. What stands inside texts does not count. Nothing is decoded here: a body with few
+    commas and brackets is let through by their number alone, and longer work pauses for others.
+    """
+    containers = most // _VALUES_PER_CONTAINER
+    if len(body) <= 2 * containers or _within(body, most, containers):
+        return
+    bare = body
+    if b"\\" in bare:
+        bare = bare.replace(rb"\\", b"").replace(rb"\"", b"")
+    bare = bare.translate(None, _NO_STRUCTURE)
+    if bare.count(b'"') <= 4 * most:  # a text has two, and an object's value may have a key
+        await asyncio.sleep(0)
+        if _within(await _outside_texts(bare.replace(b'""', b"")), most, containers):
+            return
+    raise _invalid(
+        413,
+        f"the body has more values than max_values allows ({most}, of which {containers} may be "
+        "lists and objects)",
+    )
+
+
+def _within(structure: bytes, most: int, containers: int) -> bool:
+    """Whether so many commas and brackets hold few enough values; each value has one of them."""
+    opened = structure.count(b"[") + structure.count(b"{")
+    return opened <= containers and opened + structure.count(b",") < most
+
+
+async def _outside_texts(marks: bytes) -> bytes:
+    """Commas and brackets that do not stand between quotation marks."""
+    outside, is_text = [], 0
+    for start in range(0, len(marks), _SLICE):
+        parts = marks[start : start + _SLICE].split(b'"')
+        outside.append(b"".join(parts[is_text::2]))
+        is_text ^= (len(parts) - 1) & 1
+        await asyncio.sleep(0)
+    return b"".join(outside)
+
+
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """The body as its type; raises :class:`Refused`: 400 when it is not JSON, 422 otherwise."""
     try:
@@ -147,10 +198,14 @@ def _too_deep() -> Refused:
 
 
 def check_request(request: JudgeRequest, max_image: int) -> None:
-    """Refuse what is nested too deep (400), and images too large (413) or not base64 (422).
+    """Refuse what is nested too deep (400), images too large (413) or not base64 (422).
 
-    Also parts of messages that give an image's address (422): the judge's server would fetch it.
+    Also parts of messages that give an image's address (422), which the judge's server would fetch,
+    and more than :data:`MAX_PARTS` messages, images or keys of ``metadata`` (413).
     """
+    for name in ("metadata", "messages", "images"):
+        if (found := len(getattr(request, name) or ())) > MAX_PARTS:
+            raise _invalid(413, f"{name}: found {found}, at most {MAX_PARTS} in one sample")
     if request.metadata or request.messages:
         _check_depth(request.metadata)
         _check_depth(request.messages)
@@ -159,16 +214,16 @@ def check_request(request: JudgeRequest, max_image: int) -> None:
 
 
 def _check_depth(value: Any) -> None:
-    level: list[Any] = [value]
+    level: list[Any] = [value] if value else []
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for one in level:
-            if isinstance(one, dict):
+            if one.__class__ is dict:
                 if one.get("type") in _IMAGE_PARTS:
                     _check_part(one)
-                below.extend(one.values())
-            elif isinstance(one, list):
-                below.extend(one)
+                below += [each for each in one.values() if each.__class__ in _CONTAINERS]
+            else:
+                below += [each for each in one if each.__class__ in _CONTAINERS]
         if not below:
             return
         level = below

@@ -27,6 +27,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``deadline_s`` (60): from a request's arrival to its answer, waiting included; then ``timeout``.
     ``group_timeout_s`` (300): how long the first sample of a group waits for the others.
     ``max_body_mb`` (16), ``max_image_mb`` (8): of a request, of one image.
+    ``max_values`` (500,000): numbers, texts, lists and objects in one body, of which a tenth may
+    be lists and objects; reading more would keep all other requests waiting.
     ``read_timeout_s`` (20): for a request's headers and body to arrive.
     ``drain_s`` (30): after SIGTERM, for accepted requests to be answered.
     """
@@ -42,6 +44,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_timeout_s: float = 300.0
     max_body_mb: float = 16.0
     max_image_mb: float = 8.0
+    max_values: int = 500_000
     read_timeout_s: float = 20.0
     drain_s: float = 30.0
 
@@ -57,6 +60,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("api_key_env: must be the name of an environment variable")
         for name in ("max_batch_size", "max_concurrent", "queue_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
+        self._check("max_values", self.max_values >= 1000, "at least 1000")
         for name in ("deadline_s", "group_timeout_s", "max_body_mb", "max_image_mb",
                      "read_timeout_s"):  # fmt: skip
             self._check(name, 0 < getattr(self, name) <= _MOST, f"above 0, at most {_MOST:g}")

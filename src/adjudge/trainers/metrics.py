@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from adjudge.rewards.batch import Judged
-from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.groups import mean_and_std, snap_ties
 from adjudge.rewards.samples import RewardResult
-from adjudge.runs.distributions import ZERO_SPREAD, group_spread, mean, quantile, std
+from adjudge.runs.distributions import group_spread, mean, quantile, std
 from adjudge.types import Provenance
 
 __all__ = ["batch_metrics", "calls_behind", "length_correlation"]
@@ -29,7 +29,8 @@ def batch_metrics(
     and the same by kind (``judge/missing_frac/timeout``), ``judge/zero_std_frac`` of the groups,
     ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
     ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
-    ``judge/NAME_mean`` of each part.
+    ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
+    ``judge/missing_predictors``, how many properties of answers predict a missing reward.)
     """
     scores = [result.score for result in results]
     present = [score for score in scores if score is not None]
@@ -123,11 +124,10 @@ def length_correlation(
 def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     if len(xs) < 3:
         return None
+    xs = snap_ties(xs)
     mean_x, std_x = mean_and_std(xs)
-    if std_x <= ZERO_SPREAD:
-        return None
     mean_y, std_y = mean_and_std(ys)
-    if std_y <= ZERO_SPREAD:
+    if std_x == 0 or std_y == 0:
         return None
     products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
     covariance = sum(products) / (len(xs) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
+from adjudge.runs.missing_watch import MissingWatch, properties_of
 from adjudge.trainers.metrics import batch_metrics, calls_behind
 from adjudge.types import Provenance, Usage
 
 __all__ = ["SPEC_VARIABLE", "Scored", "Scorer", "load_spec"]
+
+_log = logging.getLogger("adjudge")
 
 SPEC_VARIABLE = "ADJUDGE_SPEC"
 """The environment variable that names the spec where a trainer takes only a dotted path."""
@@ -72,6 +76,7 @@ class Scorer:
         self.spec = load_spec(spec)
         self._function = SpecRewardFunction(self.spec, journal=journal)
         self._kinds: dict[str, float] = {}
+        self._watch, self._warned = MissingWatch(), set[str]()
 
     def __reduce__(self) -> tuple[type[Scorer], tuple[RewardSpec]]:
         return type(self), (self.spec,)
@@ -139,7 +144,35 @@ class Scorer:
         results = self._function.reward(judged, whole_groups=whole_groups)
         calls, lengths = calls_behind(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
+        if metrics.get("judge/missing_frac"):
+            metrics |= self._watch_missing(judged, samples, results)
         return Scored(results, self._with_known_kinds(metrics), _usage(calls))
+
+    def _watch_missing(
+        self,
+        judged: Sequence[Judged],
+        samples: Sequence[RewardSample],
+        results: Sequence[RewardResult],
+    ) -> dict[str, float]:
+        """Look for what predicts missing rewards, over all batches; say each finding once."""
+        rows = [
+            (sample.response or "", one.group, result.score is None)
+            for one, sample, result in zip(judged, samples, results, strict=True)
+            if one.sampled
+        ]
+        texts = [text for text, _, _ in rows]
+        self._watch.add(
+            [properties_of(text) for text in texts],
+            [float(len(text)) for text in texts],
+            [group for _, group, _ in rows],
+            [gone for _, _, gone in rows],
+        )
+        found = self._watch.predictors()
+        for one in found:
+            if one.name not in self._warned:
+                self._warned.add(one.name)
+                _log.warning("%s: %s", self.spec.where, one.sentence)
+        return {"judge/missing_predictors": float(len(found))}
 
     def _with_known_kinds(self, metrics: dict[str, float]) -> dict[str, float]:
         """A kind seen once is 0 where it does not occur, or a trainer's mean would leave it out."""

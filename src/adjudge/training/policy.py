@@ -14,7 +14,7 @@ from adjudge.training.runfile.template import chat_template
 from adjudge.training.tiny import build_model, build_tokenizer
 from adjudge.training.warm_start import warm_start
 
-__all__ = ["first_policy", "load_policy", "needs_hub", "save_policy"]
+__all__ = ["base_place", "first_policy", "load_policy", "needs_hub", "save_policy"]
 
 
 def first_policy(
@@ -27,7 +27,7 @@ def first_policy(
     """
     training = run.training
     if run.model.base != TINY:
-        return *load_policy(_place(run), chat_template(run)), []
+        return *load_policy(base_place(run), chat_template(run)), []
     rows = demonstrations_of(run)
     wordy = run.is_multi_turn or any(len(row["messages"]) > 2 for row in rows)
     tokenizer = build_tokenizer(_texts(rows), vocabulary=1000 if wordy else 420)
@@ -60,10 +60,11 @@ def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
 
 def needs_hub(run: RunFile) -> bool:
     """Whether the run begins with a model that is named, not lying here."""
-    return run.model.base != TINY and not Path(_place(run)).is_dir()
+    return run.model.base != TINY and not Path(base_place(run)).is_dir()
 
 
-def _place(run: RunFile) -> str:
+def base_place(run: RunFile) -> str:
+    """The folder of the model that the run begins with, or its name on the hub."""
     beside = run.folder / run.model.base
     return str(beside) if beside.is_dir() else run.model.base
 

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RunFolderError
+from adjudge.judges.local.loading import model_files
 from adjudge.runs.lock import locked
 from adjudge.runs.whole import write_json, write_whole
 from adjudge.training.evaluating.evaluation import Evaluated
+from adjudge.training.policy import base_place
 from adjudge.training.runfile import RunFile
 from adjudge.training.state import (
     PromptJournal,
@@ -25,7 +27,7 @@ from adjudge.training.state import (
     read_rows,
 )
 
-__all__ = ["RunDir", "newest_checkpoint"]
+__all__ = ["RunDir", "check_base", "newest_checkpoint"]
 
 _EVALUATED = ("evaluation_rollouts.jsonl", "evaluation.jsonl")
 _BY_STEP = ("metrics.jsonl", "rollouts.jsonl", *_EVALUATED, "alarms.jsonl")
@@ -52,6 +54,27 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path | None]:
         if state.global_step == step:
             return step, path
     return 0, None
+
+
+def check_base(folder: Path, known: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise :class:`~adjudge.errors.RunFolderError` where a run's base model has changed.
+
+    ``known`` and ``now``: :func:`~adjudge.judges.local.loading.model_files` when the run began and
+    today. Where one of them is empty (the model is not on this disk, or an earlier version of
+    adjudge began the run) nothing can be said.
+    """
+    if not known or not now or known == now:
+        return
+    changes = {
+        "changed": [name for name in known if name in now and now[name] != known[name]],
+        "gone": [name for name in known if name not in now],
+        "new": [name for name in now if name not in known],
+    }
+    said = "; ".join(f"{what}: {', '.join(names)}" for what, names in changes.items() if names)
+    raise RunFolderError(
+        f"{folder}: its base model is another one than when the run began ({said}). Put the old "
+        "files back, or give another output folder with -o"
+    )
 
 
 def _checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -161,7 +184,8 @@ class RunDir:
             write_whole(config, self._text)  # with this the folder is the run's
             return
         known = self._check(config, run)
-        self.write_json("run.json", {**known, "pid": os.getpid()})
+        base = known.get("base_files") or model_files(base_place(run))
+        self.write_json("run.json", {**known, "base_files": base, "pid": os.getpid()})
         self.step, self.checkpoint = newest_checkpoint(folder)
         for name in _BY_STEP:
             cut_after(folder / name, self.step)
@@ -187,6 +211,7 @@ class RunDir:
                 f"{folder}: its run is over (adjudge view {folder}); give another output folder "
                 "with -o"
             )
+        check_base(folder, known.get("base_files") or {}, model_files(base_place(run)))
         return known
 
 
@@ -201,5 +226,6 @@ def _facts(run: RunFile) -> dict[str, Any]:
         "group_size": training.group_size,
         "seed": training.seed,
         "beside": str(run.folder.resolve()),  # what the run file's relative paths start from
+        "base_files": model_files(base_place(run)),
         "pid": os.getpid(),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.client.grader import ServedGrader
+from adjudge.config import Interpolated
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.mock import start_mock
@@ -92,7 +93,7 @@ def _service(path: Path, run: RunFile) -> Any:
 
 
 def toml_text(data: dict[str, Any]) -> str:
-    """Plain data as TOML: a line per key, tables inline.
+    """Plain data as TOML: a line per key, tables inline; ``${NAME}`` where a file had it.
 
     >>> print(toml_text({"graders": [{"name": "a", "range": [0.0, 1.0]}], "strict": True}), end="")
     graders = [{name = "a", range = [0.0, 1.0]}]
@@ -115,5 +116,6 @@ def _key(key: str) -> str:
 
 
 def _text(value: Any) -> str:
+    value = value.written if isinstance(value, Interpolated) else value
     # JSON is TOML if it escapes nothing by surrogates; DEL is the one character to be escaped, too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

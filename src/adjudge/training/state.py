@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from hashlib import sha256
@@ -14,12 +15,15 @@ import adjudge
 from adjudge.environments import Episode
 from adjudge.errors import REDRAW_KINDS
 from adjudge.rewards.batch import Judged
-from adjudge.runner.journal import Journal
+from adjudge.runner.journal import Journal, add_checksum, is_intact
 from adjudge.training.rollouts import Batch, Rollout, Tokens
 from adjudge.training.scaffold.hook import Revealed
-from adjudge.types import GraderError, GraderResult, Provenance, encode_result
+from adjudge.types import GraderError, GraderResult, Provenance
 
 __all__ = ["PromptJournal", "RolloutStore", "cut_after", "digest_of", "read_rows"]
+
+
+_log = logging.getLogger("adjudge")
 
 
 class _Kept(msgspec.Struct):
@@ -62,15 +66,12 @@ class PromptJournal(Journal):
     A reply of no use was paid for, too: that there is no verdict in it is written down as well.
     """
 
+    keeps = REDRAW_KINDS
+
     def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
-        """Write ``result`` down unless nobody answered."""
+        """As :meth:`Journal.put`, at once."""
         super().put(sample, grader, draw, result)
         self.flush()
-        if isinstance(result, GraderError) and result.kind in REDRAW_KINDS:
-            raw = msgspec.Raw(encode_result(result))
-            line = {"s": sample, "g": grader, "d": draw, "r": raw}
-            with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
 
 
 class RolloutStore:
@@ -109,7 +110,7 @@ class RolloutStore:
         if len(named) < len(keys):
             return
         try:
-            line = msgspec.json.encode(_Said(named, list(judged))) + b"\n"
+            line = add_checksum(msgspec.json.encode(_Said(named, list(judged)))) + b"\n"
         except _UNWRITABLE:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -124,10 +125,15 @@ class RolloutStore:
         whole = data.rfind(b"\n") + 1
         if whole < len(data):  # the rest of a line would swallow the next one
             os.truncate(path, whole)
-        for line in data[:whole].splitlines():
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
             try:
-                call = _said.decode(line)
-            except msgspec.MsgspecError:
+                call = _said.decode(line) if is_intact(line) else None
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                call = None
+            if call is None or len(call.keys) != len(call.judged):
+                _log.warning(
+                    "%s:%d: the line is damaged; its samples are judged again", path, number
+                )
                 continue
             _share_provenance(call.judged)
             found.update(zip(call.keys, call.judged, strict=True))

@@ -29,7 +29,7 @@ class ToolSelectionGrader(ShippedGrader):
     Fields: ``tool_definitions`` (or ``tools``); ``tool_calls``, else the assistant's turns in
     ``messages``; ``query``, else what comes before these turns, else ``prompt``; optional
     ``context``. An empty ``tool_calls`` is a choice too and is judged. Arguments do not count. A
-    trajectory that never ended its thinking is 1, marked ``evaluable = false``, and no judge is
+    trajectory that never ended its thinking is 1, the candidate's fault, and no judge is
     asked. Raises ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever
     asking a judge raises.
     """
@@ -91,7 +91,7 @@ class PlanFeasibilityGrader(_PartGrader):
     Fields: ``plan``; optional ``query``, ``context``, ``observation``, ``memory``, ``history`` and
     ``tool_definitions`` (or ``tools``). A plan is not taken from messages: where the response is
     the plan, map it (``mapper = { plan = "response" }``). An empty plan and one whose thinking
-    never ended are 0, marked ``evaluable = false``, and no judge is asked. Raises
+    never ended are 0, the candidate's fault, and no judge is asked. Raises
     ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
     judge raises.
     """
@@ -112,7 +112,7 @@ class ReflectionAccuracyGrader(_PartGrader):
 
     Fields: ``reflection``; ``observation`` or ``history`` (else ``messages``), both shown when both
     are there; optional ``query``, ``context`` and ``action``. An empty reflection and one whose
-    thinking never ended are 0, marked ``evaluable = false``, and no judge is asked. Raises
+    thinking never ended are 0, the candidate's fault, and no judge is asked. Raises
     ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
     judge raises.
     """
@@ -128,7 +128,7 @@ class MemoryGrader(_PartGrader):
 
     Fields: ``memory``; ``observation`` or ``history`` (else ``messages``), both shown when both are
     there; optional ``query``, ``context`` and ``plan``. An empty memory and one whose thinking
-    never ended are 0, marked ``evaluable = false``, and no judge is asked. Raises
+    never ended are 0, the candidate's fault, and no judge is asked. Raises
     ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
     judge raises.
     """

@@ -77,8 +77,9 @@ class ExpectedScoreGrader(JudgeGrader):
     first, since then another number would stand in silently; ``unparsable`` where the reply is not
     one point within its first tokens, or the coverage is under ``min_coverage``.
 
-    A response that is empty or never ended its thinking scores ``low``, unasked; ``evaluable`` is
-    false. ``max_tokens`` is sent with the call (0: not sent, for servers that name it otherwise).
+    A response that is empty or never ended its thinking scores ``low``, unasked, as the
+    candidate's fault. ``max_tokens`` is sent with the call (0: not sent, for servers that name it
+    otherwise).
     """
 
     type_name = "expected_score"
@@ -211,8 +212,7 @@ class ExpectedScoreGrader(JudgeGrader):
 
     def _unsaid(self, *, unclosed: bool) -> GraderScore:
         reason = "the response never ended its thinking" if unclosed else "the response is empty"
-        metadata = {"evaluable": False, "unclosed_think" if unclosed else "empty": True}
-        return GraderScore(self.name, float(self._points[0]), reason, metadata)
+        return self._candidate_fault(reason, **{"unclosed_think" if unclosed else "empty": True})
 
     def _unsupported(self, what: str) -> GradingFailure:
         return GradingFailure(

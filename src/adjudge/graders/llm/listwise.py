@@ -40,7 +40,7 @@ class ListwiseGrader(JudgeGrader):
     ``template``: an own wording with ``{query}`` and ``{responses}``, which becomes the fenced
     responses one after the other.
 
-    When fewer than two distinct responses say something nobody is asked; ``evaluable`` is false.
+    When fewer than two distinct responses say something nobody is asked: equal ones tie.
     """
 
     type_name = "listwise"
@@ -79,7 +79,7 @@ class ListwiseGrader(JudgeGrader):
             )
         if n < 2:
             reason = "fewer than two distinct responses say something"
-            return self._ranked(group.entrants, [1.0] * n, reason, {"evaluable": False})
+            return self._ranked(group.entrants, [1.0] * n, reason, {})
         template = self._templates[n]
         values = with_query(group.sample, template)
         values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}

@@ -167,11 +167,8 @@ class LLMGrader(JudgeGrader):
         return RankingForm(sizes.pop())
 
     def _unsaid(self) -> GraderScore:
-        low, _ = self.score_range or (None, None)
         why = "the response never ended its thinking"
-        if low is None:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"{why}, and there is no lowest score")
-        return GraderScore(self.name, low, why, {"evaluable": False, "unclosed_think": True})
+        return self._candidate_fault(why, unclosed_think=True)
 
     def _answer(self, told: Told) -> Answer:
         verdict = told.verdict

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import pstdev
 from typing import Any, NamedTuple
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import Answer, BaseGrader, is_listwise
 from adjudge.graders.llm.reduce import Reduce, modal_share, reduced
 from adjudge.graders.llm.several import each, joined_failure, noted, spent
@@ -123,8 +123,7 @@ class MultiJudge(BaseGrader):
         if missing:
             metadata["missing"] = {label: noted(failure) for label, failure in missing.items()}
         answers = list(given.values())
-        if not any(one.metadata.get("evaluable", True) for one in answers):
-            metadata["evaluable"] = False  # there was nothing to judge
+        metadata |= _shared_cause(answers)
         cost = spent([one.provenance for one in answers], missing.values())
         scores = [one.score for one in answers if isinstance(one, GraderScore)]
         if not scores:
@@ -227,6 +226,14 @@ class _Member(NamedTuple):
                 ErrorKind.OUT_OF_RANGE, f"score {given.score!r} is not in [{low}, {high}]"
             )
         return given
+
+
+def _shared_cause(answers: Sequence[_Given]) -> dict[str, Any]:
+    """What metadata says where nothing was judged by any member."""
+    causes = {one.cause if isinstance(one, GraderScore) else None for one in answers}
+    if causes == {Cause.NOT_APPLICABLE}:
+        return {"evaluable": False}
+    return {"cause": str(Cause.CANDIDATE)} if causes == {Cause.CANDIDATE} else {}
 
 
 def _checked_rank(answer: Any) -> GraderRank:

@@ -34,7 +34,7 @@ class PairwiseGrader(PairJudge):
     choice stands in the replies to a wording without ``{reply_form}`` (``{"line": "Verdict:"}``).
 
     Nobody is asked about equal texts (0.5), nor when one is empty or never ended its thinking: it
-    loses to one that says something. ``evaluable`` is then false. Two verdicts are needed for both
+    loses to one that says something. Two verdicts are needed for both
     orders: if one fails, so does the grader, with the interval in the metadata.
 
     >>> import asyncio
@@ -88,7 +88,7 @@ class PairwiseGrader(PairJudge):
             return self._unsaid(said=self._said(response), other=self._said(other))
         ours, theirs = shown["response"], second["response"]
         if ours == theirs:
-            metadata = {"outcome": "tie", "identical": True, "evaluable": False}
+            metadata = {"outcome": "tie", "identical": True}
             return GraderScore(self.name, 0.5, "the two responses are the same text", metadata)
         compared = await self.compare(
             shown,
@@ -116,9 +116,10 @@ class PairwiseGrader(PairJudge):
 
     def _unsaid(self, *, said: bool, other: bool) -> GraderScore:
         outcome = "tie" if said == other else "win" if said else "loss"
-        reason = "the other says nothing" if said else "the response says nothing"
-        metadata = {"outcome": outcome, "evaluable": False}
-        return GraderScore(self.name, SCORES[outcome], reason, metadata)
+        if outcome == "loss":
+            return self._candidate_fault("the response says nothing", outcome=outcome)
+        reason = "the other says nothing" if said else "neither says anything"
+        return GraderScore(self.name, SCORES[outcome], reason, {"outcome": outcome})
 
     def _drawn(self, first: str, second: str, draw: int) -> Order:
         """An order that does not depend on which of the two is called first."""

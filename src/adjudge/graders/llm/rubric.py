@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.engine.tasks import run_all
-from adjudge.errors import ConfigError
+from adjudge.errors import Cause, ConfigError
 from adjudge.graders.llm.candidate import Showing, Truncated
 from adjudge.graders.llm.judged import JudgeGrader, group_in
 from adjudge.graders.llm.rubric_asking import Asking
@@ -67,9 +67,12 @@ class RubricGrader(JudgeGrader):
     the score missing: ``incomplete`` with the interval [``low``, ``high``] that it must lie in, the
     marks there are, ``missing`` ids and ``failures`` by kind in the metadata; or the calls' own
     kind where all of them failed in a way that passes, so that a run asks again, or where nothing
-    was told at all. No criterion that applies is ``invalid_input``. A response that is empty, or
-    thinking that never ended, earns nothing and loses nothing: 0 (the guide's lowest score),
-    ``evaluable`` false, and no judge is asked.
+    was told at all. No criterion that applies is ``invalid_input``.
+
+    About an answer that is empty, or whose thinking never ended, the judge is asked criterion by
+    criterion as about any other, since silence may fail what a rubric takes points for
+    (``metadata`` says ``empty`` or ``unclosed_think``). Where one score is asked for, such an
+    answer has the lowest, unasked.
     """
 
     type_name = "rubric"
@@ -111,7 +114,8 @@ class RubricGrader(JudgeGrader):
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
         material = material_of(fields, self.show, self._showing, self.language)
-        if material.unsaid:
+        one_score = isinstance(rubric, GlobalRubric) or rubric.scheme == "implicit"
+        if material.unsaid and one_score:
             return self._unsaid(rubric, material.unsaid)
         self._log_call(fields)
         asking = Asking(
@@ -123,11 +127,11 @@ class RubricGrader(JudgeGrader):
             draw=draw,
             group=group_in(fields),
         )
-        if isinstance(rubric, GlobalRubric) or rubric.scheme == "implicit":
+        if isinstance(rubric, GlobalRubric) or one_score:
             told = await asking.one_score()
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
-        sheet = Sheet(rubric)
+        sheet = Sheet(rubric, {material.unsaid: True} if material.unsaid else {})
         await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
         return sheet.result(self.name, self.axis)
 
@@ -140,7 +144,8 @@ class RubricGrader(JudgeGrader):
 
     def _unsaid(self, rubric: OneRubric, why: str) -> GraderScore:
         low = rubric.score_range[0] if isinstance(rubric, GlobalRubric) else 0.0
-        return GraderScore(self.name, low, _UNSAID[why], {"evaluable": False, why: True})
+        metadata = {"cause": str(Cause.CANDIDATE), why: True}
+        return GraderScore(self.name, low, _UNSAID[why], metadata)
 
     def _log_call(self, fields: Mapping[str, Any]) -> None:
         if _log.isEnabledFor(logging.INFO):

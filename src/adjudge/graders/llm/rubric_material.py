@@ -16,6 +16,7 @@ __all__ = ["Material", "Show", "Shown", "material_of"]
 
 Show = Literal["auto", "response", "trajectory", "event"]
 Shown = Literal["response", "trajectory", "event"]
+Unsaid = Literal["", "empty", "unclosed_think"]
 
 _EVENT_KEYS = {"text", "tool_calls", "observations"}
 
@@ -23,12 +24,12 @@ _EVENT_KEYS = {"text", "tool_calls", "observations"}
 class Material(msgspec.Struct, frozen=True):
     """What is shown, by the fields of the prompt ``rubric_shown_SHOWN``.
 
-    ``unsaid``: why there is nothing to judge, ``empty`` or ``unclosed_think``; else nothing.
+    ``unsaid``: why the judge sees a candidate without words, ``empty`` or ``unclosed_think``.
     """
 
     shown: Shown
     values: dict[str, Any] = {}
-    unsaid: Literal["", "empty", "unclosed_think"] = ""
+    unsaid: Unsaid = ""
 
 
 def material_of(
@@ -73,14 +74,13 @@ def _response(fields: Mapping[str, Any], showing: Showing, language: LanguageEnu
         conversation = _turns(fields.get("prompt"))
     if response is None:
         raise lacking(["response"], fields)
-    seen = showing.shown({"response": response, **_finish(fields)}, language)
-    bare = showing.shown({"response": response})
-    if seen is None or bare is None:
-        return Material("response", unsaid="unclosed_think")
-    if blank(bare["response"]):
-        return Material("response", unsaid="empty")
+    ended = showing.shown({"response": response, **_finish(fields)}, language)
+    seen = ended or showing.shown({"response": "", **_finish(fields)}, language) or {}
     values = {"conversation": _past(conversation, showing), "response": seen["response"]}
-    return Material("response", values)
+    said = showing.shown({"response": response})
+    if ended is None or said is None:
+        return Material("response", values, unsaid="unclosed_think")
+    return Material("response", values, unsaid="empty" if blank(said["response"]) else "")
 
 
 def _past(turns: Any, showing: Showing) -> Any:
@@ -114,10 +114,12 @@ def _trajectory(fields: Mapping[str, Any], showing: Showing, language: LanguageE
     if all(turn["role"] != "assistant" for turn in turns):
         raise GradingFailure(ErrorKind.INVALID_INPUT, "messages: has no turn of the assistant")
     seen = showing.shown({"messages": turns, **_finish(fields)}, language)
+    unclosed = seen is None
     if seen is None:
-        return Material("trajectory", unsaid="unclosed_think")
-    shown = seen["messages"]
-    return Material("trajectory", {"trajectory": [*shown, *_cut_note(fields, showing, language)]})
+        turns = [*turns[:-1], {**turns[-1], "content": ""}]
+        seen = showing.shown({"messages": turns, **_finish(fields)}, language) or {}
+    values = {"trajectory": [*seen["messages"], *_cut_note(fields, showing, language)]}
+    return Material("trajectory", values, unsaid="unclosed_think" if unclosed else "")
 
 
 def _cut_note(fields: Mapping[str, Any], showing: Showing, language: LanguageEnum) -> list[Any]:
@@ -144,17 +146,16 @@ def _event(fields: Mapping[str, Any], showing: Showing, language: LanguageEnum) 
     calls, after = event["tool_calls"], event["observations"]
     turn = {"role": "assistant", "content": event["text"], "tool_calls": calls}
     seen = showing.shown({"messages": [turn]}, language)
-    if seen is None:
-        return Material("event", unsaid="unclosed_think")
-    [now] = seen["messages"]
-    if blank(now["content"]) and not calls:
-        return Material("event", unsaid="empty")
+    unsaid: Unsaid = "unclosed_think" if seen is None else ""
+    [now] = [{**turn, "content": ""}] if seen is None else seen["messages"]
+    if not unsaid and blank(now["content"]) and not calls:
+        unsaid = "empty"
     came = after if isinstance(after, list) else [after]
     messages = fields.get("messages")
     turns = len(before) + 1 + len(came) if isinstance(before, list) else -1
     is_last = isinstance(messages, list) and len(messages) == turns
     shown = [now, *came, *(note if is_last else [])]
-    return Material("event", {"history": past, "event": shown})
+    return Material("event", {"history": past, "event": shown}, unsaid=unsaid)
 
 
 _MAKERS = {"response": _response, "trajectory": _trajectory, "event": _event}

@@ -1,10 +1,14 @@
-"""The marks of one sample as they come in from several calls, and what they come to."""
+"""The marks of one sample as they come in from several calls, and what they come to.
+
+Nothing of it depends on the order in which the calls end: a replay's end in another one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
@@ -32,16 +36,21 @@ def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
 
 
 class Sheet:
-    """Marks and reasons by criterion, and why a criterion has none yet."""
+    """Marks and reasons by criterion, and why a criterion has none yet.
 
-    def __init__(self, rubric: Rubric) -> None:
+    ``notes`` go into the metadata.
+    """
+
+    def __init__(self, rubric: Rubric, notes: Mapping[str, Any]) -> None:
         self._rubric = rubric
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
-        self._lost: dict[str, ErrorKind] = {}
+        self._lost: dict[str, tuple[ErrorKind, bool]] = {}
         self._provenances: list[Provenance] = []
-        self._raw: list[str] = []
-        self._notes: dict[str, Any] = {}
+        self._raw: dict[str, list[str]] = {}  # by the first criterion of the call
+        self._ignored: set[str] = set()
+        self._repaired = False
+        self._given = dict(notes)
 
     def open(self, criteria: Sequence[Criterion]) -> list[Criterion]:
         """Those of ``criteria`` without a mark."""
@@ -53,12 +62,12 @@ class Sheet:
         for number, criterion in enumerate(criteria, start=1):
             mark = told.verdict.value.get(str(number), _NO_MARK)
             if mark is _NO_MARK:
-                self._lost[criterion.id] = ErrorKind.INCOMPLETE
+                self._lost[criterion.id] = (ErrorKind.INCOMPLETE, True)
                 continue
             self.marks[criterion.id] = mark
             self._reasons[criterion.id] = str(reasons.get(str(number), ""))
         if self.open(criteria):
-            self._keep_raw([told.reply.text])
+            self._keep_raw(criteria, [told.reply.text])
         self._spent(told)
 
     def take_share(self, criterion: Criterion, told: Told) -> None:
@@ -69,8 +78,9 @@ class Sheet:
 
     def fail(self, criteria: Sequence[Criterion], failure: GradingFailure) -> None:
         """A call about ``criteria`` failed."""
-        self._lost.update({criterion.id: failure.kind for criterion in criteria})
-        self._keep_raw(failure.metadata.get("raw", ()))
+        lost = (failure.kind, failure.suspect)
+        self._lost.update({criterion.id: lost for criterion in criteria})
+        self._keep_raw(criteria, failure.metadata.get("raw", ()))
         if failure.provenance is not None:
             self._provenances.append(failure.provenance)
 
@@ -91,7 +101,7 @@ class Sheet:
             "total": total,
             "earned": outcome.earned,
             "possible": outcome.possible,
-            **self._notes,
+            **self._notes(),
         }
         if by_axis := self._by(axis):
             metadata["subscores"] = by_axis
@@ -105,7 +115,7 @@ class Sheet:
 
     def _failure(self, outcome: Any) -> GradingFailure:
         provenance = summed(self._provenances) if self._provenances else None
-        metadata: dict[str, Any] = {"criteria": self._told(), **self._notes}
+        metadata: dict[str, Any] = {"criteria": self._told(), **self._notes()}
         if not outcome.missing:
             return GradingFailure(
                 ErrorKind.INVALID_INPUT,
@@ -113,7 +123,7 @@ class Sheet:
                 metadata,
                 provenance=provenance,
             )
-        kinds = Counter(str(self._lost[name]) for name in outcome.missing)
+        kinds = Counter(str(self._lost[name][0]) for name in outcome.missing)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
         where = ""
         if isinstance(outcome, Incomplete):
@@ -121,8 +131,10 @@ class Sheet:
             where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
         if redrawable(map(ErrorKind, kinds)):
             metadata["redraw"] = True
+        metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
         if self._raw:
-            metadata["raw"] = self._raw[:_MOST_RAW]
+            raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
+            metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
         message = (
             f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
             f"({', '.join(kinds)}){where}"
@@ -147,12 +159,19 @@ class Sheet:
         outcomes = subscores(self._rubric, self.marks, axis)
         return {tag: one.score for tag, one in outcomes.items() if isinstance(one, Scored)}
 
-    def _keep_raw(self, texts: Sequence[str]) -> None:
-        self._raw += [text[:RAW_LIMIT] for text in texts]
+    def _notes(self) -> dict[str, Any]:
+        notes = {**self._given, **({"repaired": True} if self._repaired else {})}
+        return notes | ({"ignored": sorted(self._ignored)} if self._ignored else {})
+
+    def _keep_raw(self, criteria: Sequence[Criterion], texts: Sequence[str]) -> None:
+        if criteria and texts:
+            kept = self._raw.setdefault(criteria[0].id, [])
+            kept += [text[:RAW_LIMIT] for text in texts]
 
     def _spent(self, told: Told) -> None:
         self._provenances.append(told.provenance)
-        self._notes |= told.notes
+        self._repaired = self._repaired or told.repaired
+        self._ignored.update(told.notes.get("ignored", ()))
 
 
 _NO_MARK: Any = object()

@@ -47,12 +47,14 @@ def joined_failure(
 
     Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
     again; where nothing was answered, the kind that all share; else ``otherwise``, marked
-    ``redraw`` where a fresh draw may cure it. What was spent is summed.
+    ``redraw`` where a fresh draw may cure it. ``suspect`` where any was. What was spent is summed.
     """
     kinds = [failure.kind for failure in failures]
     shared = not answered and len(set(kinds)) == 1
     kind = kinds[0] if shared or all(map(_passing, failures)) else otherwise
-    metadata = {**metadata, "redraw": True} if _redrawable(failures) else dict(metadata)
+    metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
+    if _redrawable(failures):
+        metadata["redraw"] = True
     return GradingFailure(kind, message, metadata, provenance=spent(answered, failures))
 
 

@@ -40,7 +40,7 @@ class ShippedGrader(JudgeGrader):
     lacks is left out of it.
 
     A candidate whose thinking never ended (``unclosed_think`` in metadata) and one that says
-    nothing (``empty``) have the lowest score, ``evaluable = false``; no judge is asked.
+    nothing (``empty``) have the lowest score, as the candidate's fault; no judge is asked.
     """
 
     score_range: tuple[float, float] = (1.0, 5.0)
@@ -111,9 +111,7 @@ class ShippedGrader(JudgeGrader):
 
     def _unsaid(self, why: str) -> GraderScore:
         reason = f"no judge was asked: {_UNSAID[why]}"
-        metadata = {"evaluable": False, why: True}
-        low, _ = self.score_range
-        return GraderScore(self.name, low, reason, metadata, self.score_range, self.role)
+        return self._candidate_fault(reason, **{why: True})
 
     def _turns(self, fields: Mapping[str, Any]) -> Turns:
         messages = fields.get("messages")

@@ -51,8 +51,8 @@ class TournamentGrader(PairJudge):
     ``max_failed`` (default 0) of all, every response has been compared, and the others connect all
     responses; else the grader fails. A group of one, of more than ``max_group`` distinct responses
     (default 32, at most 64) and, under ``truncated = "mask"``, with a member that was cut is
-    ``invalid_input``. When fewer than two distinct responses say something nobody is asked;
-    ``evaluable`` is false. ``ties``, ``template``, ``view``, ``truncated``, ``verdict``: as for
+    ``invalid_input``. When fewer than two distinct responses say something nobody is asked:
+    equal ones tie. ``ties``, ``template``, ``view``, ``truncated``, ``verdict``: as for
     ``pairwise``.
     """
 
@@ -108,7 +108,7 @@ class TournamentGrader(PairJudge):
                 f"{n} distinct responses, max_group is {self.max_group} (at most {_MOST})",
             )
         if n < 2:
-            metadata = {"comparisons": 0, "evaluable": False}
+            metadata = {"comparisons": 0}
             reason = "fewer than two distinct responses say something"
             return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason, metadata)
         pairs = pairings(n, self.pairs_per_response)

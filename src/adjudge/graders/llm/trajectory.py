@@ -72,7 +72,7 @@ class TrajectoryAccuracyGrader(_TrajectoryGrader):
     Fields: ``messages``; optional ``query`` (the task, where the messages do not hold it; else
     ``prompt``), ``context``, ``reference`` and ``tool_definitions`` (or ``tools``). The transcript
     is shown whole. A trajectory that never ended its thinking, and one in which the assistant
-    neither says nor does anything, are 1, marked ``evaluable = false``, and no judge is asked.
+    neither says nor does anything, are 1, the candidate's fault, and no judge is asked.
     Raises ``GradingFailure``: ``invalid_input`` for messages that are none or have no assistant's
     turn, and whatever asking a judge raises.
     """
@@ -97,7 +97,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     Fields: ``messages``; optional ``query`` (the task, where the messages do not hold it; else
     ``prompt``), ``context``, ``reference`` and ``tool_definitions`` (or ``tools``). The transcript
     is shown whole, however long. A trajectory that never ended its thinking, and one in which the
-    assistant neither says nor does anything, are 0, marked ``evaluable = false``, and no judge is
+    assistant neither says nor does anything, are 0, the candidate's fault, and no judge is
     asked.
 
     ``resolved_threshold`` (default 0.8, from 0 to 1): the score from which ``is_resolved`` is true.

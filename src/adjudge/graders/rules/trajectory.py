@@ -115,9 +115,9 @@ def calls_by_turn(messages: Any) -> list[list[ToolCall]]:
 def parse_call(raw: Any, where: int | str) -> ToolCall:
     """A tool call from ``{"function": {"name", "arguments"}}`` or ``{"name", "arguments"}``.
 
-    Either may be wrapped as ``{"tool_call": …}``; a missing name is "". Raises
-    ``GradingFailure(invalid_input)`` for anything else, saying ``where``: a message's position or
-    a field.
+    Either may be wrapped as ``{"tool_call": …}``; a missing name is "", and so is one in a message
+    that is no text, which the policy may have written. Raises ``GradingFailure(invalid_input)`` for
+    anything else, saying ``where``: a message's position or a field.
     """
     if type(raw) is dict and "tool_call" not in raw:  # as nearly everybody writes it
         function = raw.get("function")
@@ -128,8 +128,9 @@ def parse_call(raw: Any, where: int | str) -> ToolCall:
         function = inner.get("function", inner) if isinstance(inner, dict) else inner
         if isinstance(function, dict):
             name = function.get("name")
-            if isinstance(name, str) or name is None:
-                return ToolCall(name or "", function.get("arguments"))
+            if isinstance(name, str) or name is None or isinstance(where, int):
+                name = name if isinstance(name, str) else ""
+                return ToolCall(name, function.get("arguments"))
     place = f"messages[{where}].tool_calls" if isinstance(where, int) else where
     raise invalid(f"{place}: a tool call is not an object with a function and its name")
 

@@ -52,11 +52,11 @@ class VerIFGrader(JudgeGrader):
     gets at most ``check_deadline_s`` (5); ``memory_mb`` (512): address space.
 
     Raises ``GradingFailure``: ``unsupported`` where there is no sandbox; ``invalid_input`` for
-    thinking that never ended, for constraints that cannot be read or of which none is left, and for
-    a function that raises or returns neither true nor false; ``timeout`` for one that does not
-    return in time; and whatever asking a judge raises. Nothing of these is a score: the metadata
-    has the half that is known, and ``low`` and ``high``, between which the score must lie. A
-    response that says nothing is 0 with ``evaluable`` false, and nothing is run or asked.
+    constraints that cannot be read or of which none is left, and for a function that raises or
+    returns neither true nor false; ``timeout`` for one that does not return in time; and whatever
+    asking a judge raises. Nothing of these is a score: the metadata has the half that is known, and
+    ``low`` and ``high``, between which the score must lie. A response that says nothing, or never
+    ended its thinking, is 0, the candidate's fault, and nothing is run or asked.
     Metadata: ``rules`` (``name``, ``passed``), ``rule_part``, ``llm_part``, ``constraints``, how
     many the judge was shown.
     """
@@ -100,15 +100,11 @@ class VerIFGrader(JudgeGrader):
         constraints = self._constraints(fields)
         response = final_text(text_of(fields.get("response")))
         if response is None:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                "the response never ended its thinking, so there is nothing to judge",
-                {"unclosed_think": True},
-            )
+            reason = "the response never ended its thinking"
+            return self._candidate_fault(reason, unclosed_think=True)
         shown = self._showing.shown(fields, self.language)
         if blank(response):
-            nothing = {"evaluable": False, "empty": True}
-            return GraderScore(self.name, 0.0, "the response is empty", nothing, self.score_range)
+            return self._candidate_fault("the response is empty", empty=True)
         return await self._judged(constraints, response.lstrip(), fields, shown or fields, draw)
 
     def _constraints(self, fields: Mapping[str, Any]) -> Constraints:

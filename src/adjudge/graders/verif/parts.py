@@ -46,9 +46,9 @@ class Parts:
             for rule, one in zip(self.constraints.rules, self.checked, strict=True):
                 if one.kind is not None:
                     message = f"rule {rule.name!r}: its function {one.reason}"
-                    # A function's own time is no outage of a judge.
-                    local = {"local": True} if one.kind is ErrorKind.TIMEOUT else {}
-                    found.append(GradingFailure(one.kind, message, local))
+                    # It read the candidate's text. Its own time is no outage of a judge.
+                    marks = {"suspect": True, "local": one.kind is ErrorKind.TIMEOUT}
+                    found.append(GradingFailure(one.kind, message, marks))
         return found
 
     def _failure(self, failures: Sequence[GradingFailure]) -> GradingFailure:

@@ -116,7 +116,12 @@ class ChainFile(BaseModel):
         do in a judge's file; ``MODEL_PATH`` not before a reference to an earlier stage.
         """
         path = Path(path)
-        return cls.from_dict(load_toml(path), where=str(path), beside=path.parent, environ=environ)
+        return cls.from_dict(
+            load_toml(path, keep_references=True),
+            where=str(path),
+            beside=path.parent,
+            environ=environ,
+        )
 
     @classmethod
     def from_dict(

@@ -82,7 +82,7 @@ class TrainedRating(_Trained):
 
     Fields: ``response``, else the last thing said in ``messages``; and what it answers: ``query``,
     else the conversation before it, else ``prompt``. A response that says nothing, or never ended
-    its thinking, is 0 with ``evaluable = false``, and no judge is asked. ``calibrated`` gives the
+    its thinking, is 0, the candidate's fault, and no judge is asked. ``calibrated`` gives the
     mean label of such ratings on held-out rows instead; metadata has it as ``expected_label`` in
     any case, where the card does. ``card``: the judge's folder, where ``model`` is not.
     """
@@ -113,8 +113,7 @@ class TrainedRating(_Trained):
         """Rate one response; see the class."""
         values = self._material(fields)
         if isinstance(values, str):
-            unsaid = {"evaluable": False, values: True}
-            return GraderScore(self.name, 0.0, "no judge was asked", unsaid, self.score_range)
+            return self._candidate_fault("no judge was asked", **{values: True})
         told = await self._ask(self._taught.template, values, draw=draw, group=group_in(fields))
         score, metadata = float(told.verdict.value), dict(told.notes)
         if (ratings := self._taught.ratings) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.candidate import Truncated
 from adjudge.graders.llm.scalar import ScalarGrader
 from adjudge.graders.llm.several import each, joined_failure, spent
@@ -49,7 +49,7 @@ class RankedScalar(ScalarGrader):
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """The rank of one response; see the class."""
         found = await super().aevaluate(**fields)
-        if not found.evaluable:
+        if found.cause is Cause.CANDIDATE:
             return found
         metadata = {**found.metadata, "raw": found.score}
         return msgspec.structs.replace(found, score=self._normalise(found.score), metadata=metadata)
@@ -65,7 +65,7 @@ class ScalarPreference(ScalarGrader):
     and for one without a calibration.
 
     Equal texts are 0.5 without asking, and a response that says nothing, or whose thinking never
-    ended, loses to one that says something; ``evaluable`` is then false. Metadata: ``raw`` (both
+    ended, loses to one that says something. Metadata: ``raw`` (both
     outputs) and ``calibration`` (``temperature`` or ``isotonic``).
     """
 
@@ -98,8 +98,10 @@ class ScalarPreference(ScalarGrader):
         shown = [self._said(fields, name) for name in ("response", self.against)]
         said = [text is not None and bool(text.strip()) for text in shown]
         if not all(said) or shown[0] == shown[1]:
+            if said[1] and not said[0]:
+                return self._candidate_fault("the response says nothing")
             score = 0.5 + (said[0] - said[1]) / 2
-            return self._scored(score, "nothing to compare", {"evaluable": False})
+            return self._scored(score, "nothing to compare", {})
         ask = super().aevaluate
         theirs = {**fields, "response": fields[self.against], "finish_reason": None}
         told = await each([partial(ask, **fields), partial(ask, **theirs)])

@@ -84,6 +84,7 @@ def _prompt(loaded: Loaded, asked: Asked) -> list[int]:
             ErrorKind.INVALID_INPUT,
             f"the prompt's {len(ids)} tokens and max_tokens {asked.sampling.max_tokens} exceed the "
             f"model's {loaded.length}",
+            {"suspect": True},
         )
     return ids
 
@@ -104,7 +105,7 @@ def _tried(
     torch.cuda.empty_cache()
     if len(batch) == 1:
         message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_tokens"
-        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message)
+        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
         return
     half = len(batch) // 2
     yield from _tried(loaded, asked, batch[:half])

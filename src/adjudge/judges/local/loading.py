@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError
 from adjudge.judges.local.tokenizers import LOADING, special_tokens_of
 
-__all__ = ["DTYPES", "Loaded", "Task", "Wanted", "digest", "load"]
+__all__ = ["DTYPES", "Loaded", "Task", "Wanted", "digest", "load", "model_files"]
 
 Task = Literal["chat", "score"]
 DTYPES = ("float32", "bfloat16", "float16")
 
 _BLOCKS, _BLOCK = 64, 4096
+_MODEL_FILE = re.compile(
+    r"(?:config|generation_config|adapter_|model|pytorch_model|tokenizer|special_tokens|added_tokens"
+    r"|vocab|merges|chat_template).*\.(?:safetensors|bin|json|jinja|model|txt)"
+)
 _NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
 
 
@@ -134,13 +140,47 @@ def digest(path: str) -> str:
         return ""
     said = sha256()
     for file in sorted(folder.iterdir()):
-        if not file.is_file() or file.name.startswith("."):
-            continue
-        size = file.stat().st_size
-        said.update(f"{file.name}\0{size}\0".encode())
-        with file.open("rb") as content:
-            step = max(size // _BLOCKS, _BLOCK)
-            for start in range(0, size, step):
-                content.seek(start)
-                said.update(content.read(_BLOCK))
+        if file.is_file() and not file.name.startswith("."):
+            _add_file(said, file)
     return said.hexdigest()
+
+
+def model_files(path: str) -> dict[str, str]:
+    """The digest of each file that a model or its tokenizer is read from, as in :func:`digest`.
+
+    A change to 1/64 of a file's bytes in one piece is always seen.
+    ``path`` is a folder, or a name whose files the hub's cache has; else there are none.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        snapshot = _cached(path)
+        if snapshot is None:
+            return {}
+        folder = snapshot
+    found = {}
+    for file in sorted(folder.iterdir()):
+        if _MODEL_FILE.match(file.name) and file.is_file():
+            said = sha256()
+            _add_file(said, file)
+            found[file.name] = said.hexdigest()[:16]
+    return found
+
+
+def _cached(name: str) -> Path | None:
+    """The folder of the hub's cache from which a name is loaded."""
+    try:
+        hub: Any = import_module("huggingface_hub")  # comes with transformers
+        config = hub.try_to_load_from_cache(name, "config.json")
+    except (ImportError, ValueError):  # not installed; no name of the hub's
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _add_file(said: Any, file: Path) -> None:
+    size = file.stat().st_size
+    said.update(f"{file.name}\0{size}\0".encode())
+    with file.open("rb") as content:
+        step = max(size // _BLOCKS, _BLOCK)
+        for start in range(0, size, step):
+            content.seek(start)
+            said.update(content.read(_BLOCK))

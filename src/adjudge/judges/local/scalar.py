@@ -98,7 +98,7 @@ def _tried(loaded: Loaded, batch: list[_Encoded]) -> Iterator[tuple[int, Reading
     torch.cuda.empty_cache()
     if len(batch) == 1:
         message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_length"
-        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message)
+        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
         return
     half = len(batch) // 2
     yield from _tried(loaded, batch[:half])

@@ -6,8 +6,7 @@ import ast
 import io
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 from adjudge.errors import ConfigError
 
@@ -16,12 +15,8 @@ __all__ = ["FUNCTIONS", "Function", "Source", "inside"]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
-_ENCODINGS = ("utf-8", "utf-8-sig", "iso-8859-1", "ascii")
 _MAX_BYTES = 4_000_000
 _MAX_TEXT = 2_000
-
-N = TypeVar("N", bound=ast.AST)
-T = TypeVar("T")
 
 
 class Source:
@@ -31,29 +26,22 @@ class Source:
     """
 
     def __init__(self, code: bytes, where: str = "<code>") -> None:
-        text = _decoded(code, where)
-        self.tree = _parsed(text, where)
+        text, self.tree = _parsed(code, where)
         # Columns of the tree count bytes of UTF-8, whatever the file's own encoding is.
         self._lines = text.encode("utf-8", "surrogatepass").splitlines()
         self.parents: dict[ast.AST, ast.AST] = {}
         self.nodes: list[ast.AST] = []
-        self._cache: dict[tuple[str, ast.AST], Any] = {}
-        self._blocks: dict[ast.AST, list[ast.stmt]] = {}
+        self._blocks: dict[ast.AST, tuple[list[ast.stmt], int]] = {}
+        self._functions: dict[ast.AST, Function | None] = {self.tree: None}
         for node in ast.walk(self.tree):
             self.nodes.append(node)
+            here = node if isinstance(node, FUNCTIONS) else self._functions[node]
             for name in ("body", "orelse", "finalbody"):
                 if isinstance(block := getattr(node, name, None), list):
-                    self._blocks.update(dict.fromkeys(block, block))
+                    self._blocks.update({one: (block, i) for i, one in enumerate(block)})
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
-
-    def all(self, kind: type[N]) -> Iterator[N]:
-        """Every node of this kind."""
-        return (node for node in self.nodes if isinstance(node, kind))
-
-    def functions(self) -> Iterator[Function]:
-        """Every function and method."""
-        return (node for node in self.nodes if isinstance(node, FUNCTIONS))
+                self._functions[child] = here
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """What ``node`` stands in, innermost first."""
@@ -63,15 +51,7 @@ class Source:
 
     def function(self, node: ast.AST) -> Function | None:
         """The function that ``node`` stands in."""
-        return next((one for one in self.ancestors(node) if isinstance(one, FUNCTIONS)), None)
-
-    def cached(self, what: str, node: N, compute: Callable[[N], T]) -> T:
-        """``compute(node)``, once per node: a rule may ask for each of a thousand branches."""
-        key = (what, node)
-        if key not in self._cache:
-            self._cache[key] = compute(node)
-        found: T = self._cache[key]
-        return found
+        return self._functions.get(node)
 
     def scope_names(self, node: ast.AST) -> list[str]:
         """The names of the functions and classes that ``node`` stands in, innermost first."""
@@ -87,11 +67,8 @@ class Source:
         if first == last:
             parts = [self._lines[first - 1][start:end]]
         else:
-            parts = [
-                self._lines[first - 1][start:],
-                *self._lines[first : min(last - 1, first + 30)],
-            ]
-            parts.append(self._lines[last - 1][:end])
+            between = self._lines[first : min(last - 1, first + 30)]
+            parts = [self._lines[first - 1][start:], *between, self._lines[last - 1][:end]]
         joined = b" ".join(part[:_MAX_TEXT].strip() for part in parts)
         return " ".join(joined.decode("utf-8", "replace").split())
 
@@ -107,9 +84,10 @@ class Source:
             return node
         return next((one for one in self.ancestors(node) if isinstance(one, ast.stmt)), None)
 
-    def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements among which this one stands."""
-        return self._blocks.get(statement, [statement])
+    def after(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The next few statements that follow ``statement`` in its block."""
+        block, place = self._blocks.get(statement, ([], 0))
+        return block[place + 1 : place + 9]
 
 
 def inside(*roots: ast.AST) -> Iterator[ast.AST]:
@@ -123,29 +101,20 @@ def inside(*roots: ast.AST) -> Iterator[ast.AST]:
         waiting.extend(ast.iter_child_nodes(node))
 
 
-def _decoded(code: bytes, where: str) -> str:
+def _parsed(code: bytes, where: str) -> tuple[str, ast.Module]:
     if len(code) > _MAX_BYTES:
         raise ConfigError(f"{where}: {len(code):,} bytes; at most {_MAX_BYTES:,} are read")
+    line = 1
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(code).readline)
-    except SyntaxError as error:
-        raise ConfigError(f"{where}:1: not Python: {error.msg}; save it as UTF-8") from None
-    if encoding not in _ENCODINGS:
-        raise ConfigError(f"{where}:1: is encoded as {encoding!r}; save it as UTF-8")
-    try:
-        return code.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = code.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{where}:{line}: not {encoding}: save it as UTF-8") from None
-
-
-def _parsed(text: str, where: str) -> ast.Module:
-    try:
+        text = code.decode(tokenize.detect_encoding(io.BytesIO(code).readline)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape in somebody's string is not our matter
-            return ast.parse(text)
+            return text, ast.parse(text)
     except SyntaxError as error:
-        raise ConfigError(f"{where}:{error.lineno or 1}: not Python: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
+        line, reason = error.lineno or 1, error.msg
+    except UnicodeDecodeError as error:
+        line = code.count(b"\n", 0, error.start) + 1
+        reason = f"not {error.encoding}; save it as UTF-8"
+    except (ValueError, LookupError, RecursionError, MemoryError) as error:
         reason = str(error) or type(error).__name__
-        raise ConfigError(f"{where}:1: not Python that can be read: {reason}") from None
+    raise ConfigError(f"{where}:{line}: not Python: {reason}") from None

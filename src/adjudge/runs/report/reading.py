@@ -26,6 +26,7 @@ def interval_text(agreement: Mapping[str, Any] | None) -> str:
 def findings(summary: Mapping[str, Any]) -> list[str]:
     """Sentences in HTML, the most consequential first; empty where nothing can be said."""
     return [
+        *(f"Warning: {esc(warning)}." for warning in summary.get("warnings") or []),
         *_reward(summary),
         *_order_inside_groups(summary),
         *_only_pooled(summary),

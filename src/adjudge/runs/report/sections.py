@@ -336,10 +336,22 @@ def missing(summary: Mapping[str, Any]) -> str:
         _bars("By kind", ("kind", "missing"), [(esc(k), n, lost) for k, n in kinds.items()]),
         _bars("By response length", ("characters", "missing"), _bins(found, "by_length_decile")),
         _bars("By environment reward", ("value", "missing"), _bins(found, "by_env_reward")),
+        _bars("By property of the answer", ("property", "missing"), _properties(found)),
+        _bars("By group", ("missing in it", "groups"), _groups_missing(found)),
     ]
     if not lost and not (summary.get("reward") or {}).get("missing"):
         return "<p>No reward is missing.</p>"
     return f'<div class="columns">{"".join(parts)}</div>'
+
+
+def _properties(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """In groups where some but not all rewards are missing, the properties that any answer had."""
+    return [(esc(one["name"]), one["missing"], one["n"]) for one in found.get("by_property") or []]
+
+
+def _groups_missing(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    counts = found.get("by_group") or {}
+    return [(key, counts[key], sum(counts.values())) for key in ("all", "some") if counts.get(key)]
 
 
 def _bins(found: Mapping[str, Any], key: str) -> list[tuple[str, int, int]]:

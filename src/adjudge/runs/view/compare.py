@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adjudge.rewards.groups import mean_and_std
+from adjudge.rewards.groups import group_step, mean_and_std
 
 __all__ = ["EPSILON", "Both", "advantages", "both_ways"]
 
@@ -14,7 +14,7 @@ EPSILON = 1e-4
 """Added to the standard deviation, as TRL does."""
 
 _NOTHING = 1e-9
-"""An advantage closer to 0 than this is 0: equal rewards leave a rounding error."""
+"""An advantage closer to 0 than this is 0: a reward that is the mean leaves a rounding error."""
 
 
 class Both(msgspec.Struct, frozen=True):
@@ -37,23 +37,30 @@ class Both(msgspec.Struct, frozen=True):
 def advantages(rewards: Sequence[float | None]) -> list[float | None]:
     """(r − mean)/(std + 1e-4) over the present rewards, std with n − 1; 0 for one alone.
 
+    Rewards that differ by rounding alone count as equal, whoever recorded them.
+
     >>> advantages([1.0, None])
     [0.0, None]
     """
+    rewards = group_step(rewards, "none")
     present = [reward for reward in rewards if reward is not None]
     if not present:
-        return list(rewards)
+        return rewards
     mean, std = mean_and_std(present)
     return [None if reward is None else (reward - mean) / (std + EPSILON) for reward in rewards]
 
 
-def both_ways(rewards: Sequence[float | None]) -> Both:
+def both_ways(rewards: Sequence[float | None], filled: Sequence[float] | None = None) -> Both:
     """The comparison for one group; ``rewards`` has ``None`` where one is missing.
+
+    ``filled``: all rewards of the group as they would be with each failure as 0, where that is more
+    than a 0 in the place of the missing reward.
 
     >>> both_ways([0.4, 0.6, None, None]).turned  # 0.4 is the lesser of two, but more than 0
     [0]
     """
-    filled = [0.0 if reward is None else reward for reward in rewards]  # adjudge: meant
+    if filled is None:
+        filled = [0.0 if reward is None else reward for reward in rewards]  # adjudge: meant
     left_out = advantages(rewards)
     as_zero = [0.0 if value is None else value for value in advantages(filled)]
     turned = [
@@ -63,7 +70,7 @@ def both_ways(rewards: Sequence[float | None]) -> Both:
         and min(abs(mine), abs(theirs)) > _NOTHING
         and (mine > 0) != (theirs > 0)
     ]
-    present = [reward for reward in rewards if reward is not None]
+    present = [reward for reward in group_step(rewards, "none") if reward is not None]
     mean, std = mean_and_std(present) if present else (None, None)
     mean_as_zero, std_as_zero = mean_and_std(filled) if filled else (0.0, 0.0)
     return Both(left_out, as_zero, turned, mean, std, mean_as_zero, std_as_zero)

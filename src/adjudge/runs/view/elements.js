@@ -38,12 +38,12 @@ export function draw(tag, attributes, ...children) {
 
 export const whole = (x) => x.toLocaleString("en-GB").replace("-", "−");
 
-// A number for reading; "–" where there is none.
+// A number for reading; "–" where there is none. Below 1e-12 it is what rounding left of 0.
 export function figure(x, digits = 3) {
   if (typeof x !== "number" || !Number.isFinite(x)) return "–";
   if (Math.abs(x) >= 1000) return whole(Math.round(x));
   let text = x.toFixed(Math.abs(x) >= 100 ? 1 : digits);
-  if (Number(text) === 0 && x !== 0) text = x.toExponential(1);
+  if (Number(text) === 0 && Math.abs(x) > 1e-12) text = x.toExponential(1);
   else if (Number(text) === 0) text = text.replace("-", "");
   return text.replaceAll("-", "−");
 }

@@ -1,17 +1,18 @@
-"""How a reward came together from its parts, where the run file says how."""
+"""How a reward came together from its parts, where the run says how."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
 
 import msgspec
 
+from adjudge.rewards.groups import GroupStep, group_step
 from adjudge.runs.view.curves import number_of
 
-__all__ = ["Combination", "combination_of", "explained"]
+__all__ = ["Combination", "combination_from", "combination_of", "explained"]
 
 
 class Combination(msgspec.Struct, frozen=True):
@@ -21,6 +22,21 @@ class Combination(msgspec.Struct, frozen=True):
     event_weight: float
     outcome_weight: float
     judge_scale: float | None
+    group: GroupStep = "none"
+    bonus: float = 0.1
+
+    def rewards(self, parts: Sequence[tuple[float, float, float | None]]) -> list[float]:
+        """The rewards of one group from outcome, events and environment's reward of each sample.
+
+        0 where there is none: the environment's reward is missing, or a sample is ranked alone.
+        """
+        stepped = group_step([outcome for outcome, _, _ in parts], self.group, bonus=self.bonus)
+        scale = 1.0 if self.judge_scale is None else self.judge_scale
+        found = []
+        for outcome, (_, events, env) in zip(stepped, parts, strict=True):
+            judge = self.outcome_weight * (outcome or 0.0) + self.event_weight * events
+            found.append(_combined(self.mode, env, scale * judge) or 0.0)
+        return found
 
 
 def combination_of(text: str) -> Combination | None:
@@ -31,15 +47,26 @@ def combination_of(text: str) -> Combination | None:
         return None
     for name in ("judge", "reward"):
         table = found.get(name)
-        if isinstance(table, dict) and "combine_mode" in table:
-            events, outcome = table.get("event_weight", 0.0), table.get("outcome_weight", 1.0)
-            return Combination(
-                str(table["combine_mode"]),
-                number_of(events) or 0.0,
-                number_of(outcome) or 0.0,
-                number_of(table.get("judge_scale")),
-            )
+        if (how := combination_from(table)) is not None:
+            return how
     return None
+
+
+def combination_from(table: object) -> Combination | None:
+    """The settings in one table; ``None`` if it is none, or says nothing of ``combine_mode``."""
+    if not isinstance(table, dict) or "combine_mode" not in table:
+        return None
+    events, outcome = table.get("event_weight", 0.0), table.get("outcome_weight", 1.0)
+    group = table.get("group")
+    known = isinstance(group, str) and group in get_args(GroupStep)
+    return Combination(
+        str(table["combine_mode"]),
+        number_of(events) or 0.0,
+        number_of(outcome) or 0.0,
+        number_of(table.get("judge_scale")),
+        cast("GroupStep", group if known else "none"),
+        number_of(table.get("bonus")) or 0.0,
+    )
 
 
 def explained(how: Combination | None, row: Mapping[str, Any]) -> list[str] | None:

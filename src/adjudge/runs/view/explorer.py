@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adjudge.rewards.groups import mean_and_std
-from adjudge.runs.distributions import ZERO_SPREAD, bins_for, histogram, mean, std
-from adjudge.runs.view.compare import both_ways
+from adjudge.rewards.groups import group_step, mean_and_std
+from adjudge.runs.distributions import bins_for, histogram, mean, std
 from adjudge.runs.view.explain import explained
 from adjudge.runs.view.reading import RunReading
 from adjudge.runs.view.rollouts import Rollouts
@@ -84,13 +83,17 @@ def _kept(rollouts: Rollouts, one: int, show: str) -> bool:
         return one in rollouts.missing
     if show == "turned":
         return one in rollouts.missing and rollouts.turned(one) > 0
-    present = [reward for reward in rollouts.rewards_of(one) if reward is not None]
-    return len(present) > 1 and (std(present) or 0.0) <= ZERO_SPREAD
+    return std(_present_rewards(rollouts, one)) == 0
+
+
+def _present_rewards(rollouts: Rollouts, one: int) -> list[float]:
+    snapped = group_step(rollouts.rewards_of(one), "none")
+    return [reward for reward in snapped if reward is not None]
 
 
 def _group_line(rollouts: Rollouts, one: int) -> dict[str, Any]:
     found = rollouts.groups[one]
-    present = [reward for reward in rollouts.rewards_of(one) if reward is not None]
+    present = _present_rewards(rollouts, one)
     return {
         "id": one,
         "name": found.name,
@@ -113,7 +116,7 @@ def group(reading: RunReading, one: int) -> dict[str, Any] | None:
     if not 0 <= one < len(rollouts.groups):
         return None
     found = rollouts.groups[one]
-    both = both_ways(rollouts.rewards_of(one))
+    both = rollouts.both_ways(one)
     turned = set(both.turned)
     members = [
         {
@@ -185,7 +188,7 @@ def sample(reading: RunReading, row: int) -> dict[str, Any] | None:
     one = rollouts.group_of[row]
     members = list(rollouts.groups[one].rows)
     place = members.index(row)
-    both = both_ways(rollouts.rewards_of(one))
+    both = rollouts.both_ways(one)
     return {
         "row": row,
         "group": _group_line(rollouts, one),

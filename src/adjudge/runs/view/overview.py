@@ -181,17 +181,20 @@ def _ends(name: str, curves: Curves, key: str) -> _Tile:
     late = present[-max(1, len(present) // 10) :]
     if not present:
         return _Tile(name, "–", "")
-    note = f"from {number(sum(few) / len(few), 2)}"
-    return _Tile(name, number(sum(late) / len(late), 2), note)
+    return _Tile(name, _mean_of(sum(late), len(late)), f"from {_mean_of(sum(few), len(few))}")
+
+
+def _mean_of(total: float, count: int) -> str:
+    """A mean for reading; what rounding left of 0 is 0."""
+    return number(round(total / count, 12) + 0.0 if count else None, 2)
 
 
 def _graded(reading: RunReading) -> list[_Tile]:
     rollouts = reading.rollouts
     present = len(rollouts) - rollouts.lost.total()
-    mean = rollouts.sum / present if present else None
     return [
         _Tile("Samples", integer(len(rollouts)), f"in {integer(len(rollouts.groups))} groups"),
-        _Tile("Reward", number(mean, 2), "mean of those present"),
+        _Tile("Reward", _mean_of(rollouts.sum, present), "mean of those present"),
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.runs.view.curves import Curves
-from adjudge.runs.view.explain import Combination, combination_of
+from adjudge.runs.view.explain import Combination, combination_from, combination_of
 from adjudge.runs.view.rollouts import Rollouts, plain
 from adjudge.runs.view.tail import Tail
 
@@ -111,6 +111,7 @@ class RunReading:
             alarms_file=Tail(self.folder / "alarms.jsonl"),
             rollouts_file=Tail(self.folder / name),
             journal=Tail(self.folder / "journal.jsonl"),
+            rollouts=Rollouts(self.combination),
         )
 
     # --- what is known ------------------------------------------------------------------------
@@ -211,13 +212,17 @@ class RunReading:
             if was and any(was.get(key) != self.run.get(key) for key in ("created", "pid")):
                 self._restart()
         self.summary = self._summary.table()
-        if self._config.stamp != config:
-            text = (self._config.data or b"").decode("utf-8", "replace")
-            self.combination = combination_of(text)
+        how = self.combination
+        if (self._run.stamp, self._config.stamp) != (before, config):
+            how = self._combination()
         kind = self._kind()
-        if kind != self.kind:
-            self.kind = kind
+        if (kind, how) != (self.kind, self.combination):
+            self.kind, self.combination = kind, how
             self._restart()
+
+    def _combination(self) -> Combination | None:
+        text = (self._config.data or b"").decode("utf-8", "replace")
+        return combination_of(text) or combination_from(self.run.get("reward"))
 
     def _kind(self) -> Kind | None:
         if self.run.get("kind") == "train":

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.runs.view.compare import both_ways
+from adjudge.runs.view.compare import Both, both_ways
 from adjudge.runs.view.curves import LARGEST, number_of
+from adjudge.runs.view.explain import Combination
 
 __all__ = ["Group", "Rollouts", "plain"]
 
@@ -60,9 +61,11 @@ class Rollouts:
 
     Rows without a step (a grading run has none) are of step 0. ``broken`` counts lines that are no
     row; they are passed over. ``scores`` has a column for every part of a reward, NaN for absent.
+    ``combination``: how rewards came from their parts, if that is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, combination: Combination | None = None) -> None:
+        self._combination = combination
         self.offsets = array("Q")
         self.sizes = array("L")
         self.places = array("q")
@@ -163,6 +166,35 @@ class Rollouts:
         """The rewards of a group, ``None`` for missing."""
         return [_present(self.reward[row]) for row in self.groups[group].rows]
 
+    def both_ways(self, group: int) -> Both:
+        """A group's advantages, with failures left out and with each as 0."""
+        return both_ways(self.rewards_of(group), self._zero_filled(group))
+
+    def _zero_filled(self, group: int) -> list[float] | None:
+        """The rewards with every missing part as 0, where a group step came after the parts.
+
+        After a z-score a 0 would be the mean, and not what a failure counted as 0 gets. ``None``
+        where there was no such step, nothing is missing, or the recorded rewards came about
+        otherwise (by a fallback).
+        """
+        how, rewards = self._combination, self.rewards_of(group)
+        if how is None or how.group == "none" or "outcome" not in self.scores:
+            return None
+        there = [place for place, reward in enumerate(rewards) if reward is not None]
+        parts = [self._parts(row) for row in self.groups[group].rows]
+        again = how.rewards([parts[place] for place in there])
+        recorded = [reward for reward in rewards if reward is not None]
+        if len(there) == len(rewards) or not all(map(_close, again, recorded)):
+            return None
+        return how.rewards(parts)
+
+    def _parts(self, row: int) -> tuple[float, float, float | None]:
+        """Outcome and events, 0 where missing, and the environment's reward of a sample."""
+        outcome, events = (
+            self.score(key, row) if key in self.scores else None for key in ("outcome", "events")
+        )
+        return outcome or 0.0, events or 0.0, _present(self.env_reward[row])  # adjudge: meant
+
     def turned(self, group: int) -> int:
         """How many of a group's advantages would change their sign if failures counted as 0."""
         self._compare()
@@ -175,7 +207,7 @@ class Rollouts:
 
     def _compare(self) -> None:
         for group in self._fresh:
-            found = len(both_ways(self.rewards_of(group)).turned)
+            found = len(self.both_ways(group).turned)
             self._turned_sum += found - self._turned.pop(group, 0)
             if found:
                 self._turned[group] = found
@@ -244,6 +276,10 @@ def _shown(value: str | int) -> str:
 
 def _number(value: float | None) -> float:
     return value if value is not None and -LARGEST <= value <= LARGEST else _ABSENT
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _present(value: float) -> float | None:

@@ -53,11 +53,6 @@ def missing_sample(item: Item, answer: Answer, kind: str, reason: str) -> Marked
 def marked(item: Item, answer: Answer, detail: Mapping[str, Any]) -> Marked:
     """What a rubric grader's ``detail`` of a sample comes to."""
     metadata = detail.get("metadata") or {}
-    if metadata.get("evaluable") is False and "error" not in detail:
-        tags = _by_tag(item, {one.id: False for one in item.rubric.criteria})
-        tags |= dict.fromkeys(item.themes, 0.0)
-        return Marked(key=item.key, sample=answer.sample, score=0.0, low=0.0, high=0.0,
-                      tags=tags, unsaid=True)  # fmt: skip
     known = {criterion.id for criterion in item.rubric.criteria}
     told = metadata.get("criteria") or {}
     marks = {name: one["met"] for name, one in told.items() if name in known}
@@ -71,6 +66,7 @@ def marked(item: Item, answer: Answer, detail: Mapping[str, Any]) -> Marked:
             low=outcome.score,
             high=outcome.score,
             tags=by_tag,
+            unsaid=bool(metadata.get("empty") or metadata.get("unclosed_think")),
         )
     whole = missing_sample(
         item, answer, str(detail.get("kind", "incomplete")), str(detail.get("error", ""))

@@ -35,7 +35,7 @@ def missing_lines(summary: Entry) -> list[str]:
             f"score lies between {low:.4f} and {high:.4f}"
         )
     if unsaid := summary["unsaid"]:
-        lines.append(f"{_count(unsaid, 'response')} empty or still thinking: 0, and not asked")
+        lines.append(f"{_count(unsaid, 'response')} empty or still thinking, judged as such")
     if gone := summary["without_response"]["count"]:
         named = ", ".join(str(key)[:40] for key in summary["without_response"]["first"])
         more = ", …" if gone > len(summary["without_response"]["first"]) else ""

@@ -65,7 +65,9 @@ class StudyFile(BaseModel):
     def load(cls, path: Path | str) -> StudyFile:
         """The study in ``path``; raises :class:`ConfigError` naming file, key and remedy."""
         path = Path(path)
-        return cls.from_dict(load_toml(path), where=str(path), folder=path.parent)
+        return cls.from_dict(
+            load_toml(path, keep_references=True), where=str(path), folder=path.parent
+        )
 
     @classmethod
     def from_dict(

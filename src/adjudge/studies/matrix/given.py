@@ -56,7 +56,7 @@ def read_given(study: StudyFile) -> dict[str, Given]:
             raise ConfigError(f"{study.where}: arms.{table.name}: {error}") from None
         judge = judges.setdefault(_reward(run), table.name)
         mitigation = NONE if judge == table.name else table.name
-        data = _placed(load_toml(path), run)
+        data = _placed(load_toml(path, keep_references=True), run)
         found[table.name] = Given(table, data, run, judge, mitigation)
     return found
 

@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 def _named(value: Any) -> str:
     """What is no plain value, without its address in memory."""
-    return str(value) if isinstance(value, Path) else type(value).__qualname__
+    return str(value) if isinstance(value, Path | str) else type(value).__qualname__
 
 
 def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Difference]:

@@ -152,7 +152,9 @@ def _source(study: StudyFile, train: dict[str, Any] | str | None, key: str) -> T
     if not isinstance(train, str):
         return TrainingTables(train or {}, study.folder, f"{study.where}: {key}")
     path = study.folder / train
-    return TrainingTables(_placed(load_toml(path), path.parent), path.parent, str(path))
+    return TrainingTables(
+        _placed(load_toml(path, keep_references=True), path.parent), path.parent, str(path)
+    )
 
 
 def _placed(data: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
     gathered = gather(sources, rollouts, group=study.group, stored=study.stored)
     asked = [_asked(study, one, rollouts, gathered.sheet) for one in files]
     gathered.sheet.judges[:0] = asked
+    gathered.sheet.snap_ties()
     numbers = summarise_swap(gathered.sheet, seed=study.seed)
     circumstances = _circumstances(study, sources, gathered)
     study.summary = {**circumstances, **numbers}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adjudge.rewards.groups import group_step
 from adjudge.studies.swap.features import Features
 
 __all__ = ["Judgements", "Line", "Marks", "Sheet", "marks_of"]
@@ -72,6 +73,14 @@ class Sheet:
     def pairs(self) -> list[tuple[Judgements, Judgements]]:
         """Every two judges, once."""
         return [(a, b) for at, a in enumerate(self.judges) for b in self.judges[at + 1 :]]
+
+    def snap_ties(self) -> None:
+        """Make rewards of a judge equal that differ, inside a group, by rounding alone."""
+        for judge in self.judges:
+            for group in self.members:
+                rewards = group_step([judge.rewards[at] for at in group], "none")
+                for at, reward in zip(group, rewards, strict=True):
+                    judge.rewards[at] = reward
 
 
 def marks_of(details: Any, graders: Sequence[str] | None = None) -> Marks:

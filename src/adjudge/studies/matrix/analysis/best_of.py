@@ -10,6 +10,7 @@ from operator import itemgetter, mul
 
 import msgspec
 
+from adjudge.rewards.groups import snap_ties
 from adjudge.studies.matrix.analysis.bootstrap import NO_VALUE, Column, Estimate, Resampling
 from adjudge.studies.matrix.analysis.fits import Fits, fit_curves
 from adjudge.studies.matrix.analysis.scores import NO_UNIT, known, scorers_of
@@ -79,8 +80,10 @@ def expected_best(pairs: Sequence[_Pair], sizes: Sequence[int]) -> list[_Pair]:
     >>> expected_best([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)], [1, 2, 3])[1]
     (2.6666666666666665, 0.3333333333333333)
     """
+    levels = snap_ties([proxy for proxy, _ in pairs])
+    snapped = sorted(zip(levels, (gold for _, gold in pairs), strict=True), key=itemgetter(0))
     golds, proxies = [], []
-    for proxy, tied in groupby(sorted(pairs, key=itemgetter(0)), key=itemgetter(0)):
+    for proxy, tied in groupby(snapped, key=itemgetter(0)):
         block = [gold for _, gold in tied]
         proxies += [proxy] * len(block)
         golds += [math.fsum(block) / len(block)] * len(block)

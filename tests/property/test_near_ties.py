@@ -1,0 +1,215 @@
+"""Rewards that differ by rounding alone are one reward: to group steps, and to trainers."""
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.helpers.reward_functions import build
+
+from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
+from adjudge.rewards import group_step
+from adjudge.rewards.batch import Judged
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep, snap_ties
+from adjudge.types import GraderResult
+
+STEPS: tuple[GroupStep, ...] = ("none", "centre", "z_score", "rank", "best_bonus")
+ULP = 2.0**-52
+
+
+def function(weights: Sequence[float], **reward: Any) -> SpecRewardFunction:
+    graders = {
+        f"g{i}": FunctionGrader(lambda x: x, f"g{i}", score_range=(0, 1))
+        for i in range(len(weights))
+    }
+    entries = {f"g{i}": {"weight": weight} for i, weight in enumerate(weights)}
+    return build(graders, entries=entries, reward=reward)
+
+
+def judged(
+    scores: Sequence[Sequence[float]], env: Sequence[float | None] | None = None, **options: Any
+) -> list[Judged]:
+    """One group whose graders have said ``scores``."""
+    found = []
+    for place, row in enumerate(scores):
+        outcome: dict[str, GraderResult] = {
+            f"g{i}": GraderScore(f"g{i}", score, score_range=(0, 1), **options)
+            for i, score in enumerate(row)
+        }
+        found.append(Judged(place, place, "g", env[place] if env else None, outcome, []))
+    return found
+
+
+def rewards(made: SpecRewardFunction, said: Sequence[Judged]) -> list[float]:
+    found = [result.score for result in made.reward(said)]
+    return [score for score in found if score is not None]
+
+
+# --- as rounding makes them ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["none", "z_score"])
+def test_no_group_of_four_binary_graders_is_split(step: GroupStep) -> None:
+    made = function((0.1, 0.2, 0.3, 0.4), group=step)
+    alone = function((0.1, 0.2, 0.3, 0.4))
+    answers = list(itertools.product((0.0, 1.0), repeat=4))
+    tenths = {a: round(sum(w * s for w, s in zip((1, 2, 3, 4), a, strict=True))) for a in answers}
+    one = {answer: alone.reward(judged([answer]))[0].score for answer in answers}
+    groups = with_ties = split_in_floats = split = 0
+    for group in itertools.combinations_with_replacement(answers, 4):
+        levels = len({tenths[answer] for answer in group})
+        groups += 1
+        with_ties += levels < len(set(group))
+        split_in_floats += len({one[answer] for answer in group}) > levels
+        split += len(set(rewards(made, judged(group)))) != levels
+    assert (groups, with_ties, split_in_floats, split) == (3876, 670, 405, 0)
+
+
+def test_a_rounding_error_is_no_advantage() -> None:
+    assert group_step([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], "z_score") == [0.0] * 4
+    larger_by_an_ulp = [0.3] * 7 + [math.nextafter(0.3, 1)]
+    assert group_step(larger_by_an_ulp, "z_score") == [0.0] * 8
+    assert group_step(larger_by_an_ulp, "rank") == [0.5] * 8
+    assert len(set(group_step(larger_by_an_ulp, "best_bonus"))) == 1
+    assert group_step([0.1] * 3, "centre") == [0.0] * 3
+
+
+def test_what_a_judge_tells_apart_stays_apart() -> None:
+    float32 = [0.5, 0.5 + 2.0**-24]
+    assert snap_ties(float32) == float32
+    assert group_step([1e-20, 2e-20], "rank") == [0.0, 1.0]
+
+
+def test_the_terms_are_the_measure_and_not_what_is_left_of_them() -> None:
+    score = FunctionGrader(lambda x: x, "g0", score_range=(0, 10))
+    penalty = FunctionGrader(lambda x: x, "g1", score_range=(None, 0), role=Role.PENALTY)
+    made = build({"g0": score, "g1": penalty}, reward={"normalise": False, "group": "rank"})
+
+    def said(a: float, b: float) -> Judged:
+        both: dict[str, GraderResult] = {
+            "g0": GraderScore("g0", a, score_range=(0, 10)),
+            "g1": GraderScore("g1", b, role=Role.PENALTY),
+        }
+        return Judged(0, 0, "g", None, both, [])
+
+    assert 4.7 - 4.4 != 0.3  # 0.2999999999999998
+    assert rewards(made, [said(4.7, -4.4), said(0.3, 0.0), said(1.0, 0.0)]) == [0.25, 0.25, 1.0]
+    # A large penalty of one blurs nobody else.
+    fine = [said(0.3, 0.0), said(0.3 + 1e-7, 0.0), said(0.3, -1e6)]
+    assert rewards(made, fine) == [0.5, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "env", "scores"),
+    [
+        ("weighted_sum", [0.1, 0.3], [0.2, 0.0]),
+        ("weighted_sum", [-0.3, -0.1], [0.3, 0.1]),
+        ("multiply", [0.1, 0.3], [0.3, 0.1]),
+        ("multiply", [3.0, 1.0], [0.1, 0.3]),
+    ],
+)
+def test_equal_with_the_environment_is_equal(
+    mode: str, env: list[float], scores: list[float]
+) -> None:
+    made = function((1.0,), combine_mode=mode)
+    assert len(set(rewards(made, judged([[score] for score in scores], env)))) == 1
+
+
+def test_environments_rewards_of_unjudged_groups_are_made_equal_too() -> None:
+    made = function((1.0,), combine_mode="weighted_sum", sample_rate=0.5, unjudged="env")
+    left_out = GraderError("g0", ErrorKind.NOT_SAMPLED, "not drawn")
+    said = [Judged(0, 0, "g", env, {"g0": left_out}, [], sampled=False) for env in (0.1 + 0.2, 0.3)]
+    found = made.reward(said)
+    assert [result.score for result in found] == [0.3, 0.3]
+    assert [(result.details or {})["source"] for result in found] == ["env", "env"]
+
+
+# --- in general ---------------------------------------------------------------------------------
+
+near = st.sampled_from([0.3, 0.1 + 0.2, 0.7, 0.1 + 0.6, 0.0, 5e-17, 0.5, 0.75])
+some = st.lists(st.one_of(near, st.floats(-1e6, 1e6, allow_subnormal=False)), max_size=12)
+
+
+@given(some, st.randoms(use_true_random=False))
+def test_snapping_knows_no_order_and_moves_nothing_far(values: list[float], rng: Any) -> None:
+    scales = [abs(value) + rng.choice([0.0, 1.0, 1e3]) for value in values]
+    snapped = snap_ties(values, scales)
+    widest = max(scales, default=0.0)
+    for before, after in zip(values, snapped, strict=True):
+        assert abs(before - after) <= TIE_TOLERANCE * widest
+    order = rng.sample(range(len(values)), len(values))
+    shuffled = snap_ties([values[at] for at in order], [scales[at] for at in order])
+    assert shuffled == [snapped[at] for at in order]
+    assert sorted(snapped) == [now for _, now in sorted(zip(values, snapped, strict=True))]
+
+
+def test_a_ramp_becomes_levels() -> None:
+    step = TIE_TOLERANCE / 4
+    snapped = snap_ties([1 + i * step for i in range(41)], [1.0] * 41)
+    assert len(set(snapped)) == 9
+    assert max(abs(1 + i * step - now) for i, now in enumerate(snapped)) <= TIE_TOLERANCE
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> tuple[list[list[float]], float]:
+    """The terms of some rewards in clusters 10 tolerances apart or more, and a bound of them."""
+    weights = draw(st.lists(st.floats(0.05, 3), min_size=1, max_size=6))
+    bound = math.fsum(weights)
+    gap = draw(st.sampled_from([10.1, 12.0, 100.0, 1e6])) * TIE_TOLERANCE * (bound + 2)
+    rows = []
+    for level in draw(st.lists(st.integers(0, 3), min_size=2, max_size=24)):
+        scores = draw(st.lists(st.floats(-1, 1), min_size=len(weights), max_size=len(weights)))
+        terms = [weight * score for weight, score in zip(weights, scores, strict=True)]
+        # What is left of large terms is a multiple of the gap.
+        rows.append([*terms, -math.fsum(terms), level * gap])
+    return rows, 2 * bound + 3 * gap
+
+
+def added(terms: Sequence[float], rng: random.Random) -> float:
+    """A sum in a random order, of random pairs."""
+    left = list(terms)
+    while len(left) > 1:
+        a, b = (left.pop(rng.randrange(len(left))) for _ in range(2))
+        left.append(a + b)
+    return left[0]
+
+
+@settings(deadline=None, max_examples=150)
+@given(sums(), st.sampled_from(STEPS), st.integers(0, 2**32))
+def test_the_order_of_a_sum_changes_no_advantage(
+    drawn: tuple[list[list[float]], float], step: GroupStep, seed: int
+) -> None:
+    rows, bound = drawn
+    rng = random.Random(seed)
+    scales = [bound] * len(rows)
+    one, other = (group_step([added(r, rng) for r in rows], step, scales=scales) for _ in range(2))
+    for before, after in zip(one, other, strict=True):
+        assert before is not None
+        assert after == pytest.approx(before, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 8, 64, 1024])
+def test_the_smallest_promised_distance_holds_in_the_worst_case(n: int) -> None:
+    gap, error = 10 * TIE_TOLERANCE, 8 * ULP
+    for outer in ([-1.0, 1.0], [1.0, 2.0], [-1.0, 3.0]):
+        exact = [0.5 + gap * x for x in (*outer, *[0.0] * (n - 2))]
+        apart = [exact[0] + error, exact[1] - error, *exact[2:]]
+        for before, after in zip(
+            *(group_step(values, "z_score", scales=[1.0] * n) for values in (exact, apart)),
+            strict=True,
+        ):
+            assert before is not None
+            assert after == pytest.approx(before, abs=1e-6)
+
+
+@given(st.lists(st.one_of(st.none(), near), max_size=10), st.sampled_from(STEPS))
+def test_a_missing_reward_changes_no_tie(group: list[float | None], step: GroupStep) -> None:
+    present = [reward for reward in group if reward is not None]
+    stepped = iter(group_step(present, step))
+    expected = [None if reward is None else next(stepped) for reward in group]
+    assert group_step(group, step) == expected
