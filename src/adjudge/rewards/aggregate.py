@@ -71,10 +71,11 @@ def aggregate(
     if gate == "veto" and 0.0 in gates:
         return 0.0
     try:
-        penalty = math.fsum([term.weight * value for term, value in penalties])
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        combined = _METHODS[method](scores, beta) if scores else float(bool(gates))
-        total = combined * math.prod(gates) + penalty
+        total = _METHODS[method](scores, beta) if scores else float(bool(gates))
+        if gates or penalties:
+            penalty = math.fsum([term.weight * value for term, value in penalties])
+            total = total * math.prod(gates) + penalty
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
