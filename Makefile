@@ -79,6 +79,13 @@ $(ENVS)/torch/.done: requirements/core.txt Makefile
 	    llamafactory==0.9.5
 	@touch $@
 
+# Versions of TRL that count a missing reward as 0, each in a folder that goes before the newest.
+OLDER_TRL := 0.29.0 1.0.0 1.5.1
+$(ENVS)/torch/older-trl/.done: $(ENVS)/torch/.done
+	for version in $(OLDER_TRL); do $(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install \
+	    --no-deps --upgrade --target $(@D)/$$version trl==$$version || exit 1; done
+	@touch $@
+
 $(ENVS)/sinks/.done: requirements/core.txt Makefile
 	$(PYTHON) -m venv $(ENVS)/sinks
 	$(ENVS)/sinks/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
@@ -148,8 +155,8 @@ test-environments: $(ENVS)/torch/.done  ## episodes of the real Crafter, judged 
 test-sinks: $(ENVS)/sinks/.done  ## metrics in the real Trackio, TensorBoard and W&B, killed and resumed
 	PYTHONPATH=src $(ENVS)/sinks/bin/python -m pytest $(ALONE) tests/contract/sinks
 
-test-trl: $(ENVS)/torch/.done  ## a reward spec inside the real GRPOTrainer, on a CPU
-	PYTHONPATH=src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
+test-trl: $(ENVS)/torch/older-trl/.done  ## a reward spec inside the real GRPOTrainer, old and new, on a CPU
+	PYTHONPATH=src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/torch/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
 
 test-verifiers: $(ENVS)/verifiers/.done  ## a reward spec as judge of the real verifiers
 	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers

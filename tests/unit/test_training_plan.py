@@ -373,3 +373,25 @@ def test_paths_in_the_spec_hold_anywhere(tmp_path: Path) -> None:
     files = write_verl_files(run, tmp_path / "else" / "where", run.reward_spec())
     spec = RewardSpec.load(files.spec)
     assert spec.build_graders().keys() == {"rubric", "more"}
+
+
+@pytest.mark.parametrize(
+    ("base", "backend", "rate"),
+    [("Qwen/Qwen3-8B", "trl", 1e-6), ("Qwen/Qwen3-8B", "verl", 1e-6), ("tiny", "trl", 5e-4)],
+)
+def test_the_learning_rate_suits_the_model_and_is_said(
+    base: str, backend: str, rate: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"model": {"base": base}, "backend": backend, "judge": {"enabled": False}}
+    run = RunFile.from_dict(data)
+    found = plan(run)
+    assert run.learning_rate == rate
+    if found.verl is not None:
+        assert f"actor_rollout_ref.actor.optim.lr={rate}" in found.verl.command
+    else:
+        assert found.settings["learning_rate"] == rate
+    print_plan(found, as_json=False)
+    assert f"{rate:g}, the default for base = {base!r}" in capsys.readouterr().out
+    said = RunFile.from_dict({**data, "training": {"learning_rate": 2e-5}})
+    assert said.learning_rate == 2e-5
+    assert plan(said).assumed_learning_rate is None

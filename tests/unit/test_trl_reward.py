@@ -5,6 +5,7 @@ import inspect
 import logging
 import pickle
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,8 @@ from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
 from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_shapes import Batch, layout_of, runs
+from adjudge.trainers.trl_missing import ZeroFilling
+from adjudge.trainers.trl_shapes import Batch, Layout, alike, layout_of
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -152,7 +154,9 @@ def test_bad_columns_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'target'.*it has topic"):
         call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])
     with pytest.raises(ConfigError, match="comes from the rollout"):
-        make_reward(spec(), columns={"messages": "chat"})
+        make_reward(spec(), columns={"response": "chat"})
+    with pytest.raises(ConfigError, match="comes from the rollout"):
+        call(make_reward(spec(), columns={"messages": "chat"}), ["a"], Trainer(1), chat=[[]])
 
 
 def test_finish_reason_is_known_where_the_end_tokens_are() -> None:
@@ -193,11 +197,13 @@ def test_evaluation_has_its_own_number_of_generations() -> None:
     assert layout.groups == ["0"] * 4
 
 
-def test_runs_of_equal_prompts_where_nobody_says_the_size() -> None:
-    assert runs([*"aabb"]).groups == ["0", "0", "1", "1"]
-    assert runs([*"aabb"]).broken is None
-    assert runs([*"abb"]).broken is not None
-    assert runs([]).groups == []
+def test_equal_prompts_where_nobody_says_the_size() -> None:
+    assert alike([*"aabb"]).groups == ["0", "0", "2", "2"]
+    assert alike([*"aabbaa"]).groups == ["0", "0", "2", "2", "4", "4"]
+    assert alike([*"aabb"]).broken is None
+    assert alike([[{"content": "a"}], [{"content": "b"}]] * 2).groups == ["0", "1", "0", "1"]
+    assert alike([*"abb"]).broken is not None
+    assert alike([]).groups == []
 
 
 @pytest.mark.parametrize(
@@ -212,7 +218,7 @@ def test_a_spec_that_compares_refuses_half_a_group(more: dict[str, Any]) -> None
     reward = make_reward(spec(**more))
     with pytest.raises(ConfigError, match=r"per_device_train_batch_size.*num_generations"):
         call(reward, ["a", "b", "poor"], Trainer(2))
-    with pytest.raises(ConfigError, match="different lengths"):
+    with pytest.raises(ConfigError, match="different sizes"):
         call(reward, ["a", "b", "poor"], prompts=["p", "p", "q"])
 
 
@@ -277,3 +283,195 @@ def test_the_pickled_form_draws_each_group_anew() -> None:
     )
     assert 30 <= sum(judged) <= 70
     assert len({tuple(judged[start : start + 8]) for start in range(0, 200, 8)}) > 10
+
+
+class Adding(Trainer):
+    """A trainer that sums as TRL did before 1.6; its code is read, never run."""
+
+    reward_weights: Any
+
+    def advantages(self, torch: Any, rewards: Any) -> Any:
+        rewards = (rewards * self.reward_weights).nansum(dim=1)
+        return rewards - rewards.view(-1, self.num_generations).mean(dim=1)
+
+
+class Warning018(Adding):
+    """The same as in 0.18, which looks for such rows only to name them."""
+
+    def advantages(self, torch: Any, rewards: Any) -> Any:
+        if torch.isnan(rewards).any():
+            nan_row_idx = torch.isnan(rewards).nonzero()[0]
+            self.extra["row"] = [row[nan_row_idx] for row in rewards]
+        return (rewards * self.reward_weights).nansum(dim=1)
+
+
+class Masking(Adding):
+    """The same as TRL does it since 1.6."""
+
+    def advantages(self, torch: Any, rewards: Any) -> Any:
+        rewards = (rewards * self.reward_weights).nansum(dim=1)
+        return torch.nan_to_num(rewards - torch.nanmean(rewards), nan=0.0)
+
+
+class Counting(Masking):
+    """A trainer of a user's own, that asks the base for the sum."""
+
+    def advantages(self, torch: Any, rewards: Any) -> Any:
+        return super().advantages(torch, rewards)
+
+
+def of(trainer: type[Trainer], **more: Any) -> Trainer:
+    given = {"scale_rewards": "group", "reward_funcs": [1]} | more
+    return trainer(4, **given)
+
+
+FAILS = ["a", "poor", "fail", "b"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "more"),
+    [
+        ({}, {}),
+        ({"policy": "drop_group", "min_valid": 3}, {}),
+        ({"policy": "drop_group", "min_valid": 4}, {"scale_rewards": "batch"}),
+        ({}, {"scale_rewards": "none", "reward_funcs": [1, 2]}),
+        ({}, {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}),
+    ],
+)
+@pytest.mark.parametrize("trainer", [Adding, Warning018])
+def test_a_trainer_that_counts_missing_rewards_as_0_is_refused(
+    trainer: type[Trainer], missing: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Before anything is judged, and with what to do instead."""
+    reward = make_reward(spec(missing=missing))
+    said = rf"{trainer.__name__}, which counts a missing reward as 0.*trl >= 1\.6"
+    with pytest.raises(ConfigError, match=said):
+        call(reward, ["a"] * 4, of(trainer, **more))
+
+
+@pytest.mark.parametrize(
+    ("missing", "scale", "expected"),
+    [
+        ({"policy": "drop_group", "min_valid": 4}, "group", [None] * 4),
+        ({}, "none", [0.5, 0.1, (0.5 + 0.1 + 0.5) / 3, 0.5]),
+    ],
+)
+def test_what_is_exact_there_is_done(
+    missing: dict[str, Any], scale: str, expected: list[float | None]
+) -> None:
+    reward = make_reward(spec(missing=missing))
+    found = call(reward, [*FAILS, *"abcd"], of(Adding, scale_rewards=scale))
+    assert found[:4] == pytest.approx(expected)
+    assert found[4:] == [0.5] * 4
+
+
+@given(
+    st.lists(st.none() | st.floats(-5, 5), min_size=2, max_size=12).filter(
+        lambda rewards: any(one is not None for one in rewards)
+    )
+)
+def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | None]) -> None:
+    """Under a trainer that only centres: each reward less the mean of its group."""
+    zeros = ZeroFilling("Adding", keeps_groups_apart=True, only_centres=True)
+    filled = zeros.exact(rewards, Layout(["0"] * len(rewards)), spec())
+    present = [one for one in rewards if one is not None]
+    numbers = [one for one in filled if one is not None]
+    assert len(numbers) == len(rewards)
+    assert mean(numbers) == pytest.approx(mean(present), abs=1e-9)
+    for before, after in zip(rewards, numbers, strict=True):
+        assert after == pytest.approx(mean(present) if before is None else before, abs=1e-9)
+
+
+def test_a_fallback_that_fails_ends_the_training_there() -> None:
+    graders = [*SPEC["graders"], {**ANSWER["graders"][0], "weight": 0.0}]
+    fallback = {"policy": "fallback", "fallback": "right"}
+    reward = make_reward(spec(graders=graders, missing=fallback))
+    assert call(reward, FAILS, of(Adding), answer=["a"] * 4) == [1.0, 0.0, 0.0, 0.0]
+    with pytest.raises(ConfigError, match=r"1 of 4 rewards of a group are missing, and Adding"):
+        call(reward, FAILS, of(Adding), answer=["a", "a", None, "a"])
+
+
+@pytest.mark.parametrize("trainer", [Trainer, Masking, Counting])
+def test_a_trainer_that_leaves_missing_rewards_out_gets_none(trainer: type[Trainer]) -> None:
+    assert call(make_reward(spec()), FAILS, of(trainer)) == [0.5, 0.1, None, 0.5]
+
+
+WORDS = ["<end>", "Well", "done", "or", "not?", "Done"]
+TOLD = [
+    {"role": "user", "content": "Ask."},
+    {"role": "assistant", "content": "Which?"},
+    {"role": "user", "content": "The second."},
+    {"role": "assistant", "content": "Two."},
+]
+
+
+def rolling(*dataset: str) -> Trainer:
+    """A trainer with a rollout_func, and a tokenizer of single words."""
+
+    def decode(ids: list[int], *, skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return " ".join(WORDS[one] for one in ids if one)
+
+    return Trainer(
+        rollout_func=lambda prompts, trainer: {},
+        processing_class=SimpleNamespace(decode=decode),
+        train_dataset=SimpleNamespace(column_names=["prompt", *dataset]),
+    )
+
+
+def test_what_a_rollout_func_tells_is_judged() -> None:
+    found = fields("Which? user The second. assistant Two.", trainer=rolling(), messages=[TOLD])
+    assert found == {"prompt": "Ask.", "response": "Two.", "messages": TOLD}
+    said = fields("x", prompts=["Ask."], trainer=rolling(), messages=[TOLD[1:]])
+    assert said["messages"] == TOLD
+
+
+def test_the_column_of_what_a_rollout_func_tells() -> None:
+    """The dataset may have messages of its own, which are not what the policy said."""
+    gold = [[{"role": "assistant", "content": "gold"}]]
+    named = {"messages": gold, "told": [TOLD], "columns": {"messages": "told"}}
+    assert fields("x", trainer=rolling("messages"), **named)["messages"] == TOLD
+    with pytest.raises(ConfigError, match="rollout_func"):
+        fields("x", trainer=rolling("messages"), messages=gold)
+    with pytest.raises(ConfigError, match="must be a list of"):
+        fields("x", trainer=rolling(), messages=["text"])
+
+
+@pytest.mark.parametrize("column", ["tool_mask", "env_mask"])
+def test_a_mask_tells_the_policys_tokens(column: str) -> None:
+    mask = {column: [[1, 1, 0, 0, 1, 1]], "completion_ids": [[1, 2, 3, 4, 5, 0]]}
+    found = fields("Well done or not? Done", trainer=rolling(), **mask)
+    assert found["response"] == "Done"
+    assert [one["content"] for one in found["messages"]] == ["p", "Well done", "or not?", "Done"]
+    roles = ["user", "assistant", "user", "assistant"]
+    assert [one["role"] for one in found["messages"]] == roles
+    with pytest.raises(ConfigError, match="a mask of 1 entries for 2 tokens"):
+        fields("x", trainer=rolling(), completion_ids=[[1, 2]], **{column: [[1]]})
+
+
+def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rollout_func: .*'messages'.*'tool_mask'"):
+        call(make_reward(spec()), ["a"], rolling())
+
+
+def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "rules"])
+    call(make_reward(spec()), ["a", "fail"], trainer)
+    call(make_reward(spec(ANSWER), name="rules"), ["a", "a"], trainer, answer=["a", "b"])
+    assert trainer.metrics["judge/score_mean"] == 0.5
+    assert trainer.metrics["judge/rules/right_score_mean"] == 0.5
+    assert trainer.extra["judge/missing"] == ["", "unparsable"]
+    assert trainer.extra["judge/rules/missing"] == ["", ""]
+    assert not any("are called" in one.message for one in caplog.records)
+    same = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "adjudge"])
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        call(make_reward(spec()), ["a", "b"], same)
+    assert any("2 reward functions are called 'adjudge'" in one.message for one in caplog.records)
+
+
+def test_a_trainer_that_does_not_await_gets_pairs_ranked_in_their_group() -> None:
+    """Online DPO: all prompts and their first completions, then all of them once more."""
+    reward = PicklableReward(spec(reward={"group": "centre"}))
+    texts = ["a", "poor", "poor", "poor"]
+    found = reward(["p", "q"] * 2, texts, trainer_state=SimpleNamespace(global_step=0))
+    assert found == pytest.approx([0.2, 0.0, -0.2, 0.0])

@@ -56,6 +56,7 @@ def _print_run(console: Console, found: Plan) -> None:
         ("task", f"{found.task}, {turns}"),
         ("judge", found.judge or "none: judge.enabled is false"),
         ("reward", found.reward),
+        ("learning rate", found.assumed_learning_rate),
         ("rollouts", per_step),
         ("evaluation", held_out),
         ("settings", "  ".join(f"{key}={value}" for key, value in found.settings.items())),

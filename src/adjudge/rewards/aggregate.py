@@ -65,16 +65,17 @@ def aggregate(
     enters as.
     """
     values = _values(results, terms, normalise, not_applicable)
-    if isinstance(values, GraderError):
+    if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
     if gate == "veto" and 0.0 in gates:
         return 0.0
     try:
-        penalty = math.fsum([term.weight * value for term, value in penalties])
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        combined = _METHODS[method](scores, beta) if scores else float(bool(gates))
-        total = combined * math.prod(gates) + penalty
+        total = _METHODS[method](scores, beta) if scores else float(bool(gates))
+        if gates or penalties:
+            penalty = math.fsum([term.weight * value for term, value in penalties])
+            total = total * math.prod(gates) + penalty
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
@@ -100,8 +101,11 @@ def _values(
         if term.weight == 0:
             continue
         result = results[term.name]
-        value = _value(term, result, normalise, not_applicable)
-        if isinstance(value, GraderError):
+        if isinstance(result, GraderScore) and not result.metadata:  # the usual case
+            value = _scored(term, result, normalise)
+        else:
+            value = _value(term, result, normalise, not_applicable)
+        if not isinstance(value, float):
             failures.append(value)
         elif result.role is Role.SCORE:
             scores.append((term, value))

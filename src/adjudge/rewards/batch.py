@@ -60,7 +60,11 @@ def idle_graders(judged: Sequence[Judged]) -> dict[str, set[str]]:
     """
     idle: dict[str, set[str]] = {}
     for one in judged:
-        names = [n for n, r in one.results() if isinstance(r, GraderScore) and not r.evaluable]
+        names = [
+            name
+            for name, result in one.results()
+            if result.metadata and isinstance(result, GraderScore) and not result.evaluable
+        ]
         if names:
             idle.setdefault(one.group, set()).update(names)
     if not idle:
@@ -177,16 +181,19 @@ class Batch:
 
     def judged(self) -> list[Judged]:
         """What was said about each sample, in order."""
-        ranks = self._ranks()
-        return [self._one(place, ranks.get(place, {})) for place in range(len(self._samples))]
+        ranks, all_asked = self._ranks(), all(self._asked)
+        return [
+            self._one(place, ranks.get(place), all_asked) for place in range(len(self._samples))
+        ]
 
-    def _one(self, place: int, ranks: Mapping[str, GraderResult]) -> Judged:
+    def _one(self, place: int, ranks: Mapping[str, GraderResult] | None, all_asked: bool) -> Judged:
         sample = self._samples[place]
         if self._sampled[place]:
             outcome = {n: self._results[p] for n, p in self._outcome[place].items()}
-            outcome.update(ranks)
+            if ranks:
+                outcome.update(ranks)
             events = self._said_of_events(place) if self._roster.event else []
-            asked = self._was_asked(place)
+            asked = (all_asked and bool(self._outcome[place])) or self._was_asked(place)
         else:
             names = (*self._roster.outcome, *self._roster.group)
             outcome = {name: _not_sampled(name) for name in names}
@@ -195,7 +202,7 @@ class Batch:
             sample.original_index,
             sample.group_index,
             self._groups[place],
-            _number((sample.extra or {}).get("env_reward")),
+            _number(sample.extra.get("env_reward")) if sample.extra else None,
             outcome,
             events,
             sampled=self._sampled[place],

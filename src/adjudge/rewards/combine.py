@@ -43,6 +43,8 @@ def reduce_events(events: Sequence[Part], how: EventReduce) -> Part:
 
 def judge_part(outcome: Part, events: Part, *, outcome_weight: float, event_weight: float) -> Part:
     """J = event_weight·E + outcome_weight·O; a part of weight 0 is not needed and not missed."""
+    if event_weight == 0 and isinstance(outcome, float):  # the usual case
+        return outcome_weight * outcome
     weighted = []
     if event_weight != 0:
         if isinstance(events, GraderError):
@@ -69,7 +71,7 @@ def combine(
     reward that is absent is ``invalid_input``; so is a negative one under ``multiply`` (a better
     judgement would make it worse) unless ``negative_env = "allow"``.
     """
-    if isinstance(judge, GraderError):
+    if not isinstance(judge, float):
         return judge
     if mode == "replace":
         return _finite(judge_scale * judge)

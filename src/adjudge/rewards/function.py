@@ -91,7 +91,9 @@ class SpecRewardFunction(RewardFunction):
             )
             for of, terms in summed.items()
         }
-        self._score_keys = [(f"{entry.name}_score", entry) for entry in spec.graders]
+        self._score_keys = [
+            (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
+        ]
         self._without_events = reduce_events([], spec.reward.event_reduce)
         self._needs_outcome = spec.reward.outcome_weight != 0
         self._compares = spec.reward.group != "none" or spec.missing.policy in (
@@ -127,7 +129,7 @@ class SpecRewardFunction(RewardFunction):
     @property
     def info_keys(self) -> list[str]:
         """The keys of every result's ``reward_info``."""
-        scores = [key for key, _ in self._score_keys]
+        scores = [key for key, _, _ in self._score_keys]
         outcome = ["outcome"] if self._terms["outcome"] else []
         events = ["events"] if self._terms["event"] else []
         return [*scores, *outcome, *events, "env_reward"]
@@ -225,13 +227,16 @@ class SpecRewardFunction(RewardFunction):
     def _state(self, one: Judged, idle: Collection[str]) -> _State:
         """One sample's parts, and whether they can make a reward at all."""
         outcome = self._aggregate(one.outcome, "outcome", idle)
-        values = self._event_values(one, idle)
-        events = self._reduced(values)
+        values: list[Part] | GraderError = []
+        events = self._without_events
+        if one.events:
+            values = self._event_values(one, idle)
+            events = self._reduced(values)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
         state = _State(one, outcome, events, part, part, values)
         state.reward = self._combined(state)
-        if isinstance(state.reward, GraderError):
+        if not isinstance(state.reward, float):
             state.part = state.reward
         if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
             state.reward = one.env_reward
@@ -282,17 +287,17 @@ class SpecRewardFunction(RewardFunction):
             parts, back = fallback_group(parts, [self._fallback(state) for state in group])
             for state in group:
                 state.fell_back = back
-        present = [None if isinstance(part, GraderError) else part for part in parts]
+        present = [part if isinstance(part, float) else None for part in parts]
         scales = self._part_scales(group)
         stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
         for state, part, value in zip(group, parts, stepped, strict=True):
-            state.part = part if isinstance(part, GraderError) else _or_alone(value)
-            there = not isinstance(state.part, GraderError)
+            state.part = _or_alone(value) if isinstance(part, float) else part
+            there = isinstance(state.part, float)
             state.reward = self._combined(state) if there else state.part
 
     def _snap_ties(self, group: Sequence[_State]) -> None:
         """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
-        there = [state for state in group if not isinstance(state.reward, GraderError)]
+        there = [state for state in group if isinstance(state.reward, float)]
         rewards = cast("list[float]", [state.reward for state in there])
         if len(set(rewards)) > 1:
             snapped = snap_ties(rewards, self._reward_scales(there))
@@ -374,13 +379,11 @@ class SpecRewardFunction(RewardFunction):
         else:
             source = "none" if isinstance(reward, GraderError) else "env"
         info, details = self._info(state), _details(one, source)
-        if isinstance(reward, GraderError):
-            return RewardResult(
-                one.original_index, one.group_index, None, info, details, missing=reward
-            )
-        events = self._event_rewards(state) if source == "graders" else None
+        if not isinstance(reward, float):
+            return RewardResult(one.original_index, one.group_index, None, info, details, reward)
+        events = self._event_rewards(state) if source == "graders" and state.event_values else None
         return RewardResult(
-            one.original_index, one.group_index, reward, info, details, event_rewards=events
+            one.original_index, one.group_index, reward, info, details, None, events
         )
 
     def _event_rewards(self, state: _State) -> list[float] | None:
@@ -400,16 +403,16 @@ class SpecRewardFunction(RewardFunction):
         """The same keys for every sample of this spec, always."""
         one = state.one
         info: dict[str, float | None] = {}
-        for key, entry in self._score_keys:
-            if entry.scope == "event":
-                info[key] = _event_mean(one, entry.name)
+        for key, name, of_events in self._score_keys:
+            if of_events:
+                info[key] = _event_mean(one, name)
             else:
-                found = one.outcome.get(entry.name)
+                found = one.outcome.get(name)
                 info[key] = found.score if isinstance(found, GraderScore) else None
         if self._terms["outcome"]:
-            info["outcome"] = None if isinstance(state.outcome, GraderError) else state.outcome
+            info["outcome"] = state.outcome if isinstance(state.outcome, float) else None
         if self._terms["event"]:
-            info["events"] = None if isinstance(state.events, GraderError) else state.events
+            info["events"] = state.events if isinstance(state.events, float) else None
         info["env_reward"] = one.env_reward
         return info
 
@@ -447,7 +450,7 @@ def _worst(grader: Any, weight: float, normalise: bool) -> float | None:
     if role == Role.SCORE and normalise:
         ends = (0.0, 1.0)
     end = ends[weight < 0]
-    return None if end is None or math.isinf(end) else end
+    return None if end is None or math.isinf(end) else float(end)
 
 
 def _active(
@@ -489,13 +492,13 @@ def _details(one: Judged, source: str) -> dict[str, Any]:
     details: dict[str, Any] = {"source": source}
     for name, result in one.outcome.items():
         details[name] = _detail(result)
-    if isinstance(one.events, GraderError):
-        if one.sampled:
-            details["events"] = _detail(one.events)
-    elif one.events:
-        details["events"] = [
-            {name: _detail(result) for name, result in event.items()} for event in one.events
-        ]
+    if isinstance(one.events, list):
+        if one.events:
+            details["events"] = [
+                {name: _detail(result) for name, result in event.items()} for event in one.events
+            ]
+    elif one.sampled:
+        details["events"] = _detail(one.events)
     return details
 
 

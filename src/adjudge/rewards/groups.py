@@ -123,10 +123,11 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
         mean = math.fsum(values) / n
     except OverflowError:
         mean = math.fsum(value / n for value in values)
-    scale = max(abs(value - mean) for value in values)
+    off = [value - mean for value in values]
+    scale = max(map(abs, off))
     if scale == 0:
         return mean, 0.0
-    squares = math.fsum(((value - mean) / scale) ** 2 for value in values)
+    squares = math.fsum([(one / scale) ** 2 for one in off])
     mean = 0.0 if abs(mean) < 2.0**-52 * scale else mean
     return mean, scale * math.sqrt(squares / (n - 1))
 

@@ -151,11 +151,13 @@ class Panel:
 
     def _passing(self, judged: Sequence[Judged]) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
-        return [
-            any(name in self._counting and _passes(result) for name, result in one.results())
-            for one in judged
-            if one.asked
-        ]
+        return [self._misses(one) for one in judged if one.asked]
+
+    def _misses(self, one: Judged) -> bool:
+        for name, result in one.results():  # mostly scores, so their type is looked at first
+            if type(result) is GraderError and name in self._counting and result.passing:
+                return True
+        return False
 
 
 def _passes(result: GraderResult) -> bool:

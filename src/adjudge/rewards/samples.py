@@ -31,10 +31,13 @@ class RewardSample:
 
     def fields(self) -> dict[str, Any]:
         """The sample as one flat mapping, which graders pick their arguments from."""
-        flat = dict(self.extra or {})
-        for name in ("prompt", "response", "messages"):
-            if (value := getattr(self, name)) is not None:
-                flat[name] = value
+        flat = dict(self.extra or ())
+        if self.prompt is not None:
+            flat["prompt"] = self.prompt
+        if self.response is not None:
+            flat["response"] = self.response
+        if self.messages is not None:
+            flat["messages"] = self.messages
         return flat
 
 

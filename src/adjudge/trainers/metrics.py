@@ -15,9 +15,14 @@ __all__ = ["batch_metrics", "calls_behind", "length_correlation"]
 
 
 def batch_metrics(
-    judged: Sequence[Judged], results: Sequence[RewardResult], lengths: Sequence[int]
+    judged: Sequence[Judged],
+    results: Sequence[RewardResult],
+    lengths: Sequence[int],
+    calls: Sequence[Provenance] | None = None,
 ) -> dict[str, float]:
     """The metrics of one batch by name; what could not be computed is absent, never 0.
+
+    ``calls`` are those behind the results (:func:`calls_behind`) where they are known already.
 
     ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
     reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
@@ -39,7 +44,7 @@ def batch_metrics(
         "zero_std_frac": group_spread(scores, groups).zero_frac,
         "len_corr_group": length_correlation(scores, lengths, groups),
         **_missing_by_kind(results, drawn),
-        **_calls(judged),
+        **_calls(calls_behind(judged) if calls is None else calls),
         **_parts(results),
     }
     return {f"judge/{name}": value for name, value in found.items() if value is not None}
@@ -70,18 +75,17 @@ def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, f
 def calls_behind(judged: Sequence[Judged]) -> list[Provenance]:
     """The calls that a batch's results came from; one about a whole group is there once."""
     calls = {
-        id(result.provenance): result.provenance
+        id(call): call
         for one in judged
         for _, result in one.results()
-        if result.provenance is not None
+        if (call := result.provenance) is not None
     }
     return list(calls.values())
 
 
-def _calls(judged: Sequence[Judged]) -> dict[str, float | None]:
-    provenances = calls_behind(judged)
-    live = [p.latency_s for p in provenances if p.source == "live" and p.latency_s is not None]
-    paid = [usage for p in provenances if (usage := p.paid) is not None]
+def _calls(calls: Sequence[Provenance]) -> dict[str, float | None]:
+    live = [p.latency_s for p in calls if p.source == "live" and p.latency_s is not None]
+    paid = [usage for p in calls if (usage := p.paid) is not None]
     costs = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
     return {
         "latency_p50": quantile(live, 0.5),
@@ -107,22 +111,24 @@ def length_correlation(
     Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
     two does not vary have none.
     """
-    members: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    members: dict[str, tuple[list[float], list[int]]] = {}
     for score, length, group in zip(scores, lengths, groups, strict=True):
         if score is not None:
-            members[group].append((score, float(length)))
-    found = [one for pairs in members.values() if (one := _pearson(pairs)) is not None]
+            rewards, sizes = members.setdefault(group, ([], []))
+            rewards.append(score)
+            sizes.append(length)
+    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
     return mean(found)
 
 
-def _pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
-    if len(pairs) < 3:
+def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    if len(xs) < 3:
         return None
-    scores, lengths = snap_ties([x for x, _ in pairs]), [y for _, y in pairs]
-    mean_x, std_x = mean_and_std(scores)
-    mean_y, std_y = mean_and_std(lengths)
+    xs = snap_ties(xs)
+    mean_x, std_x = mean_and_std(xs)
+    mean_y, std_y = mean_and_std(ys)
     if std_x == 0 or std_y == 0:
         return None
-    products = ((x - mean_x) * (y - mean_y) for x, y in zip(scores, lengths, strict=True))
-    covariance = sum(products) / (len(pairs) - 1)
+    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
+    covariance = sum(products) / (len(xs) - 1)
     return max(-1.0, min(1.0, covariance / (std_x * std_y)))

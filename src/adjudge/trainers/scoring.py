@@ -17,7 +17,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runs.missing_watch import MissingWatch, properties_of
 from adjudge.trainers.metrics import batch_metrics, calls_behind
-from adjudge.types import Usage
+from adjudge.types import Provenance, Usage
 
 __all__ = ["SPEC_VARIABLE", "Scored", "Scorer", "load_spec"]
 
@@ -142,10 +142,11 @@ class Scorer:
     ) -> Scored:
         """The rewards of a whole batch from what was said: the second half, without waiting."""
         results = self._function.reward(judged, whole_groups=whole_groups)
-        metrics = batch_metrics(judged, results, [len(one.response or "") for one in samples])
+        calls, lengths = calls_behind(judged), [len(one.response or "") for one in samples]
+        metrics = batch_metrics(judged, results, lengths, calls)
         if metrics.get("judge/missing_frac"):
             metrics |= self._watch_missing(judged, samples, results)
-        return Scored(results, self._with_known_kinds(metrics), _usage(judged))
+        return Scored(results, self._with_known_kinds(metrics), _usage(calls))
 
     def _watch_missing(
         self,
@@ -189,7 +190,7 @@ class Scorer:
         return run_blocking(self.ascore(samples, groups, step=step))
 
 
-def _usage(judged: Sequence[Judged]) -> Usage | None:
+def _usage(calls: Sequence[Provenance]) -> Usage | None:
     """What the batch's live calls consumed; a cost where any of them has one."""
-    found = [usage for call in calls_behind(judged) if (usage := call.paid) is not None]
+    found = [usage for call in calls if (usage := call.paid) is not None]
     return sum(found, Usage()) if found else None

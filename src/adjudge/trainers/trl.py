@@ -19,7 +19,8 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer
-from adjudge.trainers.trl_shapes import Batch, Layout, check_columns, layout_of, runs
+from adjudge.trainers.trl_missing import zero_filling
+from adjudge.trainers.trl_shapes import Batch, Layout, alike, check_columns, layout_of
 
 __all__ = ["PicklableReward", "make_reward", "reward"]
 
@@ -27,18 +28,22 @@ _log = logging.getLogger("adjudge")
 
 Rewards = list[float | None]
 
+_NAME = "adjudge"
+
 
 def make_reward(
     spec: RewardSpec | Path | str | None = None,
     *,
-    name: str = "adjudge",
+    name: str = _NAME,
     columns: Mapping[str, str] | None = None,
 ) -> Callable[..., Coroutine[Any, Any, Rewards]]:
     """A reward function for ``reward_funcs=``: one plain ``async def`` called ``name``.
 
-    ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names. ``columns``
-    names the dataset column of a field (``{"reference": "target"}``); see
-    :mod:`adjudge.trainers.trl_shapes` for what a sample gets without it.
+    ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names. ``name`` tells
+    several functions of one trainer apart, in ``rewards/NAME/mean`` and, where it is not the
+    default, in ``judge/NAME/…``. ``columns`` names the dataset column of a field
+    (``{"reference": "target"}``); see :mod:`adjudge.trainers.trl_shapes` for what a sample gets
+    without it.
 
     The function returns a float per completion, ``None`` for a missing one. It raises
     :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`, under
@@ -46,7 +51,7 @@ def make_reward(
     :class:`~adjudge.errors.ConfigError`, also where the spec compares the samples of a group and a
     group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = _Adapter(Scorer(spec), columns)
+    adapter = _Adapter(Scorer(spec), columns, name)
 
     async def scored(
         prompts: Sequence[Any],
@@ -76,26 +81,28 @@ async def reward(
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
-reward.__name__ = "adjudge"
+reward.__name__ = _NAME
 
 
 class PicklableReward:
-    """:func:`make_reward` for ``AsyncGRPOTrainer``, which pickles its reward functions.
+    """:func:`make_reward` for trainers that pickle reward functions, or do not await them.
 
-    A plain callable: that trainer calls it with one whole group, in a thread of its rollout
-    process, without a logger. Returns and raises what :func:`make_reward`'s function does. Under
-    ``sample_rate`` each call draws anew, so the whole group is judged, or none of it.
+    A plain callable. ``AsyncGRPOTrainer`` pickles it and calls it with one whole group, in a thread
+    of its rollout process, without a logger; under ``sample_rate`` each call draws anew, so the
+    whole group is judged, or none of it. ``OnlineDPOTrainer`` calls it with pairs, and counts a
+    missing reward as 0: it needs ``missing.policy = "raise"``. Returns and raises what
+    :func:`make_reward`'s function does.
     """
 
     def __init__(
         self,
         spec: RewardSpec | Path | str | None = None,
         *,
-        name: str = "adjudge",
+        name: str = _NAME,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         self.__name__ = name
-        self._adapter = _Adapter(Scorer(spec), columns)
+        self._adapter = _Adapter(Scorer(spec), columns, name)
 
     def __call__(
         self,
@@ -104,37 +111,41 @@ class PicklableReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **given: Any,
     ) -> Rewards:
-        """The rewards of one group; ``None`` is missing."""
+        """The rewards of one group, or of a trainer's batch; ``None`` is missing."""
         batch = Batch(prompts, completions, completion_ids, given)
-        whole = Layout(["0"] * len(prompts))
-        return run_blocking(self._adapter.rewards(batch, whole))
+        group = None if batch.of_a_trainer else Layout(["0"] * len(prompts))
+        return run_blocking(self._adapter.rewards(batch, group))
 
 
 @cache
 def _from_environment(path: str | None) -> _Adapter:
-    return _Adapter(Scorer(path), None)
+    return _Adapter(Scorer(path), None, _NAME)
 
 
 class _Adapter:
     """From TRL's arguments to its list of rewards; holds what was already warned about."""
 
-    def __init__(self, scorer: Scorer, columns: Mapping[str, str] | None) -> None:
-        self.scorer = scorer
+    def __init__(self, scorer: Scorer, columns: Mapping[str, str] | None, name: str) -> None:
+        self.scorer, self._name = scorer, name
+        self._prefix = "judge/" if name == _NAME else f"judge/{name}/"
         self._columns = check_columns(columns)
         self._warned: set[str] = set()
 
     async def rewards(self, batch: Batch, layout: Layout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
         if layout is None:
-            layout = layout_of(batch) or runs(batch.prompts)
+            layout = layout_of(batch) or alike(batch.prompts)
+        spec, zeros = self.scorer.spec, zero_filling(batch)
+        if zeros is not None:
+            zeros.check(spec, layout)
         self._check_groups(layout)
         self._check_trainer(batch.trainer)
         samples = batch.samples(layout.groups, self._columns)
         scored = await self.scorer.ascore(
             samples, layout.groups, whole_groups=layout.broken is None
         )
-        _log_to(batch, scored, self.scorer.info_keys)
-        return scored.rewards
+        self._log(batch, scored)
+        return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, spec)
 
     def _check_groups(self, layout: Layout) -> None:
         """Refuse incomplete groups where the spec compares the samples of a group."""
@@ -150,6 +161,12 @@ class _Adapter:
 
     def _check_trainer(self, trainer: Any) -> None:
         """Warn once of settings that turn what the spec says into something else."""
+        names = list(getattr(trainer, "reward_func_names", ()))
+        if names.count(self._name) > 1:
+            self._warn(
+                f"{names.count(self._name)} reward functions are called {self._name!r}, so TRL "
+                "logs them as one; give each a name=… of its own"
+            )
         functions = getattr(trainer, "reward_funcs", None)
         aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
         if functions and len(functions) > 1 and aggregation == "sum_then_normalize":
@@ -171,16 +188,16 @@ class _Adapter:
             self._warned.add(message)
             _log.warning("%s: %s", self.scorer.spec.where, message)
 
-
-def _log_to(batch: Batch, scored: Scored, info_keys: Sequence[str]) -> None:
-    """Metrics to the run's log, each sample's parts and why it is missing to the completions."""
-    if batch.log_metric is not None:
-        for key, value in scored.metrics.items():
-            batch.log_metric(key, value)
-    if batch.log_extra is not None:
-        for key in info_keys:
-            batch.log_extra(f"judge/{key}", [one.reward_info[key] for one in scored.results])
-        batch.log_extra("judge/missing", [_missing(one) for one in scored.results])
+    def _log(self, batch: Batch, scored: Scored) -> None:
+        """Metrics to the run's log; parts, and why it is missing, beside each completion."""
+        results, prefix = scored.results, self._prefix
+        if batch.log_metric is not None:
+            for key, value in scored.metrics.items():
+                batch.log_metric(prefix + key.removeprefix("judge/"), value)
+        if batch.log_extra is not None:
+            for key in self.scorer.info_keys:
+                batch.log_extra(prefix + key, [one.reward_info[key] for one in results])
+            batch.log_extra(prefix + "missing", [_missing(one) for one in results])
 
 
 def _missing(result: RewardResult) -> str:

@@ -7,21 +7,31 @@ end tokens are known), and every dataset column under its own name, except ``pro
 ``messages`` and ``finish_reason``: those are about the rollout. ``reference`` is the column of that
 name, else the first there is of ``ground_truth``, ``answer``, ``solution``. ``env_reward`` is the
 column, else the attribute ``env_reward`` of the sample's environment.
+
+Where the trainer has a ``rollout_func``, which may mix an environment's text into completions,
+``prompt``, ``response`` and ``messages`` come from the ``messages`` that it returns, else from its
+mask (``tool_mask``); with neither it is refused.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.samples import RewardSample
 from adjudge.rollouts.messages import content_text
 
-__all__ = ["Batch", "Layout", "check_columns", "layout_of", "runs"]
+__all__ = ["Batch", "Layout", "alike", "check_columns", "layout_of"]
 
 _OF_THE_ROLLOUT = {"prompt", "response", "messages", "finish_reason"}
+_OF_ROLLOUT = (
+    "columns: {!r} comes from the rollout, not from the dataset; allowed is any other field, such "
+    "as 'reference' or 'env_reward', and 'messages' where the trainer has a rollout_func"
+)
 _REFERENCES = ("reference", "ground_truth", "answer", "solution")
 
 
@@ -30,7 +40,8 @@ class Batch:
 
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
-    or ``None``; it is read, never changed.
+    or ``None``; it is read, never changed. ``of_a_trainer`` is whether a trainer calls, seen or
+    not, and no rollout process with one group at a time.
     """
 
     def __init__(
@@ -44,6 +55,7 @@ class Batch:
         self.log_metric: Callable[[str, float], None] | None = given.get("log_metric")
         self.log_extra: Callable[[str, list[Any]], None] | None = given.get("log_extra")
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
+        self.of_a_trainer = "trainer_state" in given
         self._environments = given.get("environments")
         self._columns: dict[str, Sequence[Any]] = {
             name: values
@@ -58,7 +70,7 @@ class Batch:
 
         Raises :class:`ConfigError` for a column that the dataset does not have.
         """
-        fields = self._fields(columns)
+        fields, told = self._fields(columns), self._told(columns)
         ends = _end_tokens(self.trainer)
         places: dict[str, int] = {}
         found = []
@@ -67,8 +79,40 @@ class Batch:
             if (finish := self._finish_reason(index, ends)) is not None:
                 extra["finish_reason"] = finish
             place = places[group] = places.get(group, -1) + 1
-            found.append(_sample(index, place, self.prompts[index], self.completions[index], extra))
+            if told is None:
+                prompt, completion = self.prompts[index], self.completions[index]
+                found.append(_sample(index, place, prompt, completion, extra))
+            else:
+                found.append(_told_sample(index, place, told[index], extra))
         return found
+
+    def _told(self, columns: Mapping[str, str]) -> list[list[dict[str, Any]]] | None:
+        """The conversations of a trainer with a ``rollout_func``; ``None`` for any other.
+
+        Its completions hold the environment's text beside the policy's, and only it can tell them
+        apart: by ``messages``, or by a mask of the policy's tokens.
+        """
+        if getattr(self.trainer, "rollout_func", None) is None:
+            if "messages" in columns:
+                raise ConfigError(_OF_ROLLOUT.format("messages"))
+            return None
+        dataset = getattr(getattr(self.trainer, "train_dataset", None), "column_names", None)
+        messages = None
+        if "messages" in columns or "messages" not in (dataset or ()):
+            messages = self._columns.get(columns.get("messages", "messages"))
+        mask = self._columns.get("tool_mask", self._columns.get("env_mask"))
+        if messages is not None:
+            return [_conversation(*both) for both in zip(self.prompts, messages, strict=True)]
+        if mask is not None and self.completion_ids is not None:
+            decode = self.trainer.processing_class.decode
+            tokens = zip(self.prompts, self.completion_ids, mask, strict=True)
+            return [_unmasked(*one, decode) for one in tokens]
+        raise ConfigError(
+            "rollout_func: its completions may hold an environment's text, which would be judged "
+            "as the policy's. Let it return 'messages' too, a list of role and content for each "
+            "completion (columns={'messages': NAME} where the dataset has such a column); or "
+            "'tool_mask', 1 for each token of the policy, because TRL keeps 'env_mask' to itself"
+        )
 
     def _fields(self, columns: Mapping[str, str]) -> dict[str, Sequence[Any]]:
         """What samples get beside the rollout itself, by field."""
@@ -80,7 +124,8 @@ class Batch:
                     f"columns: {field!r} is to come from {column!r}, which the dataset does not "
                     f"have (it has {has})"
                 )
-            fields[field] = self._columns[column]
+            if field != "messages":
+                fields[field] = self._columns[column]
         for name in _REFERENCES:
             if name in fields:
                 fields.setdefault("reference", fields[name])
@@ -126,29 +171,36 @@ def layout_of(batch: Batch) -> Layout | None:
     )
 
 
-def runs(prompts: Sequence[Any]) -> Layout:
-    """Groups as runs of equal prompts, for callers that do not say ``num_generations``."""
+def alike(prompts: Sequence[Any]) -> Layout:
+    """Groups of equal prompts side by side, for callers that do not say ``num_generations``.
+
+    Online DPO gives all its prompts, and then all of them once more: these groups are pairs.
+    """
+    half = len(prompts) // 2
+    if len(prompts) > 2 and list(prompts[:half]) == list(prompts[half:]):
+        names: dict[str, str] = {}
+        return _even([names.setdefault(repr(prompt), str(len(names))) for prompt in prompts])
     groups: list[str] = []
-    sizes: list[int] = []
     for index, prompt in enumerate(prompts):
-        if index == 0 or prompt != prompts[index - 1]:
-            sizes.append(0)
-        sizes[-1] += 1
-        groups.append(str(len(sizes) - 1))
-    broken = None
-    if len(set(sizes)) > 1:
-        broken = f"runs of equal prompts have different lengths ({sorted(set(sizes))[:5]})"
-    return Layout(groups, broken)
+        same = index > 0 and prompt == prompts[index - 1]
+        groups.append(groups[-1] if same else str(index))
+    return _even(groups)
+
+
+def _even(groups: list[str]) -> Layout:
+    sizes = sorted(set(Counter(groups).values()))
+    broken = f"groups of equal prompts have different sizes ({sizes[:5]})"
+    return Layout(groups, broken if len(sizes) > 1 else None)
 
 
 def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
-    """``columns`` as a dict; raises :class:`ConfigError` for a field that the rollout gives."""
+    """``columns`` as a dict; raises :class:`ConfigError` for a field that the rollout gives.
+
+    ``messages`` may be what a ``rollout_func`` returns, which shows when a trainer calls.
+    """
     for field in columns or {}:
-        if field in _OF_THE_ROLLOUT:
-            raise ConfigError(
-                f"columns: {field!r} comes from the rollout, not from the dataset; allowed is any "
-                "other field, such as 'reference' or 'env_reward'"
-            )
+        if field in _OF_THE_ROLLOUT and field != "messages":
+            raise ConfigError(_OF_ROLLOUT.format(field))
     return dict(columns or {})
 
 
@@ -172,6 +224,46 @@ def _sample(
         messages,
         extra,
     )
+
+
+def _told_sample(
+    index: int, place: int, messages: list[dict[str, Any]], extra: dict[str, Any]
+) -> RewardSample:
+    question, answer = _question(messages), _answer(messages)
+    return RewardSample(index, place, question, answer, messages, extra)
+
+
+def _conversation(prompt: Any, messages: Any) -> list[dict[str, Any]]:
+    """What a ``rollout_func`` told, after the prompt where it begins with the policy's turn."""
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and "role" in one for one in messages
+    ):
+        raise ConfigError(
+            "rollout_func: 'messages' must be a list of {'role': …, 'content': …} for each "
+            f"completion (found a {type(messages).__name__})"
+        )
+    if messages and messages[0]["role"] == "assistant":
+        return [*_opening(prompt), *messages]
+    return messages
+
+
+def _unmasked(
+    prompt: Any, ids: Sequence[int], mask: Sequence[int], decode: Callable[..., str]
+) -> list[dict[str, Any]]:
+    """The turns of a completion: the policy's where the mask is 1, the environment's where 0."""
+    if len(mask) != len(ids):
+        raise ConfigError(
+            f"rollout_func: a mask of {len(mask)} entries for {len(ids)} tokens; give one each"
+        )
+    turns = _opening(prompt)
+    for own, tokens in groupby(zip(ids, mask, strict=True), key=lambda token: bool(token[1])):
+        text = decode([token for token, _ in tokens], skip_special_tokens=True)
+        turns.append({"role": "assistant" if own else "user", "content": text})
+    return turns
+
+
+def _opening(prompt: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 def _messages(value: Any) -> list[dict[str, Any]] | None:

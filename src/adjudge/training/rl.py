@@ -46,7 +46,7 @@ def settings_of(run: RunFile) -> dict[str, Any]:
         "num_generations": training.group_size,
         "max_completion_length": run.rollout.max_tokens,
         "max_steps": training.steps,
-        "learning_rate": training.learning_rate,
+        "learning_rate": run.learning_rate,
         "lr_scheduler_type": "constant_with_warmup",
         "warmup_steps": min(5, training.steps),
         "importance_sampling_level": "sequence" if run.algorithm.variety == "gspo" else "token",

@@ -27,6 +27,7 @@ import pytest
 import yaml
 from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
 
+from adjudge.errors import ConfigError
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl import reward as dotted_path
 
@@ -261,3 +262,72 @@ def test_async_grpo_scores_a_group(
     assert advantages == pytest.approx([*expected, 0.0])
     assert isnan(samples[-1].metrics["reward"])
     assert "rewards/adjudge" in samples[0].metrics
+
+
+def test_what_a_rollout_func_plays_is_judged_without_the_environments_text(
+    tmp_path: Path,
+) -> None:
+    """The policy says one word between two of the environment's; a mask tells them apart."""
+    policy, words = new_policy(), ["kind", "cold"]
+    own: list[str] = []
+
+    def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        ids = policy.tokenizer(" ".join(["warm", words[len(own) % 2], "soft"]))["input_ids"]
+        own.append(words[len(own) % 2])
+        count = len(prompts)
+        return {
+            "prompt_ids": [policy.tokenizer("hard")["input_ids"]] * count,
+            "completion_ids": [ids] * count,
+            "logprobs": [[-1.0] * len(ids)] * count,
+            "env_mask": [[0, 1, 0]] * count,
+            "tool_mask": [[0, 1, 0]] * count,
+        }
+
+    class Rolling(recorded(trl.GRPOTrainer)):  # type: ignore[misc]
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given, rollout_func=play)
+
+    reward = make_reward(spec_file(tmp_path))
+    trainer = train(policy, tmp_path, reward, steps=2, trainer_class=Rolling)
+    assert own == words
+    assert [set(rewards.view(-1).tolist()) for rewards in trainer.seen] == [{1 / 8}, {0.0}]
+
+
+def test_online_dpo_awaits_nothing_and_is_refused_unless_missing_ends_it(tmp_path: Path) -> None:
+    """It makes a missing reward 0 and prefers by it, in every version."""
+    online_dpo = import_module("trl.experimental.online_dpo")
+    datasets = import_module("datasets")
+
+    def run(missing: str) -> Any:
+        folder = tmp_path / missing
+        folder.mkdir()
+        spec, judge = spec_file(folder), folder / "kind_judge.py"
+        judge.write_text(judge.read_text().replace("% 10 == 3", "< 0"))  # never fails
+        spec.write_text(spec.read_text().replace("[missing]", f"[missing]\npolicy = '{missing}'"))
+        policy = new_policy()
+        arguments = online_dpo.OnlineDPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=4,
+            max_new_tokens=4,
+            max_length=32,
+            max_steps=1,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            bf16=False,
+            logging_steps=1,
+        )
+        prompts = [[{"role": "user", "content": word}] for word in ("cold", "hard")] * 4
+        trainer = online_dpo.OnlineDPOTrainer(
+            model=policy.model,
+            processing_class=policy.tokenizer,
+            reward_funcs=PicklableReward(spec),
+            train_dataset=datasets.Dataset.from_list([{"prompt": one} for one in prompts]),
+            args=arguments,
+        )
+        trainer.train()
+        return trainer
+
+    with pytest.raises(ConfigError, match="OnlineDPOTrainer .*counts a missing reward as 0"):
+        run("mask")
+    assert len(history(run("raise"), "objective/scores")) == 1

@@ -57,7 +57,7 @@ class VerlPlan:
 
 @dataclass
 class Plan:
-    """A run file resolved.
+    """A run file resolved; ``assumed_learning_rate``: where the file says none.
 
     ``rollouts``: ``per_step``, ``groups_per_step``, ``steps``, ``training`` and ``evaluation`` (in
     all), ``evaluations``. ``in_all``: the judge's ``calls``, tokens and ``cost_usd`` for the whole
@@ -72,6 +72,7 @@ class Plan:
     turns: int
     judge: str | None
     reward: str
+    assumed_learning_rate: str | None
     settings: dict[str, Any]
     rollouts: dict[str, int]
     graders: list[GraderPlan] = field(default_factory=list)
@@ -111,6 +112,7 @@ def plan(run: RunFile, folder: Path = Path("runs/NAME")) -> Plan:
         turns=run.rollout.max_turns if run.is_multi_turn else 1,
         judge=_judge(run),
         reward=_reward(run),
+        assumed_learning_rate=_assumed_rate(run),
         settings=_settings(run),
         rollouts=rollouts,
         graders=[
@@ -190,6 +192,12 @@ def _reward(run: RunFile) -> str:
         "multiply": f"env · {judged}",
         "replace": judged,
     }[judge.combine_mode]
+
+
+def _assumed_rate(run: RunFile) -> str | None:
+    if run.training.learning_rate is not None:
+        return None
+    return f"{run.learning_rate:g}, the default for base = {run.model.base!r}"
 
 
 def _rollouts(run: RunFile) -> dict[str, int]:

@@ -25,6 +25,7 @@ from adjudge.training.runfile.tables import (
     CAPITALS,
     MOCK,
     TASK_APP,
+    TINY,
     Algorithm,
     Compute,
     Evaluation,
@@ -122,6 +123,13 @@ class RunFile(BaseModel):
         if self.services.task_url is not None:
             return True
         return self.rollout.dataset is None and self.env_name != CAPITALS
+
+    @property
+    def learning_rate(self) -> float:
+        """As the file says, else what suits its model."""
+        if self.training.learning_rate is not None:
+            return self.training.learning_rate
+        return 5e-4 if self.model.base == TINY else 1e-6
 
     @property
     def starts_mock(self) -> bool:

@@ -284,6 +284,8 @@ class Training(_Table):
     ``gradient_accumulation_steps`` such batches make one update of the policy, one iteration.
     ``warm_start_iterations``: steps of supervised fine-tuning before, 32 demonstrated answers or 8
     longer ones each (``base = "tiny"`` only, which otherwise cannot say anything).
+    ``learning_rate`` is 5e-4 by default for ``base = "tiny"``, and 1e-6, the trainers' own, for
+    any other model.
 
     ``async_semaphore_max``: questions to the judge in flight; ``judge_timeout_s``: after which one
     that has no answer is missing. Each rollout is judged as it ends. With
@@ -301,7 +303,7 @@ class Training(_Table):
     batch_size: int = Field(default=64, ge=2)
     group_size: int = Field(default=8, ge=2)
     gradient_accumulation_steps: int = Field(default=1, ge=1)
-    learning_rate: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     pipeline_async_enabled: bool = False
     async_semaphore_max: int = Field(default=16, ge=1)
     judge_timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)

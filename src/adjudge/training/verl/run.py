@@ -188,7 +188,7 @@ def _policy(run: RunFile, files: VerlFiles) -> dict[str, Any]:
             _LONGEST_STRIP, _prompt_tokens(run, files) + run.rollout.max_tokens
         ),
         f"{actor}.policy_loss.loss_mode": "gspo" if is_gspo else "vanilla",
-        f"{actor}.optim.lr": training.learning_rate,
+        f"{actor}.optim.lr": run.learning_rate,
         f"{actor}.optim.lr_warmup_steps": min(5, training.steps),
         f"{actor}.optim.weight_decay": 0.0,
         "critic.enable": False,
