@@ -292,7 +292,7 @@ def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
 endpoint = {{ max_attempts = 2, retry_base_s = 0.001, breaker_failures = 1000 }}
 
 [missing]
-patience_s = 0
+max_missing = 1.0
 """
     here = Folder(tmp_path, "http://127.0.0.1:9/v1", more=more, samples=6)
     done = here.grade("out", "--budget-usd", "5")

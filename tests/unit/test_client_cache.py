@@ -120,7 +120,7 @@ def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any
     "problem",
     [
         {"completion": 3},
-        {"completion": "half \ud800"},
+        {"prompt": "half \ud800"},
         {"answer": math.inf},
         {"answer": object()},
         {"metadata": {"x": object()}},
@@ -164,3 +164,9 @@ def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
     assert prepare(one).key == prepare(other).key
+
+
+def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
+    prepared = prepare(JudgeRequest("p", "half \ud800 é"))
+    assert prepared.request.completion == "half ? é"
+    assert prepared.key == prepare(JudgeRequest("p", "half ? é")).key

@@ -16,7 +16,15 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.retry import RETRYABLE
 from adjudge.judges.wire_errors import failure_of, malformed
 
-__all__ = ["BATCH_CALL", "ONE_CALL", "ServiceReply", "ServiceWire", "encode", "read_response"]
+__all__ = [
+    "BATCH_CALL",
+    "ONE_CALL",
+    "ServiceReply",
+    "ServiceWire",
+    "encode",
+    "read_response",
+    "with_unicode_completion",
+]
 
 ONE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
@@ -52,18 +60,22 @@ _item = msgspec.json.Decoder(_Item)
 _refusal = msgspec.json.Decoder(_Refusal)
 
 
+def with_unicode_completion(request: JudgeRequest) -> JudgeRequest:
+    """``request`` with question marks for halves of surrogate pairs that the policy wrote."""
+    completion: Any = request.completion  # a struct takes anything from Python
+    if not isinstance(completion, str) or completion.isascii():
+        return request
+    completion = completion.encode("utf-8", "replace").decode()
+    return msgspec.structs.replace(request, completion=completion)
+
+
 def encode(request: JudgeRequest) -> bytes:
     """``request`` as JSON, without its ``request_id``; the wire gives it one of its own.
 
-    Halves of surrogate pairs in the completion become question marks: the policy wrote them.
     Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not text, an
     infinite answer, metadata that JSON cannot hold.
     """
     problem = "half of a surrogate pair, which UTF-8 cannot hold"
-    completion: Any = request.completion  # a struct takes anything from Python
-    if isinstance(completion, str) and not completion.isascii():
-        completion = completion.encode("utf-8", "replace").decode()
-        request = msgspec.structs.replace(request, completion=completion)
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)

