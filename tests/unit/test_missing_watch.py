@@ -1,6 +1,7 @@
 """What predicts a missing reward."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +13,12 @@ NONE: frozenset[str] = frozenset()
 Rows = list[tuple[frozenset[str], float, str]]
 
 
-def columns(rows: Rows) -> tuple[list[frozenset[str]], list[float], list[str]]:
-    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+def none(_: int) -> frozenset[str]:
+    return NONE
+
+
+def columns(rows: Rows) -> tuple[Callable[[int], frozenset[str]], list[float], list[str]]:
+    return lambda place: rows[place][0], [row[1] for row in rows], [row[2] for row in rows]
 
 
 def watched(
@@ -30,14 +35,14 @@ def watched(
             properties.append(frozenset({"code block"}) if code else NONE)
             missing.append(rng.random() < base * 2 * hard + (effect if code else 0.0))
         lengths = [rng.random() for _ in range(size)]
-        watch.add(properties, lengths, [str(group)] * size, missing)
+        watch.add(properties.__getitem__, lengths, [str(group)] * size, missing)
     return watch
 
 
 def test_a_prompts_own_difficulty_predicts_nothing() -> None:
     """Prompts that ask for code and fail more often are no policy that breaks its judge."""
-    alarms = sum(bool(watched(seed, base=0.3).predictors()) for seed in range(300))
-    assert alarms <= 3
+    alarms = sum(bool(watched(seed, base=0.3).predictors()) for seed in range(100))
+    assert alarms <= 1
 
 
 def test_a_property_that_breaks_the_judge_is_found() -> None:
@@ -53,11 +58,11 @@ def test_length_is_watched_inside_groups_and_among_lone_samples() -> None:
     watch = MissingWatch()
     for group in range(20):
         lengths = [10.0 + place for place in range(6)]
-        watch.add([NONE] * 6, lengths, [str(group)] * 6, [length >= 15 for length in lengths])
+        watch.add(none, lengths, [str(group)] * 6, [length >= 15 for length in lengths])
     assert [one.name for one in watch.predictors()] == ["longer than the median"]
     alone = MissingWatch()
     lengths = [float(place) for place in range(100)]
-    alone.add([NONE] * 100, lengths, [str(i) for i in range(100)], [x < 20 for x in lengths])
+    alone.add(none, lengths, [str(i) for i in range(100)], [x < 20 for x in lengths])
     assert [one.name for one in alone.predictors()] == ["shorter than the median"]
 
 
@@ -75,9 +80,21 @@ def test_batches_add_up() -> None:
 
 def test_nothing_is_said_without_missing_rewards_or_with_nothing_else() -> None:
     watch = MissingWatch()
-    watch.add([NONE] * 8, [1.0] * 8, ["a"] * 8, [False] * 8)
-    watch.add([NONE] * 8, [1.0] * 8, ["b"] * 8, [True] * 8)
+    watch.add(none, [1.0] * 8, ["a"] * 8, [False] * 8)
+    watch.add(none, [1.0] * 8, ["b"] * 8, [True] * 8)
     assert watch.table() == []
+
+
+def test_length_is_watched_in_pairs() -> None:
+    watch = MissingWatch()
+    for pair in range(40):
+        watch.add(none, [10.0, 20.0], [str(pair)] * 2, [False, pair % 2 == 0])
+    assert [one.name for one in watch.predictors()] == ["longer than the median"]
+
+
+def test_the_middle_of_a_long_answer_costs_nothing() -> None:
+    assert properties_of("x" * 9_000 + "```" + "y" * 9_000) == frozenset()
+    assert properties_of("```" + "y" * 90_000) == {"code block"}
 
 
 @pytest.mark.parametrize(

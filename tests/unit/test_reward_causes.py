@@ -149,6 +149,28 @@ def test_silence_does_not_escape_negative_points() -> None:
     assert values(found) == [pytest.approx(-0.6), pytest.approx(-1.6)]
 
 
+def test_only_negative_points_left_are_no_reward() -> None:
+    made = build(
+        {"loops": Loops(), "judge": Fails()},
+        entries={"loops": {"weight": 5.0}, "judge": {"weight": -8.0}},
+        reward={"aggregate": "points"},
+    )
+    found = made.compute(samples({"calls": None, "said": 1.0}, {"calls": None, "said": 0.0}))
+    assert [one.missing and one.missing.kind for one in found] == [ErrorKind.NOT_APPLICABLE] * 2
+
+
+class Lost(BaseGrader):
+    async def aevaluate(self) -> float:
+        raise GradingFailure("incomplete", "calls were lost", {"suspect": False})
+
+
+def test_lost_calls_are_not_the_candidates_in_a_joined_failure() -> None:
+    made = build({"lost": Lost(), "other": Lost()}, reward={"normalise": False})
+    [result] = made.compute(samples({}))
+    assert result.missing is not None
+    assert not result.missing.suspect
+
+
 def test_an_open_range_has_no_minimum() -> None:
     made = build(
         {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}
@@ -205,7 +227,7 @@ def test_the_docs_give_every_kind_one_cause() -> None:
         kinds, cause, suspect, *_ = (cell.strip() for cell in row.split("|"))
         for kind in re.findall(r"`(\w+)`", kinds):
             assert kind not in told
-            told[kind] = (cause.partition(":")[0], suspect == "yes")
+            told[kind] = (cause.partition(":")[0], suspect.partition(",")[0] == "yes")
     assert told == {
         str(kind): (str(GraderError("g", kind, "").cause), GraderError("g", kind, "").suspect)
         for kind in ErrorKind

@@ -56,7 +56,7 @@ def test_what_cannot_be_computed_is_absent() -> None:
 def test_an_answer_that_breaks_its_judge_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     watching = scorer()
     for step in range(6):
-        scored = watching.score(*batch(*(["fail ```x```", "fine"] * 4)))
+        scored = watching.score(*batch(*(["fail ```x```", "fine so far."] * 4)))
         assert scored.metrics["judge/missing_predictors"] == float(step >= 4), step
     said = [record.message for record in caplog.records if "missing" in record.message]
     assert not said

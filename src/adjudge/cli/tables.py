@@ -31,7 +31,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
         for kind, message in summary["missing"]["examples"].items():
             console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
-    for warning in summary["warnings"]:
+    for warning in summary.get("warnings") or []:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
     for endpoint in summary["endpoints"]:
         console.print(_calls(endpoint))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from adjudge.errors import SUSPECT_KINDS, Cause, ErrorKind
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.reduce import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
@@ -70,6 +70,9 @@ def aggregate(
     scores, gates, penalties = values
     if gate == "veto" and 0.0 in gates:
         return 0.0
+    if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
+        why = "no grader of positive points had anything to judge"
+        return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
         total = _METHODS[method](scores, beta) if scores else float(bool(gates))
@@ -159,14 +162,12 @@ def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderE
 def _joined(failures: Sequence[GraderError]) -> GraderError:
     """The first failure in the spec's order, naming the others; its marks are those of all.
 
-    ``suspect`` where any is, ``local`` where one is and none may pass by itself.
+    ``suspect`` says whether any is, ``local`` that one is and none may pass by itself.
     """
     first = failures[0]
     others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
     message = f"{first.name}: {first.error}" + (f"; also failed: {others}" if others else "")
-    marks = {}
-    if first.kind not in SUSPECT_KINDS and any(failure.suspect for failure in failures):
-        marks["suspect"] = True
+    marks = {"suspect": any(failure.suspect for failure in failures)}
     if any(one.metadata.get("local") for one in failures) and not any(
         one.passing for one in failures
     ):

@@ -73,7 +73,7 @@ class SpecRewardFunction(RewardFunction):
         self.spec = spec
         self.graders = dict(graders or spec.build_graders())
         check_graders(spec, self.graders)
-        if graders is None:  # who built them has a reason to, and checks when grading begins
+        if graders is None:  # callers that pass graders check the machine themselves
             check_machine(spec, self.graders)
         scopes: tuple[Scope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
@@ -316,7 +316,10 @@ class SpecRewardFunction(RewardFunction):
         weight = abs(settings.judge_scale)
         if not group[0].fell_back:
             weight *= abs(settings.outcome_weight)
-        scales = self._part_scales(group)
+        if settings.group in ("z_score", "rank"):  # near-ties in what they were made from are gone
+            scales = [max(1.0, abs(cast("float", state.part))) for state in group]
+        else:
+            scales = self._part_scales(group)
         if weight != 1:
             scales = [weight * scale for scale in scales]
         if settings.event_weight != 0:

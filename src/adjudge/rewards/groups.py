@@ -112,9 +112,9 @@ def z_scores(present: Sequence[float]) -> list[float]:
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation (n − 1), in any order the same to the last bit.
 
-    For one value and for equal values exactly that value and 0. A mean within the rounding of the
-    values is 0, as that of z-scores. Huge values do not overflow on
-    the way: deviations are scaled before they are squared.
+    For one value and for equal values it is exactly that value and 0. A mean that is only the
+    rounding of its values (that of z-scores, say) is 0. Huge values do not overflow on the way:
+    deviations are scaled before they are squared.
     """
     n = len(values)
     if min(values) == max(values):  # their sum's nth part may be off by rounding

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -21,8 +22,10 @@ Z_LIMIT = 4.0
 LEAST_MISSING = 5
 LEAST_RATIO = 2.0
 
-_JUDGING = re.compile(r"score|grad(?:e|ing)|judg|rating|verdict|rubric", re.IGNORECASE)
-_HUGE_NUMBER = re.compile(r"\d{12}")
+_JUDGING = ("score", "grade", "grading", "judg", "rating", "verdict", "rubric")
+_HUGE_NUMBER = re.compile("[0-9]{12}")
+_ENDS = 4_000
+"""Characters at each end of an answer that are looked at: long ones must cost no more."""
 _MARKUP = re.compile(r"</?[A-Za-z]")
 _PROPERTIES: Mapping[str, Callable[[str], bool]] = {
     "empty": lambda text: not text.strip(),
@@ -33,14 +36,19 @@ _PROPERTIES: Mapping[str, Callable[[str], bool]] = {
     "control token": lambda text: "<|" in text,
     "not ASCII": lambda text: not text.isascii(),
     "link": lambda text: "http" in text,
-    "words about judging": lambda text: _JUDGING.search(text) is not None,
+    "words about judging": lambda text: any(map(text.lower().__contains__, _JUDGING)),
     "huge number": lambda text: _HUGE_NUMBER.search(text) is not None,
 }
 _LONG, _SHORT = "longer than the median", "shorter than the median"
 
 
 def properties_of(text: str) -> frozenset[str]:
-    """The simple properties of an answer that are watched; its length is compared elsewhere."""
+    """The simple properties of an answer that are watched; its length is compared elsewhere.
+
+    Of a long answer the beginning and the end are looked at.
+    """
+    if len(text) > 2 * _ENDS:
+        text = f"{text[:_ENDS]}\n{text[-_ENDS:]}"
     return frozenset(name for name, has in _PROPERTIES.items() if has(text))
 
 
@@ -118,14 +126,15 @@ class MissingWatch:
 
     def add(
         self,
-        properties: Sequence[frozenset[str]],
+        properties: Callable[[int], frozenset[str]],
         lengths: Sequence[float],
         groups: Sequence[str],
         missing: Sequence[bool],
     ) -> None:
-        """A batch: properties and length of each answer, its group, whether its reward is missing.
+        """A batch: length and group of each answer, and whether its reward is missing.
 
-        Samples that were not asked for are left out by the caller.
+        ``properties`` of the answer at a place are asked for only where they are compared. The
+        caller leaves out samples that were not asked for.
         """
         members: dict[str, list[int]] = {}
         for place, group in enumerate(groups):
@@ -136,7 +145,7 @@ class MissingWatch:
             lost = [missing[place] for place in places]
             if 0 < sum(lost) < len(places):
                 self._add_stratum(
-                    [properties[place] for place in places],
+                    [properties(place) for place in places],
                     [lengths[place] for place in places],
                     lost,
                 )
@@ -144,11 +153,10 @@ class MissingWatch:
     def _add_stratum(
         self, properties: Sequence[frozenset[str]], lengths: Sequence[float], lost: Sequence[bool]
     ) -> None:
-        middle = sorted(lengths)[len(lengths) // 2]
-        lower = sorted(lengths)[(len(lengths) - 1) // 2]
+        middle = median(lengths)
         held = {name: [name in one for one in properties] for name in _PROPERTIES}
         held[_LONG] = [length > middle for length in lengths]
-        held[_SHORT] = [length < lower for length in lengths]
+        held[_SHORT] = [length < middle for length in lengths]
         total = sum(lost)
         for name, having in held.items():
             both = sum(has and gone for has, gone in zip(having, lost, strict=True))

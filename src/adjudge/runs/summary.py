@@ -17,7 +17,7 @@ from adjudge.runs.agreement import Agreement, concordance, within_group_concorda
 from adjudge.runs.calls import grader_calls
 from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.runs.missing_watch import MissingWatch
-from adjudge.types import GraderError, GraderScore, Role
+from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
 __all__ = ["NOT_APPLICABLE_SHARE", "Facts", "summarise"]
 
@@ -104,7 +104,7 @@ def _watched(
     rows = [(f, gone) for f, one, gone in zip(facts, judged, missing, strict=True) if one.sampled]
     watch = MissingWatch()
     watch.add(
-        [fact.properties for fact, _ in rows],
+        lambda place: rows[place][0].properties,
         [float(fact.length) for fact, _ in rows],
         [fact.group for fact, _ in rows],
         [gone for _, gone in rows],
@@ -193,12 +193,19 @@ def _grader(
         **spread,
         "missing": len(scores) - scores_present - not_drawn,
         "missing_by_kind": _kinds(errors),
-        "not_evaluable": sum(not score.evaluable for score in given),
-        "candidate_fault": sum(score.cause is Cause.CANDIDATE for score in given),
+        "not_evaluable": sum(_all_of(Cause.NOT_APPLICABLE, some) for some in said),
+        "candidate_fault": sum(_all_of(Cause.CANDIDATE, some) for some in said),
         "untrusted": sum(not score.trusted for score in given),
         "judge": grader_calls(result for some in said for result in some),
         **_agreements(scores, env, groups),
     }
+
+
+def _all_of(cause: Cause, results: Sequence[GraderResult]) -> bool:
+    """Whether a grader's scores of one sample, which may be several of events, have a cause."""
+    return bool(results) and all(
+        isinstance(result, GraderScore) and result.cause is cause for result in results
+    )
 
 
 def _agreements(

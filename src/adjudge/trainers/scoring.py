@@ -160,10 +160,9 @@ class Scorer:
             for one, sample, result in zip(judged, samples, results, strict=True)
             if one.sampled
         ]
-        texts = [text for text, _, _ in rows]
         self._watch.add(
-            [properties_of(text) for text in texts],
-            [float(len(text)) for text in texts],
+            lambda place: properties_of(rows[place][0]),
+            [float(len(text)) for text, _, _ in rows],
             [group for _, group, _ in rows],
             [gone for _, _, gone in rows],
         )

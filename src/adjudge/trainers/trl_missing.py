@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +36,7 @@ class ZeroFilling:
     def check(self, spec: RewardSpec, layout: Layout) -> None:
         """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
         missing = spec.missing
-        largest = max(map(layout.groups.count, set(layout.groups)), default=0)
+        largest = max(Counter(layout.groups).values(), default=0)
         exact = missing.policy == "raise" or (self.only_centres and layout.broken is None)
         if self.keeps_groups_apart:
             whole = missing.policy == "drop_group" and missing.min_valid >= largest
