@@ -100,7 +100,8 @@ class Batch:
         messages = None
         if "messages" in columns or "messages" not in (dataset or ()):
             messages = self._columns.get(columns.get("messages", "messages"))
-        mask = self._columns.get("tool_mask")
+        # TRL 1.16 takes env_mask away before rewards are asked for; others may leave it.
+        mask = self._columns.get("tool_mask", self._columns.get("env_mask"))
         if messages is not None:
             return [_conversation(*both) for both in zip(self.prompts, messages, strict=True)]
         if mask is not None and self.completion_ids is not None:
