@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import ConfigError
 from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
 
 
@@ -154,14 +154,13 @@ def test_a_wrong_similarity_is_named() -> None:
         ActionLoopDetectionGrader(similarity="cosine")  # type: ignore[arg-type]  # the mistake
 
 
-def test_arguments_that_python_will_not_print_are_invalid_input_or_as_written() -> None:
+def test_arguments_that_python_will_not_print_are_alike_or_as_written() -> None:
     nested: Any = {}
     for _ in range(100_000):
         nested = {"a": nested}
-    with pytest.raises(GradingFailure):
-        ActionLoopDetectionGrader().evaluate(trajectory(("f", nested), ("f", nested)))
+    found = ActionLoopDetectionGrader().evaluate(trajectory(("f", nested), ("f", nested)))
+    assert found.score == 0.0
     long_number = '{"a": ' + "1" * 5000 + "}"
-    with pytest.raises(GradingFailure):
-        ActionLoopDetectionGrader().evaluate(trajectory(("f", {"a": 10**5000})))
+    ActionLoopDetectionGrader().evaluate(trajectory(("f", {"a": 10**5000}), ("g", {})))
     messages = trajectory(("f", long_number), ("f", long_number))
     assert ActionLoopDetectionGrader().evaluate(messages).score == 0.0

@@ -105,7 +105,7 @@ def test_one_side_empty_is_zero_both_empty_is_not_evaluable(metric: Any) -> None
         {"reference_tool_calls": [A], "tool_calls": 3},
         {"reference_tool_calls": [A], "tool_calls": [[3]]},
         {"reference_tool_calls": [A], "messages": 3},
-        {"reference_tool_calls": [A], "tool_calls": [{"name": "f", "arguments": object()}]},
+        {"reference_tool_calls": [{"name": "f", "arguments": object()}], "tool_calls": [A]},
     ],
 )
 def test_missing_or_unreadable_input(fields: dict[str, Any]) -> None:
@@ -191,10 +191,13 @@ def test_wrong_parameters_are_named() -> None:
         ToolCallStepSequenceMatchGrader(metric_type=wrong)
 
 
-def test_deeply_nested_arguments_are_invalid_input() -> None:
+def test_deeply_nested_arguments_of_the_policy_match_nothing() -> None:
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
     deep = [{"name": "f", "arguments": {"a": nested}}]
-    with pytest.raises(GradingFailure):
-        ToolCallPrecisionRecallMatchGrader(match_arguments=True).evaluate([A], tool_calls=deep)
+    grader = ToolCallPrecisionRecallMatchGrader(match_arguments=True)
+    assert grader.evaluate([A], tool_calls=deep).score == 0.0
+    assert grader.evaluate([A, call("f")], tool_calls=[A, *deep]).score < 1.0
+    with pytest.raises(GradingFailure, match="not a JSON value"):
+        grader.evaluate(deep, tool_calls=[A])

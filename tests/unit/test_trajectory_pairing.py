@@ -144,6 +144,8 @@ def test_what_cannot_be_read_is_invalid_input(messages: Any) -> None:
         with pytest.raises(GradingFailure) as caught:
             read(messages)
         assert caught.value.kind is ErrorKind.INVALID_INPUT
+        in_a_turn = isinstance(messages, list) and isinstance(messages[0], dict)
+        assert caught.value.suspect is in_a_turn  # a policy may have written the call
 
 
 def test_the_complaint_names_the_message() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -121,7 +122,12 @@ def _parts(content: Any) -> list[Piece]:
 def _json(value: Any) -> str:
     try:
         return _encoder.encode(value).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError):
+    except RecursionError:  # a policy may have nested it
+        return f"[a {type(value).__name__} that is nested too deeply to be shown]"
+    except UnicodeEncodeError:  # half a character, which a policy may have written
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace").decode()
+    except (TypeError, ValueError, OverflowError):
         raise GradingFailure(
             ErrorKind.INVALID_INPUT,
             f"a {type(value).__name__} cannot be shown to a judge: it is no text, no messages and "

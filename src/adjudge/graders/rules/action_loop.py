@@ -10,9 +10,9 @@ from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.params import chosen, number
 from adjudge.graders.rules.text_sets import Similarity, similar_pairs, tokens_of
 from adjudge.graders.rules.trajectory import (
+    UNPRINTABLE,
     ToolCall,
     decode_arguments,
-    invalid,
     parse_trajectory,
 )
 from adjudge.types import GraderScore
@@ -124,8 +124,8 @@ def _text_of_value(name: str, arguments: Any) -> str:
         if isinstance(arguments, dict):
             return _text_of_object(name, arguments)
         return f"{name}: {arguments}"  # noqa: TRY300 (printing it is what may fail)
-    except (ValueError, RecursionError):
-        raise invalid(f"the arguments of a call of {name!r} cannot be read as text") from None
+    except (TypeError, ValueError, RecursionError):
+        return f"{name}: {UNPRINTABLE}"
 
 
 def _text_of_object(name: str, arguments: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.params import integer, number
 from adjudge.graders.rules.text_sets import nearest_earlier
 from adjudge.graders.rules.trajectory import (
+    UNPRINTABLE,
     Step,
     ToolCall,
     decode_arguments,
@@ -158,10 +159,14 @@ def _nearest_observations(steps: list[Step]) -> list[float]:
 
 
 def _signatures(steps: Iterable[Step]) -> list[str]:
+    return [_printed(step.call) for step in steps]
+
+
+def _printed(call: ToolCall) -> str:
     try:
-        return [_signature(step.call) for step in steps]
-    except (ValueError, RecursionError):
-        raise invalid("the arguments of a tool call cannot be read as text") from None
+        return _signature(call)
+    except (TypeError, ValueError, RecursionError):
+        return f"{call.name}({UNPRINTABLE})"
 
 
 def _signature(call: ToolCall) -> str:

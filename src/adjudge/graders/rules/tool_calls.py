@@ -188,6 +188,8 @@ class _Call(NamedTuple):
 
 def _reference_steps(value: Any) -> list[list[_Call]]:
     steps = _steps(value, "reference_tool_calls")
+    if any(_UNREADABLE in call.arguments for step in steps for call in step):
+        raise invalid("reference_tool_calls: the arguments of a tool call are not a JSON value")
     if not all(call.name for step in steps for call in step):
         raise invalid("reference_tool_calls has a call without a name")
     return steps
@@ -219,10 +221,18 @@ def _steps(value: Any, where: str) -> list[list[_Call]]:
 
 
 def _comparable(calls: Iterable[ToolCall]) -> list[_Call]:
+    return [_Call(call.name, _readable_pairs(call.arguments)) for call in calls]
+
+
+_UNREADABLE: tuple[None, str] = (None, "no JSON value")
+
+
+def _readable_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
+    """The arguments; those nested too deeply, say, equal no reference."""
     try:
-        return [_Call(call.name, _argument_pairs(call.arguments)) for call in calls]
+        return _argument_pairs(arguments)
     except (TypeError, ValueError, RecursionError):
-        raise invalid("the arguments of a tool call are not a JSON value") from None
+        return frozenset({_UNREADABLE})
 
 
 def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:

@@ -13,6 +13,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.view import content_text
 
 __all__ = [
+    "UNPRINTABLE",
     "Step",
     "ToolCall",
     "Trajectory",
@@ -132,7 +133,12 @@ def parse_call(raw: Any, where: int | str) -> ToolCall:
                 name = name if isinstance(name, str) else ""
                 return ToolCall(name, function.get("arguments"))
     place = f"messages[{where}].tool_calls" if isinstance(where, int) else where
-    raise invalid(f"{place}: a tool call is not an object with a function and its name")
+    message = f"{place}: a tool call is not an object with a function and its name"
+    raise invalid(message, suspect=isinstance(where, int))
+
+
+UNPRINTABLE = "arguments that cannot be read as text"
+"""Stands for a call's arguments that Python will not print: nested too deeply, say."""
 
 
 def decode_arguments(text: str) -> Any:
@@ -151,9 +157,12 @@ def decode_arguments(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def invalid(message: str) -> GradingFailure:
-    """The failure of an input that cannot be judged."""
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+def invalid(message: str, *, suspect: bool = False) -> GradingFailure:
+    """The failure of an input that cannot be judged; ``suspect``: the policy may have written it.
+
+    A file in another format looks the same, so it is no verdict.
+    """
+    return GradingFailure(ErrorKind.INVALID_INPUT, message, {"suspect": True} if suspect else {})
 
 
 _decoder = msgspec.json.Decoder()
@@ -242,7 +251,8 @@ def _raw_calls(message: dict[str, Any], position: int) -> Sequence[Any]:
         legacy = message.get("function_call")
         return () if legacy is None else (legacy,)
     if not isinstance(calls, list | tuple):
-        raise invalid(f"messages[{position}].tool_calls is {_kind(calls)}, not a list")
+        what = f"messages[{position}].tool_calls is {_kind(calls)}, not a list"
+        raise invalid(what, suspect=True)
     return calls
 
 
@@ -257,7 +267,8 @@ def _observation(content: Any, position: int) -> str:
         return content_text(content)
     except (RecursionError, ValueError):
         # A structure that Python will not print: nested too deeply, or a number too long.
-        raise invalid(f"messages[{position}].content cannot be read as text") from None
+        what = f"messages[{position}].content cannot be read as text"
+        raise invalid(what, suspect=True) from None
 
 
 def _kind(value: Any) -> str:
