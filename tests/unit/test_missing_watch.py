@@ -63,7 +63,10 @@ def test_length_is_watched_inside_groups_and_among_lone_samples() -> None:
     alone = MissingWatch()
     lengths = [float(place) for place in range(100)]
     alone.add(none, lengths, [str(i) for i in range(100)], [x < 20 for x in lengths])
-    assert [one.name for one in alone.predictors()] == ["shorter than the median"]
+    [found] = alone.predictors()
+    assert found.name == "shorter than the median"
+    assert "unless their prompts are the reason" in found.sentence
+    assert "same prompts" not in found.sentence
 
 
 def test_batches_add_up() -> None:

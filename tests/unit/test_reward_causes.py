@@ -171,6 +171,53 @@ def test_lost_calls_are_not_the_candidates_in_a_joined_failure() -> None:
     assert not result.missing.suspect
 
 
+def of_events(**reward: Any) -> Any:
+    return build(
+        {"answer": answer(), "loops": Loops()},
+        entries={"loops": {"scope": "event"}},
+        reward={"event_weight": 1.0, **reward},
+    )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_idle_event_graders_leave_the_outcome(reduce: str) -> None:
+    idle = {"events": [{"calls": None}]}
+    rows = [{"right": 0.9, **idle}, {"right": 0.2, **idle}, {"right": 0.4, "events": []}]
+    found = of_events(event_reduce=reduce).compute(samples(*rows))
+    assert values(found) == pytest.approx([0.9, 0.2, 0.4])
+
+
+def test_idle_outcome_graders_leave_the_events() -> None:
+    made = build(
+        {"loops": Loops(), "event": Asks()},
+        entries={"event": {"scope": "event"}},
+        reward={"event_weight": 1.0},
+    )
+    rows = [{"calls": None, "events": [{"said": said}]} for said in (0.9, 0.2)]
+    assert values(made.compute(samples(*rows))) == pytest.approx([0.9, 0.2])
+
+
+class Sometimes(BaseGrader):
+    score_range = (0.0, 1.0)
+
+    async def aevaluate(self, fails: bool) -> GraderScore:
+        if fails:
+            raise GradingFailure("refused", "no")
+        return GraderScore("sometimes", 1.0, "", {"evaluable": False})
+
+
+def test_an_imputed_failure_counts_its_grader_for_the_whole_group() -> None:
+    made = build({"answer": answer(), "b": Sometimes()}, missing={"suspect": "min"})
+    rows = [{"right": 0.9, "fails": fails} for fails in (False, False, True)]
+    assert values(made.compute(samples(*rows))) == pytest.approx([0.95, 0.95, 0.45])
+
+
+@pytest.mark.parametrize("env", [10**400, [1.0, 2.0], "1.0"])
+def test_an_environments_reward_that_is_no_number_is_missing(env: Any) -> None:
+    made = build({"answer": answer()}, reward={"combine_mode": "weighted_sum"})
+    assert values(made.compute(samples({"right": 1.0, "env_reward": env}))) == [None]
+
+
 def test_an_open_range_has_no_minimum() -> None:
     made = build(
         {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}

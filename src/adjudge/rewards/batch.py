@@ -52,11 +52,12 @@ class Judged:
         return chain(self.outcome.items(), *(event.items() for event in self.events))
 
 
-def idle_graders(judged: Sequence[Judged]) -> dict[str, set[str]]:
+def idle_graders(judged: Sequence[Judged], *, imputes: bool = False) -> dict[str, set[str]]:
     """By group of two or more, the graders that had nothing to judge in any of its samples.
 
-    Failures say neither that there was something nor that there was nothing. A sample alone tells
-    nothing about its group, which a trainer may have sent in several calls.
+    Failures say neither that there was something nor that there was nothing; but where the spec
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A sample
+    alone tells nothing about its group, which a trainer may have sent in several calls.
     """
     idle: dict[str, set[str]] = {}
     for one in judged:
@@ -72,8 +73,14 @@ def idle_graders(judged: Sequence[Judged]) -> dict[str, set[str]]:
     sizes = Counter(one.group for one in judged)
     for one in judged:
         if (found := idle.get(one.group)) is not None:
-            found -= {n for n, r in one.results() if isinstance(r, GraderScore) and r.evaluable}
+            found -= {n for n, r in one.results() if _counts(r, imputes=imputes)}
     return {group: names for group, names in idle.items() if names and sizes[group] > 1}
+
+
+def _counts(result: GraderResult, *, imputes: bool) -> bool:
+    if isinstance(result, GraderError):
+        return imputes and result.suspect
+    return isinstance(result, GraderScore) and result.evaluable
 
 
 class Batch:
@@ -246,7 +253,10 @@ def _number(value: Any) -> float | None:
     """A finite number of any library, else ``None``."""
     if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
         return None
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):  # an array of several, an integer beyond floats
+        return None
     return number if math.isfinite(number) else None
 
 

@@ -192,7 +192,8 @@ class SpecRewardFunction(RewardFunction):
         grader that had nothing to judge in any of a whole group of two or more is left out there.
         Rewards of a group that differ by rounding alone are made equal.
         """
-        idle = idle_graders(judged) if whole_groups else {}
+        imputes = self.spec.missing.suspect == "min"
+        idle = idle_graders(judged, imputes=imputes) if whole_groups else {}
         states = [self._state(one, idle.get(one.group, _NONE)) for one in judged]
         groups = _by_group(states)
         for group in groups:
@@ -229,6 +230,8 @@ class SpecRewardFunction(RewardFunction):
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[Part] | GraderError = []
         events = self._without_events
+        if idle and self._terms["event"] and not self._speaks("event", idle):
+            events = 0.0  # idle for the group: having no events at all is no different
         if one.events:
             values = self._event_values(one, idle)
             events = self._reduced(values)
@@ -248,6 +251,8 @@ class SpecRewardFunction(RewardFunction):
         settings, terms = self.spec.reward, self._terms[scope]
         if idle and terms:
             terms = _active(terms, results, idle)
+            if not terms and self._speaks(_OTHER[scope], idle):
+                return 0.0  # the other scope makes the rewards of this group
             if not terms:
                 return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
         return aggregate(
@@ -259,6 +264,12 @@ class SpecRewardFunction(RewardFunction):
             normalise=settings.normalise,
             not_applicable=settings.not_applicable,
         )
+
+    def _speaks(self, scope: Scope, idle: Collection[str]) -> bool:
+        """Whether a scope that counts has a grader that is not idle."""
+        settings = self.spec.reward
+        weight = settings.event_weight if scope == "event" else settings.outcome_weight
+        return weight != 0 and any(term.name not in idle for term in self._terms[scope])
 
     def _event_values(self, one: Judged, idle: Collection[str]) -> list[Part] | GraderError:
         if isinstance(one.events, GraderError):
@@ -422,6 +433,7 @@ class SpecRewardFunction(RewardFunction):
 
 
 _NONE: frozenset[str] = frozenset()
+_OTHER: Mapping[Scope, Scope] = {"outcome": "event", "event": "outcome"}
 _NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
 
 

@@ -8,6 +8,7 @@ learns from the few rewards that are left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ answer that its judge replies to unreadably, and a group of a few that are much 
 _UNREADABLE = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
+_NOT_THE_CANDIDATES = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED, ErrorKind.BUG})
+_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token", re.IGNORECASE)
 _NOT_FOUND = (404, 405, 410)
 _NOT_THE_JUDGES = (408, 409, 413, 425, 429)
 
@@ -89,8 +92,9 @@ class StartupCheck:
         """After a call: raises :class:`~adjudge.errors.ConfigError` for one that cannot answer.
 
         That is one which has never answered and (a) was told that there is no such model or path,
-        or (b) had no usable reply about :data:`LEAST_SAMPLES` distinct samples: unreadable ones, or
-        refused requests. Nothing that passes by itself, and no failure of a local deadline, counts.
+        or (b) had no usable reply about :data:`LEAST_SAMPLES` distinct samples: unreadable ones,
+        refused requests, rows without what it needs, or an exception. Nothing that passes by
+        itself, and no failure of a local deadline, counts.
         """
         failures: dict[str, list[GraderError]] = {}
         for one, sample in zip(judged, samples, strict=True):
@@ -140,14 +144,18 @@ def _is_answer(result: GraderResult) -> bool:
 
 
 def _never_answers(error: GraderError) -> bool:
-    """Whether the next reply is as likely to be of no use: the form, or the request itself."""
-    return error.kind in _UNREADABLE or _refused_request(error)
+    """Whether the next sample is as likely to get no answer: the form, the request, the rows."""
+    if error.kind in _UNREADABLE or _refused_request(error):
+        return True
+    return error.kind in _NOT_THE_CANDIDATES and not error.suspect
 
 
 def _refused_request(error: GraderError) -> bool:
     status = error.metadata.get("status")
     if error.passing or error.kind in (ErrorKind.REFUSED, ErrorKind.BUDGET):
         return False
+    if error.suspect and _TOO_LONG.search(error.error):
+        return False  # many answers may be too long for the judge
     return isinstance(status, int) and 300 <= status < 500 and status not in _NOT_THE_JUDGES
 
 
@@ -157,8 +165,11 @@ def _is_not_found(error: GraderError) -> bool:
 
 
 def _content(sample: RewardSample) -> Any:
-    """What tells samples apart; equal ones are one observation."""
-    return sample_key(sample.fields()) or sample.original_index
+    """What tells rollouts apart; equal ones are one observation, whatever their ids."""
+    texts = {"prompt": sample.prompt, "response": sample.response, "messages": sample.messages}
+    if not any(texts.values()):
+        texts = sample.fields()
+    return sample_key(texts) or sample.original_index
 
 
 def _judge(grader: Any) -> str:
@@ -171,6 +182,11 @@ def _judge(grader: Any) -> str:
 def _remedy(errors: Sequence[GraderError]) -> str:
     if _refused_request(errors[0]):
         return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
+    if errors[0].kind in _NOT_THE_CANDIDATES:
+        return (
+            "Correct the rows, `mapper` or the grader; set [missing] max_missing = 1.0 where that "
+            "many rewards may be missing."
+        )
     return (
         "Ask for a form in the template ({reply_form} stands for it), or use a judge that keeps to "
         "it: `adjudge doctor SPEC` shows what the judge's server honours."

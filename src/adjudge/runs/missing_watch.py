@@ -56,6 +56,7 @@ class MissingPredictor(msgspec.Struct, frozen=True, kw_only=True):
     """A property and the missing rewards of answers with and without it, where any is missing.
 
     ``z``: the Cochran-Mantel-Haenszel statistic over groups, with continuity correction.
+    ``across_prompts``: samples that are alone in their groups were compared, too.
     """
 
     name: str
@@ -64,6 +65,7 @@ class MissingPredictor(msgspec.Struct, frozen=True, kw_only=True):
     n_without: int
     missing_without: int
     z: float
+    across_prompts: bool = False
 
     @property
     def predicts(self) -> bool:
@@ -80,10 +82,12 @@ class MissingPredictor(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The finding in words."""
         share, other = self.missing / self.n, self.missing_without / self.n_without
+        whose = "others" if self.across_prompts else "others to the same prompts"
+        unless = ", unless their prompts are the reason" if self.across_prompts else ""
         return (
             f"answers with the property {self.name!r} have no reward in {share:.0%} of "
-            f"{self.n:,}, others to the same prompts in {other:.0%} of {self.n_without:,}: the "
-            "policy may learn to bring failures about"
+            f"{self.n:,}, {whose} in {other:.0%} of {self.n_without:,}: the policy may learn to "
+            f"bring failures about{unless}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -123,6 +127,7 @@ class MissingWatch:
 
     def __init__(self) -> None:
         self._counts: dict[str, _Counts] = {}
+        self._across_prompts = False
 
     def add(
         self,
@@ -141,6 +146,7 @@ class MissingWatch:
             members.setdefault(group, []).append(place)
         alone = [places[0] for places in members.values() if len(places) == 1]
         strata = [places for places in members.values() if len(places) > 1] + [alone]
+        self._across_prompts |= any(missing[place] for place in alone)
         for places in strata:
             lost = [missing[place] for place in places]
             if 0 < sum(lost) < len(places):
@@ -173,6 +179,7 @@ class MissingWatch:
                 n_without=counts.n_without,
                 missing_without=counts.missing_without,
                 z=counts.z,
+                across_prompts=self._across_prompts,
             )
             for name, counts in self._counts.items()
             if counts.n

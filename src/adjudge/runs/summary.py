@@ -19,10 +19,12 @@ from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missi
 from adjudge.runs.missing_watch import MissingWatch
 from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
-__all__ = ["NOT_APPLICABLE_SHARE", "Facts", "summarise"]
+__all__ = ["NOT_APPLICABLE_SHARE", "SUSPECT_SHARE", "Facts", "summarise"]
 
 NOT_APPLICABLE_SHARE = 0.2
 """From here on it is said that a grader had nothing to judge."""
+SUSPECT_SHARE = 0.1
+"""From here on it is said that rewards are missing for what the answers may have brought about."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,7 @@ def summarise(
             "suspect": _suspects(spec, judged),
         },
         "warnings": [
+            *_suspect_share(results, drawn.count(True)),
             *(one.sentence for one in watch.predictors()),
             *_not_applicable(of_graders, drawn.count(True)),
         ],
@@ -130,6 +133,18 @@ def _suspects(spec: RewardSpec, judged: Sequence[Judged]) -> int:
         )
         for one in judged
     )
+
+
+def _suspect_share(results: Sequence[RewardResult], drawn: int) -> Iterator[str]:
+    """Where whole groups are missing, nothing predicts it inside a group."""
+    suspect = [one.missing for one in results if one.missing is not None and one.missing.suspect]
+    share = len(suspect) / drawn if drawn else 0.0
+    if share >= SUSPECT_SHARE:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in _kinds(suspect).items())
+        yield (
+            f"{share:.0%} of the rewards are missing for reasons that the answers may have brought "
+            f"about ({kinds}); read some of them"
+        )
 
 
 def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Iterator[str]:
