@@ -37,6 +37,7 @@ __all__ = [
     "MissingRewardError",
     "RolloutError",
     "RunFolderError",
+    "is_passing",
     "is_suspect",
 ]
 
@@ -100,13 +101,24 @@ def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     """Whether the candidate may have brought a failure about.
 
     ``metadata["suspect"]`` says so where it is there: of a request refused as too long, of an
-    answer of several parts by their kinds. ``metadata["local"]`` marks a deadline of our own, which
-    a hostile answer may have spent. Else the kind decides.
+    answer of several parts by their kinds. Else the kind decides, and a ``timeout`` that
+    ``metadata["local"]`` marks as a deadline of our own, which a hostile answer may have spent.
     """
     marked = metadata.get("suspect")
     if marked is None:
-        return kind in SUSPECT_KINDS or bool(metadata.get("local"))
+        spent = kind is ErrorKind.TIMEOUT and bool(metadata.get("local"))
+        return spent or kind in SUSPECT_KINDS
     return bool(marked)
+
+
+def is_passing(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+    """Whether a failure may pass by itself: a passing kind whose cause is not on this side.
+
+    ``metadata["local"]`` marks what this side did: work here that ran past its deadline (a hostile
+    expression, say), a full queue, a row that is wrong. It would again, and says nothing about a
+    judge being down.
+    """
+    return kind in PASSING_KINDS and not metadata.get("local")
 
 
 class AdjudgeError(Exception):

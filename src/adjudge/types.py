@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, Cause, ErrorKind, is_suspect
+from adjudge.errors import REDRAW_KINDS, Cause, ErrorKind, is_passing, is_suspect
 
 __all__ = [
     "GraderError",
@@ -207,12 +207,8 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
 
     @property
     def passing(self) -> bool:
-        """Whether it may pass by itself: a passing kind, and not a deadline of our own.
-
-        ``metadata["local"]`` marks work on this machine that ran past its deadline (a hostile
-        expression, say): it would again, and says nothing about a judge being down.
-        """
-        return self.kind in PASSING_KINDS and not self.metadata.get("local")
+        """Whether it may pass by itself; see :func:`~errors.is_passing`."""
+        return is_passing(self.kind, self.metadata)
 
     @property
     def redrawable(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.cache import CacheMode, ReplyCache, asking_round
+from adjudge.judges.base import asking_round
+from adjudge.judges.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance
 
 
@@ -268,6 +270,39 @@ def test_a_recording_asks_again_what_failed_and_keeps_the_last_outcome(path: Pat
         assert cache.report().never_asked == 0
 
 
+def test_a_refreshed_call_that_fails_now_replays_its_failure(path: Path) -> None:
+    calls = [a_call(draw=draw) for draw in range(4)]
+    keys = record(path, *calls)
+    with opened(path, "refresh") as cache:
+        for draw in range(4):
+            note(cache, refused(), draw=draw)
+        for draw, text in ((1, "reply 1"), (2, "other")):  # asked again, with success
+            cache.put(keys[draw], a_reply(text), calls[draw])
+        cache.put(keys[3], a_reply("other"), calls[3])
+        note(cache, refused("again"), draw=3)
+        report = cache.report()
+    assert report.changed == (keys[2], keys[3])
+    with opened(path, "strict") as cache:
+        assert failure_of(cache, calls[0]).kind is ErrorKind.REFUSED
+        assert str(failure_of(cache, calls[3])) == "again"
+        kept = [reply.text for key in keys[1:3] if (reply := cache.get(key)) is not None]
+        assert kept == ["reply 1", "other"]
+        assert cache.report().never_asked == 0
+
+
+def test_a_refreshed_failure_takes_the_place_of_a_reply_on_its_way(path: Path) -> None:
+    (key,) = record(path, a_call())
+
+    async def run(cache: ReplyCache) -> None:  # on a loop, what is new waits to be written
+        cache.put(key, a_reply("new"), a_call())
+        cache.put_failure(key, refused(), a_call())
+
+    with opened(path, "refresh") as cache:
+        asyncio.run(run(cache))
+    with opened(path, "replay") as cache:
+        assert failure_of(cache, a_call()).kind is ErrorKind.REFUSED
+
+
 def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
     with opened(path) as cache:
         first = asking_round.set(object())
@@ -281,6 +316,17 @@ def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
         asking_round.reset(first)
         cache.settle()
         assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
+
+
+def test_a_call_that_ended_without_outcome_is_forgotten(path: Path) -> None:
+    with opened(path) as cache:
+        before = asking_round.set(object())
+        key = cache.key(a_call(), "openai")
+        assert cache.get(key) is None
+        cache.forget(key)
+        cache.put_failure(key, refused(), a_call())
+        assert cache.get(key) is None  # it came in no round
+        asking_round.reset(before)
 
 
 def test_what_is_no_outcome_of_a_call_is_not_kept(path: Path) -> None:

@@ -170,3 +170,27 @@ def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
     prepared = prepare(JudgeRequest("p", "half \ud800 é"))
     assert prepared.request.completion == "half ? é"
     assert prepared.key == prepare(JudgeRequest("p", "half ? é")).key
+
+
+def test_an_agents_messages_and_metadata_are_cleaned_of_half_surrogate_pairs() -> None:
+    call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
+    messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
+    metadata = {"events": ({"text": "\udc80"},), "n": 1}
+    prepared = prepare(JudgeRequest("p", "c", messages=messages, metadata=metadata))
+    assert prepared.request.messages == [
+        {
+            "role": "assistant",
+            "content": "half ?",
+            "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
+        }
+    ]
+    assert prepared.request.metadata == {"events": [{"text": "?"}], "n": 1}
+    assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are
+
+
+def test_what_is_no_request_stays_so_beside_half_a_surrogate_pair() -> None:
+    endless: dict[str, Any] = {"text": "\ud800"}
+    endless["again"] = endless
+    for metadata in (endless, {"text": "\ud800", "thing": object()}):
+        with pytest.raises(GradingFailure, match="cannot be sent"):
+            prepare(JudgeRequest("p", "c", metadata=metadata))

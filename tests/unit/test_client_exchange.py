@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from adjudge.client.exchange import ServiceWire, encode, read_response
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import JudgeRequest, JudgeResponse
+from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse
 
@@ -86,7 +86,9 @@ def test_every_answer_of_the_wire_arrives_as_it_was(answer: Any) -> None:
         assert (type(found.answer), found.answer) == (type(answer), answer)
 
 
-@pytest.mark.parametrize("kind", ["timeout", "unparsable", "refused", "bug", "budget", "auth"])
+@pytest.mark.parametrize(
+    "kind", ["timeout", "truncated", "unparsable", "refused", "bug", "budget", "auth"]
+)
 def test_a_failed_judge_behind_judge_is_an_answer_about_this_request(kind: str) -> None:
     sent = wire()
     reply = sent.reply(sent.call, response(503, said(kind)))
@@ -175,3 +177,20 @@ def test_reading_is_total(body: bytes) -> None:
         for status in (200, 204, 302, 400, 422, 429, 500, 503):
             with contextlib.suppress(GradingFailure):
                 sent.reply(sent.call, HttpResponse(status=status, headers={}, body=body))
+
+
+@pytest.mark.parametrize("suspect", [None, False, True])
+@pytest.mark.parametrize("kind", [ErrorKind.INCOMPLETE, ErrorKind.QUORUM])
+def test_a_mark_of_a_failure_arrives_as_it_was_set(kind: ErrorKind, suspect: bool | None) -> None:
+    marks = {} if suspect is None else {"suspect": suspect}
+    failed = GradingFailure(kind, "m", marks)
+    sent = msgspec.json.encode(ErrorInfo.of(failed, "words"))
+    arrived = msgspec.json.decode(sent, type=ErrorInfo)
+    assert arrived.message == "words"
+    assert GradingFailure(kind, "", dict(arrived.marks)).suspect is failed.suspect
+
+
+def test_what_an_older_service_does_not_say_the_kind_does() -> None:
+    arrived = msgspec.convert({"kind": "refused", "message": "m"}, ErrorInfo)
+    assert arrived.marks == {}
+    assert GradingFailure(arrived.kind, "", dict(arrived.marks)).suspect

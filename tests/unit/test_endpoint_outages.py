@@ -12,6 +12,7 @@ from tests.unit.helpers.scripted_provider import (
     Answer,
     Line,
     Provider,
+    failure,
     now,
     together,
 )
@@ -104,6 +105,35 @@ def test_calls_to_a_server_that_went_away_wait_and_then_name_the_cause() -> None
         assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
         assert all("connection refused" in str(error) for error in errors)
         assert now() == pytest.approx(30.1, abs=0.1)
+
+    run_virtual(run())
+
+
+def test_a_call_that_expires_does_not_quote_what_failed_before_the_last_reply() -> None:
+    async def run() -> None:
+        failed = GradingFailure("server_error", "status 500 about another sample")
+        line = Line(Provider(failed, 0.1, None), max_attempts=2, deadline_s=30, hedge=False)
+        await line.ask("another")
+        late = await failure(line.ask("late"))
+        assert late.kind is ErrorKind.TIMEOUT
+        assert str(late) == "no complete reply within 30 s (1 sends)"
+        assert "last_failure" not in late.metadata
+        assert line.endpoint.breakers[0].closed
+
+    run_virtual(run())
+
+
+def test_a_call_that_expires_while_the_server_works_quotes_its_own_failure_alone() -> None:
+    async def run() -> None:
+        line = Line(Provider(), max_attempts=2, deadline_s=30, hedge=False)
+        line.provider.plan = lambda at, url, n: 500 if at > 20 else None
+        slow = asyncio.ensure_future(line.ask("slow"))
+        await asyncio.sleep(21)
+        others = asyncio.ensure_future(line.ask("other"))
+        late = await failure(slow)
+        assert late.kind is ErrorKind.TIMEOUT
+        assert "500" not in str(late)
+        assert (await failure(others)).kind is ErrorKind.SERVER_ERROR
 
     run_virtual(run())
 

@@ -102,6 +102,7 @@ class Cache:
     def __init__(self, sampled: bool = False, strict: bool = False) -> None:
         self.kept: dict[str, Reply] = {}
         self.failed: dict[str, GradingFailure] = {}
+        self.forgotten: list[str] = []
         self.puts = 0
         self.sampled = sampled
         self.strict = strict
@@ -122,6 +123,9 @@ class Cache:
     def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
         assert call is not None
         self.failed[key] = failure
+
+    def forget(self, key: str) -> None:
+        self.forgotten.append(key)
 
 
 def test_a_cache_answers_without_sending() -> None:
@@ -209,6 +213,7 @@ def test_failed_calls_are_kept_and_cancelled_ones_are_not() -> None:
         left.cancel()
         await asyncio.sleep(0.1)
         assert len(cache.failed) == 3
+        assert cache.forgotten == ["http://a/d/0"]
         unsent = Line(Provider(), cache=cache, spend_ceiling_usd=1.0)
         assert (await failure(unsent.ask("e", temperature=0))).kind is ErrorKind.BUDGET
         assert len(cache.failed) == 4

@@ -34,6 +34,18 @@ def test_every_kind_is_classified_once() -> None:
     assert set(errors.ErrorKind) >= errors.PASSING_KINDS | errors.REDRAW_KINDS
 
 
+@pytest.mark.parametrize("kind", errors.ErrorKind)
+def test_what_is_local_is_suspect_only_as_a_deadline_and_never_passes(
+    kind: errors.ErrorKind,
+) -> None:
+    local = {"local": True}
+    deadline = kind is ErrorKind.TIMEOUT
+    assert errors.is_suspect(kind, local) is (deadline or kind in errors.SUSPECT_KINDS)
+    assert errors.is_suspect(kind, {**local, "suspect": False}) is False
+    assert not errors.is_passing(kind, local)
+    assert errors.is_passing(kind, {}) is (kind in errors.PASSING_KINDS)
+
+
 def test_all_names_what_is_there() -> None:
     assert errors.__all__ == sorted(errors.__all__, key=lambda n: (not n.isupper(), n))
     public = {

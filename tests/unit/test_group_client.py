@@ -130,6 +130,21 @@ def test_a_contradiction_is_an_answer() -> None:
     in_service(check)
 
 
+def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
+    async def check(place: Rendezvous) -> None:
+        ours, line = client(place)
+        request = msgspec.structs.replace(
+            sample("a", 1.0, size=1),
+            completion="half \ud800",
+            messages=[{"role": "assistant", "content": "\udfff"}],
+        )
+        assert kind(await ours.judge(request)) is not ErrorKind.INVALID_INPUT
+        assert line.sent[0].completion == "half ?"
+        assert line.sent[0].messages == [{"role": "assistant", "content": "?"}]
+
+    in_service(check)
+
+
 @pytest.mark.parametrize(
     ("status", "expected", "sent"),
     [

@@ -89,6 +89,12 @@ def test_what_is_no_plain_data_is_asked_each_time(tmp_path: Path, value: Any) ->
         assert sample_key(items[0]) is None
 
 
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object()], ids=["set", "bytes", "object"])
+def test_half_a_surrogate_pair_beside_what_is_no_plain_data(value: Any) -> None:
+    assert sample_key({"response": "half \ud800", "column": value}) is None
+    assert sample_key({"response": "half \ud800", "column": 1}) is not None
+
+
 def test_results_that_json_cannot_hold_are_asked_again(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     own: dict[str, Any] = {"thing": object()}

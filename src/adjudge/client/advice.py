@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from adjudge.client.settings import ClientSettings
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, is_passing
 
 __all__ = ["advised", "falls_back"]
-
-_FALLS_BACK = frozenset(
-    {
-        ErrorKind.CONNECTION,
-        ErrorKind.SERVER_ERROR,
-        ErrorKind.RATE_LIMITED,
-        ErrorKind.CIRCUIT_OPEN,
-        ErrorKind.TIMEOUT,
-    }
-)
 
 
 def falls_back(failure: GradingFailure) -> bool:
@@ -24,7 +14,7 @@ def falls_back(failure: GradingFailure) -> bool:
     Not where this side is at fault (``metadata["local"]``), the key is refused, the request is
     wrong, or a judge answered and could not be read.
     """
-    return failure.kind in _FALLS_BACK and not failure.metadata.get("local")
+    return is_passing(failure.kind, failure.metadata)
 
 
 def advised(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:

@@ -25,7 +25,7 @@ import msgspec
 from adjudge.client.exchange import ServiceReply, ServiceWire, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import JudgeResponse
-from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import ChatCall, Reply, Wire
 from adjudge.judges.retry import full_jitter
 from adjudge.judges.sweeper import Sweeper
@@ -249,9 +249,8 @@ class Batcher:
                 self._again(item, _unmatched(times[item.name], len(items), len(raw)))
             elif response.error is not None:
                 error = response.error
-                self._again(
-                    item, GradingFailure(error.kind, error.message, {"judge": True, **error.marks})
-                )
+                marks = {"judge": True, **error.marks}
+                self._again(item, GradingFailure(error.kind, error.message, marks))
             else:
                 self._end(item, response)
         self.strays += len(raw) - len(read) + sum(times[name] for name in found)
@@ -264,9 +263,8 @@ class Batcher:
         item.failure = failure
         delay = full_jitter(item.answers, _RETRY_BASE_S, _RETRY_CAP_S, self._rng)
         left = item.started + self._settings.timeout - self._sweeper.now()
-        passes = failure.kind in PASSING_KINDS and not failure.metadata.get("local")
-        passes = passes and item.answers <= self._settings.max_retries
-        if not passes or delay >= left:
+        passes = is_passing(failure.kind, failure.metadata)
+        if not passes or item.answers > self._settings.max_retries or delay >= left:
             self._end(item, failure)
         else:
             item.post = None

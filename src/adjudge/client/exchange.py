@@ -23,7 +23,7 @@ __all__ = [
     "ServiceWire",
     "encode",
     "read_response",
-    "with_unicode_completion",
+    "with_unicode_text",
 ]
 
 ONE_CALL = ChatCall(model="/judge", messages=())
@@ -60,13 +60,27 @@ _item = msgspec.json.Decoder(_Item)
 _refusal = msgspec.json.Decoder(_Refusal)
 
 
-def with_unicode_completion(request: JudgeRequest) -> JudgeRequest:
-    """``request`` with question marks for halves of surrogate pairs that the policy wrote."""
-    completion: Any = request.completion  # a struct takes anything from Python
-    if not isinstance(completion, str) or completion.isascii():
+def with_unicode_text(request: JudgeRequest) -> JudgeRequest:
+    """``request`` with question marks for halves of surrogate pairs that the policy wrote.
+
+    Where it writes: the completion, the messages and the metadata, keys included. What is nested
+    without end comes back as it is, for :func:`encode` to refuse.
+    """
+    written = {name: getattr(request, name) for name in ("completion", "messages", "metadata")}
+    try:
+        return msgspec.structs.replace(request, **_with_unicode(written))
+    except RecursionError:
         return request
-    completion = completion.encode("utf-8", "replace").decode()
-    return msgspec.structs.replace(request, completion=completion)
+
+
+def _with_unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_with_unicode(key): _with_unicode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_unicode(item) for item in value]
+    return value
 
 
 def encode(request: JudgeRequest) -> bytes:
@@ -160,7 +174,7 @@ def _refused(call: ChatCall, response: HttpResponse) -> ServiceReply:
     failure = failure_of(response)
     said = _said(response)
     if said is not None and response.status == 503:
-        passes = said.kind in RETRYABLE and not said.local
+        passes = said.kind in RETRYABLE and said.passing
         if call is ONE_CALL and not passes:
             return ServiceReply(text="", responses=[msgspec.Raw(response.body)])
         failure.kind = said.kind if passes else ErrorKind.SERVER_ERROR

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from adjudge.client.advice import advised
 from adjudge.client.batcher import Batcher, Item
-from adjudge.client.exchange import encode, with_unicode_completion
+from adjudge.client.exchange import encode, with_unicode_text
 from adjudge.client.metrics import Counts, metrics
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import JudgeRequest, JudgeResponse
@@ -60,8 +60,11 @@ def prepare(request: JudgeRequest) -> Prepared:
 
     Raises ``GradingFailure(invalid_input)`` for what is no request.
     """
-    request = with_unicode_completion(request)
-    body = encode(request)
+    try:
+        body = encode(request)
+    except GradingFailure:
+        request = with_unicode_text(request)
+        body = encode(request)
     # An array of JSON values: no text can pass for a border between two, nor "None" for none.
     parts = [getattr(request, name) for name in _KEYED]
     return Prepared(request, body, hashlib.sha256(_keys.encode(parts)).digest())

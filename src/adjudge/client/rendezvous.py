@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.client.exchange import with_unicode_text
 from adjudge.client.settings import KEY_VARIABLE
 from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.engine.loop import run_on_engine
@@ -87,7 +88,10 @@ class GroupClient:
             await run_on_engine(self._transport.aclose())
 
     async def _asked(self, request: GroupRequest) -> JudgeResponse:
-        body = msgspec.json.encode(request)
+        try:
+            body = msgspec.json.encode(request)
+        except UnicodeEncodeError:
+            body = msgspec.json.encode(with_unicode_text(request))
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await self._until_answered(request, body)

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, is_passing
+from adjudge.types import GraderError
 
 __all__ = [
     "MAX_BATCH",
@@ -65,29 +66,30 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True):
     """Why there is no score: a kind of :class:`~adjudge.errors.ErrorKind` and what happened.
 
     ``local``: a deadline of the service's own work passed, so asking again would not help and
-    nothing is down. ``suspect``: the completion may have brought it about.
+    nothing is down. ``suspect``: whether the completion may have brought it about; where it is not
+    said, the kind decides (:func:`~adjudge.errors.is_suspect`).
     """
 
     kind: ErrorKind
     message: str
     local: bool = False
-    suspect: bool = False
+    suspect: bool | None = None
 
     @classmethod
-    def of(cls, failure: GradingFailure) -> ErrorInfo:
-        """What ``failure`` says on the wire."""
-        local, suspect = (bool(failure.metadata.get(mark)) for mark in ("local", "suspect"))
-        return cls(failure.kind, str(failure), local, suspect)
+    def of(cls, failure: GradingFailure | GraderError, message: str) -> ErrorInfo:
+        """What ``failure`` says on the wire, in these words."""
+        return cls(failure.kind, message, bool(failure.metadata.get("local")), failure.suspect)
 
     @property
     def marks(self) -> dict[str, bool]:
-        """The marks that are set, as metadata of a failure."""
-        return {name: True for name in ("local", "suspect") if getattr(self, name)}
+        """What is said of it, as metadata of a failure."""
+        marks = {"local": True} if self.local else {}
+        return marks if self.suspect is None else {**marks, "suspect": self.suspect}
 
     @property
     def passing(self) -> bool:
         """Whether it may pass by itself, so that asking again makes sense."""
-        return self.kind in PASSING_KINDS and not self.local
+        return is_passing(self.kind, self.marks)
 
 
 class JudgeResponse(msgspec.Struct, omit_defaults=True):

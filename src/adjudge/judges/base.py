@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -33,7 +34,14 @@ __all__ = [
     "TokenLogprobs",
     "Transport",
     "Wire",
+    "asking_round",
 ]
+
+asking_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
+"""What is asked in one go: equal calls in it end alike where calls are recorded.
+
+Set anew by who asks failures again. ``None``: every call for itself.
+"""
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@
 ``record``     answer stored replies, store what is new; a call that failed is asked again
 ``replay``     answer from the file only; a call that is not in it fails
 ``strict``     ``replay``, and a failure says what changed; the report lists what was never asked
-``refresh``    answer nothing, store everything, and count the replies whose text changed
+``refresh``    answer nothing, store everything (a call that fails now loses its old reply), and
+               count the replies whose text changed
 =============  ====================================================================================
 
 A stored reply comes back bit for bit (text, reasoning, finish reason, log-probabilities, usage,
@@ -14,8 +15,8 @@ timed out after all retries, not affordable, …) has its failure in the file un
 a replay fails in the same place for the same reason. The file is described in ``cache_file``.
 
 A replay repeats its run only if equal calls of one run ended alike. So while it records, a call
-that failed is answered with its failure to whoever asks the same in the same :data:`asking_round`,
-and after :meth:`ReplyCache.settle`.
+that failed is answered with its failure to whoever asks the same in the same
+:data:`~adjudge.judges.base.asking_round`, and after :meth:`ReplyCache.settle`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import OrderedDict
-from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,7 +31,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, Reply
+from adjudge.judges.base import ChatCall, Reply, asking_round
 from adjudge.judges.cache_diff import CallIndex, describe_call, differences, told
 from adjudge.judges.cache_file import CacheFile, Row
 from adjudge.judges.cache_key import (
@@ -47,7 +47,7 @@ from adjudge.judges.cache_key import (
 )
 from adjudge.types import Provenance
 
-__all__ = ["CacheMode", "CacheReport", "ReplyCache", "asking_round"]
+__all__ = ["CacheMode", "CacheReport", "ReplyCache"]
 
 CacheMode = Literal["record", "replay", "strict", "refresh"]
 
@@ -60,9 +60,6 @@ _FAILED = 65_536
 """Failures that are remembered before they are settled."""
 _UNRECORDED = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
 """What is no outcome of the call."""
-
-asking_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
-"""What is asked in one go; set anew by who asks failures again. ``None``: every call for itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -330,6 +327,10 @@ class ReplyCache:
             self._failed[key] = came, data
             if len(self._failed) > _FAILED:
                 self._failed.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        """The call that :meth:`get` knew nothing of has ended without an outcome."""
+        self._rounds.pop(key, None)
 
     def _described(self, key: str, call: ChatCall | None) -> tuple[bytes | None, bytes | None]:
         """The call and its judge as bytes.

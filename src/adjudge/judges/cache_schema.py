@@ -1,10 +1,11 @@
 """Opening a cassette file: creation, schema version, journal mode.
 
 Four tables: ``meta`` (schema version, fence key), ``replies`` (key, checksum, reply, call),
-``failures`` (the same for calls that failed; a reply of the same key goes before it; files of older
-versions lack this table) and ``judges`` (each provider, model and sampling that was recorded). The
-view ``recorded`` is one row a call: its reply, else its failure. Keys are 32 bytes; texts are JSON
-in BLOBs, which carry what SQLite's own text cannot (NUL, lone surrogates).
+``failures`` (the same for calls that failed; a reply of the same key goes before it, so a refresh
+deletes the reply of a call that fails now; files of older versions lack this table) and ``judges``
+(each provider, model and sampling that was recorded). The view ``recorded`` is one row a call: its
+reply, else its failure. Keys are 32 bytes; texts are JSON in BLOBs, which carry what SQLite's own
+text cannot (NUL, lone surrogates).
 """
 
 from __future__ import annotations

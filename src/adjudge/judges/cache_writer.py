@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ _REPLACE = (
     " ON CONFLICT (key) DO UPDATE SET digest = excluded.digest,"
     " sampled = excluded.sampled, reply = excluded.reply, call = excluded.call"
 )
+_DELETE = "DELETE FROM replies WHERE key IN ({})"
 _INSERT_JUDGE = "INSERT OR IGNORE INTO judges (judge) VALUES (?)"
 
 _log = logging.getLogger(__name__)
@@ -44,7 +46,8 @@ _log = logging.getLogger(__name__)
 class Row(NamedTuple):
     """One recorded call as it is written; ``judge`` is JSON of provider, model and sampling.
 
-    ``failed``: ``reply`` is a failure. A reply takes its place, as does a later failure.
+    ``failed``: ``reply`` is a failure. A reply takes its place, as does a later failure. Under
+    ``replace`` it takes the place of a reply, too: the last outcome of a call stands.
     """
 
     key: bytes
@@ -69,6 +72,9 @@ class CacheWriter:
         self.changed: list[str] = []
         self._replace = replace
         self._judges: set[bytes] = set()
+        self._displaced: dict[bytes, bytes | None] = {}
+        """Digests of the texts of replies that gave way to a failure; their calls may be asked
+        again, and then it counts whether the text is the old one."""
         self._warned = False
         self._closed = False
         self._begin()
@@ -91,7 +97,7 @@ class CacheWriter:
             if self._closed:
                 raise ConfigError(f"{self.path}: this cache was closed")
             held = self._pending.get(row.key)
-            if held is None or held.failed or (self._replace and not row.failed):
+            if held is None or held.failed or self._replace:
                 self._pending[row.key] = row
             full = len(self._pending) % BATCH_ROWS == 0
             start = not (self._running or at_once)
@@ -167,6 +173,9 @@ class CacheWriter:
     def _insert(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
         kept = [row for row in rows if not row.failed]
         failed = [row for row in rows if row.failed]
+        if failed and self._replace:
+            keys = [row.key for row in failed]
+            connection.execute(_DELETE.format(", ".join("?" * len(keys))), keys)
         # One statement each: after it, this thread queues up for the interpreter behind a busy
         # loop.
         for table, some, replace in (("replies", kept, self._replace), ("failures", failed, True)):
@@ -177,14 +186,23 @@ class CacheWriter:
                 connection.execute(_INSERT.format(table) + places + conflict, values)
 
     def _drift(self, connection: sqlite3.Connection, rows: list[Row]) -> list[tuple[str, bool]]:
-        """For each row that stands in the file already: its key, and whether the text is equal."""
+        """For each reply that stands in the file already: its key, and whether the text is equal.
+
+        One that stood there until its call failed counts, too.
+        """
         found = []
         for row in rows:
-            if row.failed:
+            kept = connection.execute(_SELECT, (row.key,)).fetchone()
+            if kept is not None:
+                old = _text_digest(kept[0])
+            elif row.key in self._displaced:
+                old = self._displaced[row.key]
+            else:
                 continue
-            old = connection.execute(_SELECT, (row.key,)).fetchone()
-            if old is not None:
-                found.append((row.key.hex(), _text(old[0]) == _text(row.reply)))
+            if row.failed:
+                self._displaced[row.key] = old
+            else:
+                found.append((row.key.hex(), old == _text_digest(row.reply)))
         return found
 
     def _complain(self, error: Exception) -> None:
@@ -229,8 +247,9 @@ class CacheWriter:
         return inherited
 
 
-def _text(reply: bytes) -> str | None:
+def _text_digest(reply: bytes) -> bytes | None:
     try:
-        return decode_reply(reply).text
+        text = decode_reply(reply).text
     except ValueError:
         return None
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

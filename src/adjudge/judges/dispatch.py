@@ -372,9 +372,10 @@ class Dispatcher:
                 self._cancel(send, Why.LATE)
         within = f"within {self._settings.deadline_s:g} s"
         kind, message = ErrorKind.TIMEOUT, f"no complete reply {within}"
+        failure = flight.failure
         if not flight.sends and not self.health.up():
             kind, message = ErrorKind.CIRCUIT_OPEN, f"the server did not recover {within}"
-        failure = flight.failure or self.health.last_failure
+            failure = failure or self.health.last_failure
         cause = f"; last: {failure}" if failure else ""
         last = {"last_failure": str(failure.kind)} if failure else {}
         self._fail(flight, GradingFailure(kind, f"{message} ({attempts} sends){cause}", last))

@@ -54,6 +54,9 @@ class ReplyCache(Protocol):
     def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
         """Keep that ``call`` failed for good (or not, as the cache sees fit)."""
 
+    def forget(self, key: str) -> None:
+        """The call that :meth:`get` had nothing for ended without an outcome."""
+
 
 class Endpoint:
     """The line to one provider (one key, one or more base URLs), shared by all who ask it.
@@ -220,6 +223,8 @@ class Endpoint:
             self._cache.put(flight.cache_key, outcome, flight.call)
         elif isinstance(outcome, GradingFailure):
             self._cache.put_failure(flight.cache_key, outcome, flight.call)
+        else:
+            self._cache.forget(flight.cache_key)
 
 
 def _join_key(call: ChatCall, request: HttpRequest) -> tuple[int, str, bytes]:

@@ -34,6 +34,7 @@ class Health:
         self.reached = False
         """Whether any server was ever connected to; until then no call waits for one."""
         self.last_failure: GradingFailure | None = None
+        """The last one since a server answered, of whatever call."""
 
     def digest(self, model: str, stream: bool) -> LatencyDigest:
         """How long ``model`` takes (to its first chunk, for streams).
@@ -82,6 +83,7 @@ class Health:
     def answered(self, send: Send) -> None:
         """The server of ``send`` said something, if only "no"."""
         self.reached = True
+        self.last_failure = None  # what is said after it has another cause
         if send.replica.breaker.succeeded(send.probe) and self.up() == 1:
             self.limit.restart()
 

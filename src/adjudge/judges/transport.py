@@ -242,7 +242,7 @@ def _shown(url: yarl.URL) -> str:
 def _unreachable(error: Exception, base_url: str) -> GradingFailure:
     """``connection``, in words that name address and cause and quote nothing of the request.
 
-    ``connected`` in the metadata is false where nothing was sent, since nobody listens there.
+    ``sent`` in the metadata is false where nothing was sent, since nobody listens there.
     """
     if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
         why = "connecting timed out"

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.cache import asking_round
+from adjudge.judges.base import asking_round
 from adjudge.rewards.samples import RewardSample
 from adjudge.rollouts.events import events_of
 from adjudge.runner.runner import Ask, GradingRunner

@@ -79,9 +79,10 @@ def sample_key(fields: Mapping[str, Any]) -> str | None:
     content, so such a sample is not journalled.
     """
     try:
-        data = _canonical.encode(fields)
-    except UnicodeEncodeError:  # a lone surrogate somewhere: only escapes can write it
-        data = json.dumps(fields, sort_keys=True).encode()
+        try:
+            data = _canonical.encode(fields)
+        except UnicodeEncodeError:  # a lone surrogate somewhere: only escapes can write it
+            data = json.dumps(fields, sort_keys=True).encode()
     except _UNWRITABLE:
         return None
     return blake2b(data, digest_size=16).hexdigest()

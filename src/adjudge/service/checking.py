@@ -86,7 +86,7 @@ class Complaints:
     def about(self, problem: BaseException | str) -> JudgeResponse:
         """The answer to the one request that the problem was traced to."""
         if isinstance(problem, GradingFailure):
-            return JudgeResponse(error=ErrorInfo.of(problem))
+            return JudgeResponse(error=ErrorInfo.of(problem, str(problem)))
         if isinstance(problem, str):
             message = place = problem
         else:

@@ -114,8 +114,8 @@ class RubricGrader(JudgeGrader):
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
         material = material_of(fields, self.show, self._showing, self.language)
-        one_score = isinstance(rubric, GlobalRubric) or rubric.scheme == "implicit"
-        if material.unsaid and one_score:
+        marked = rubric if isinstance(rubric, Rubric) and rubric.scheme != "implicit" else None
+        if material.unsaid and marked is None:
             return self._unsaid(rubric, material.unsaid)
         self._log_call(fields)
         asking = Asking(
@@ -127,12 +127,12 @@ class RubricGrader(JudgeGrader):
             draw=draw,
             group=group_in(fields),
         )
-        if isinstance(rubric, GlobalRubric) or one_score:
+        if marked is None:
             told = await asking.one_score()
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
-        sheet = Sheet(rubric, {material.unsaid: True} if material.unsaid else {})
-        await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
+        sheet = Sheet(marked, {material.unsaid: True} if material.unsaid else {})
+        await run_all(asking.fill(sheet, part) for part in self._parts(marked))
         return sheet.result(self.name, self.axis)
 
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:

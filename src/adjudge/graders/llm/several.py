@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from adjudge.engine.tasks import run_all
-from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind, GradingFailure
+from adjudge.errors import PASSING_KINDS, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
 from adjudge.graders.llm.judged import summed
 from adjudge.types import Provenance
 
@@ -94,4 +94,4 @@ def noted(failure: GradingFailure) -> dict[str, Any]:
 
 
 def _passing(failure: GradingFailure) -> bool:
-    return failure.kind in PASSING_KINDS and not failure.metadata.get("local")
+    return is_passing(failure.kind, failure.metadata)

@@ -101,8 +101,7 @@ def sendable_text(text: str) -> str:
 
 def refused(request: JudgeRequest, failure: GradingFailure) -> JudgeResponse:
     """:func:`failed`, of an exception."""
-    error = ErrorInfo.of(failure)
-    error.message = sendable_text(error.message[:_MESSAGE_LIMIT])
+    error = ErrorInfo.of(failure, sendable_text(str(failure)[:_MESSAGE_LIMIT]))
     return JudgeResponse(request_id=request.request_id, error=error)
 
 
@@ -112,8 +111,7 @@ def _error(missing: GraderError, judged: Judged) -> ErrorInfo:
         said = _bug_words(missing, judged)
     if not said.startswith(f"{missing.name}: "):
         said = f"{missing.name}: {said}"
-    local, suspect = (bool(missing.metadata.get(mark)) for mark in ("local", "suspect"))
-    return ErrorInfo(missing.kind, sendable_text(said[:_MESSAGE_LIMIT]), local, suspect)
+    return ErrorInfo.of(missing, sendable_text(said[:_MESSAGE_LIMIT]))
 
 
 def _bug_words(missing: GraderError, judged: Judged) -> str:
