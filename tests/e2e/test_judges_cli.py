@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -183,12 +182,11 @@ def test_nobody_listening_ends_the_command_with_the_cause(
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     work = judged(tmp_path, url)
-    started = time.monotonic()
     done = grade(work, *arguments)
     said = " ".join(done.output.split())
     assert done.exit_code == 3
     assert f"{url}: connection refused; is the server running?" in said
-    assert time.monotonic() - started < 8
+    assert "never reached its judge" in said
     asked = run("probe", work / "judge.toml", "-o", work / "card", "--n", "2", "-q", *arguments)
     assert asked.exit_code == 3
     assert "connection refused" in asked.output

@@ -11,6 +11,7 @@ import pytest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.registry import build_grader
 from adjudge.graders.rules.answer import AnswerGrader
+from adjudge.graders.rules.params import needs
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderScore, Role, decode_result, encode_result
 
@@ -384,10 +385,17 @@ def test_maths_without_the_library_stops_a_run(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    needs.cache_clear()
     with pytest.raises(ConfigError, match="pip install"):
         AnswerGrader(answer_type="MATH_EXPRESSIONS")
     with pytest.raises(ConfigError, match="pip install"):
         judge.failure("x", "x+0", MATHS)
+
+
+def test_the_library_is_looked_for_once(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge.score("x + 3", "3 + x", MATHS) == 1
+    monkeypatch.setattr("importlib.util.find_spec", None)
+    assert judge.score("x + 5", "5 + x", MATHS) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.rules import similarity
+from adjudge.graders.rules.params import needs
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 
 METRICS = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
@@ -136,6 +137,7 @@ def test_wrong_parameters_are_named() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    needs.cache_clear()
     with pytest.raises(ConfigError, match=r"sacrebleu: pip install 'adjudge\[rules\]'"):
         SimilarityGrader("bleu")
     assert SimilarityGrader("edit").evaluate("a", "a").score == 1.0

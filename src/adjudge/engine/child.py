@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.worker import Phase
+from adjudge.engine.phases import Phase
 from adjudge.errors import ErrorKind, GradingFailure
 
 __all__ = ["START_DEADLINE_S", "CandidateLimitExceeded", "Child"]
@@ -83,7 +83,7 @@ class Child:
         self._functions: set[str] = set()
         self._buffer = bytearray()
         self._broken = False
-        self._phase = Phase.COMPARISON
+        self._phase: Phase | None = None  # of no input: it loads a function
         self.calls = 0
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
@@ -117,6 +117,7 @@ class Child:
         request = _request(call)
         if function not in self._functions:
             load = _request({"load": function})
+            self._phase = None
             await self._answer(load, START_DEADLINE_S, max_bytes, function)
             self._functions.add(function)
         self.calls += 1
@@ -136,18 +137,22 @@ class Child:
             if failure.measured and self._phase is Phase.CANDIDATE:
                 message = f"the answer alone took more than {limit} to check"
                 raise CandidateLimitExceeded(ErrorKind.TIMEOUT, message) from None
-            raise GradingFailure(
-                ErrorKind.TIMEOUT, f"{message} ({self._phase})", {"local": True}
-            ) from None
+            facts = {"local": True} if self._phase else {"local": True, "suspect": False}
+            message = f"{message} ({self._phase or 'import'})"
+            raise GradingFailure(ErrorKind.TIMEOUT, message, facts) from None
         if reply.ok:
             return reply.value
+        # Nobody knows what an input did that broke the function, but a reference is not its doing.
+        unclear = self._phase not in (None, Phase.REFERENCE)
         if not reply.exhausted:
-            raise GradingFailure(reply.kind, f"{function}: {reply.message}")
+            facts = {"suspect": True} if unclear and reply.kind is ErrorKind.BUG else {}
+            raise GradingFailure(reply.kind, f"{function}: {reply.message}", facts)
+        self._broken = True  # what is left of it in memory would count against the next input
         if self._phase is Phase.CANDIDATE:
             message = f"the answer alone is too much to check: {reply.message}"
             raise CandidateLimitExceeded(reply.kind, message)
-        message = f"{function}: the {self._phase} is too much for it: {reply.message}"
-        raise GradingFailure(reply.kind, message, {"suspect": True})
+        message = f"{function}: the {self._phase or 'import'} is too much for it: {reply.message}"
+        raise GradingFailure(reply.kind, message, {"suspect": True} if self._phase else {})
 
     async def _exchange(self, request: bytes, deadline_s: float, max_bytes: int) -> _Reply:
         """Send, and wait for the reply or the deadline, whichever comes first."""
@@ -236,7 +241,10 @@ class Child:
         return None
 
     def _death(self) -> GradingFailure:
-        """Why a child that closed its end is gone: by a signal is the input's doing, else a bug."""
+        """Why a child that closed its end is gone.
+
+        By a signal is the input's doing, unless it was loading a function; else a bug.
+        """
         try:
             code = self._process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:
@@ -249,7 +257,7 @@ class Child:
         message = f"the worker process was ended by signal {-code}"
         if -code in _OWN_SIGNALS and self._phase is Phase.CANDIDATE:
             return CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
-        facts = {"exit_code": code, "suspect": True}
+        facts = {"exit_code": code, **({"suspect": True} if self._phase else {})}
         return GradingFailure(ErrorKind.UNSUPPORTED, message, facts)
 
     def stop(self) -> None:

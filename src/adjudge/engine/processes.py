@@ -19,7 +19,7 @@ from collections import deque
 from typing import Any
 
 from adjudge.engine.child import CandidateLimitExceeded, Child
-from adjudge.engine.worker import Phase
+from adjudge.engine.phases import Phase
 from adjudge.errors import ErrorKind, GradingFailure
 
 __all__ = ["CandidateLimitExceeded", "Phase", "WorkerPool", "default_size", "get_pool"]
@@ -70,17 +70,18 @@ class WorkerPool:
 
         ``function`` is ``"module:function"``, importable in a fresh interpreter; a ``warm_up()``
         in its module runs once beforehand. ``phase`` is what it begins with; it may enter others
-        (:func:`~adjudge.engine.worker.enter_phase`). ``deadline_s`` is processor time, for each
+        (:func:`~adjudge.engine.phases.enter_phase`). ``deadline_s`` is processor time, for each
         phase. Wall time is bounded too, at ten times that or 30 s more, whichever is less: on a
         busy machine a check takes longer and comes to the same end. Neither waiting for a free
         child nor its start counts.
 
         Raises :class:`~adjudge.GradingFailure`: ``timeout`` when the deadline passes (the child is
         killed); the kind that the function stated by raising one itself; ``bug`` for any other
-        exception in it or a child that exits; ``unsupported`` when the input exhausts the child's
-        memory or stack. :class:`CandidateLimitExceeded` where processor time, memory or stack were
-        used up in the phase ``candidate``. Cancelling a call kills its child. A closed pool raises
-        ``RuntimeError``.
+        exception in it (``suspect`` outside the phase ``reference``) or a child that exits;
+        ``unsupported`` when the input exhausts the child's memory or stack.
+        :class:`CandidateLimitExceeded` where processor time, memory or stack were used up in the
+        phase ``candidate``. A failure to load ``function`` is never the input's. Cancelling a call
+        kills its child. A closed pool raises ``RuntimeError``.
         """
         if self._closed:
             raise RuntimeError("this worker pool is closed")

@@ -1,14 +1,11 @@
 """The child's side of a killable worker process: one function call at a time, JSON in and out.
 
-Started by :mod:`adjudge.engine.processes`; nothing else imports it. A message is a four-byte
-big-endian length and that many bytes of JSON, over the socket that the parent gave as standard
-input. Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
+Started by :mod:`adjudge.engine.child`; nothing imports it. A message is a four-byte big-endian
+length and that many bytes of JSON, over the socket that the parent gave as standard input.
+Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
-"message": …, "exhausted": …}``. Before it stands ``{"phase": …}`` for each phase that was entered.
-
-A phase says whose input is worked on. Each has processor time of its own, counted by the kernel,
-which ends the process with ``SIGPROF`` when it is used up: a process that is stopped or waits for
-a processor uses none, and a single long operation of the interpreter is ended as well.
+"message": …, "exhausted": …}``. Before it stands ``{"phase": …}`` for each phase that was entered
+(:mod:`adjudge.engine.phases`).
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
 space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
@@ -24,81 +21,40 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any, BinaryIO
 
 import msgspec
 
+from adjudge.engine.phases import Phase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = ["MEMORY_BYTES", "Phase", "enter_phase", "main"]
+__all__ = ["MEMORY_BYTES", "main"]
 
 MEMORY_BYTES = 4 << 30
 """Address space of a child; more is a ``MemoryError`` inside it, not a dead machine."""
 
 _PR_SET_PDEATHSIG = 1
 _MAX_MESSAGE = 500
-_LEAST_CPU_S = 0.001  # a timer of 0 would never ring
-
-
-class Phase(StrEnum):
-    """Whose input a worker is busy with; only :attr:`CANDIDATE` is ever held against it."""
-
-    REFERENCE = "reference"
-    CANDIDATE = "candidate"
-    COMPARISON = "comparison"
-
-
-class _Clock:
-    """Processor time left to each phase of one call."""
-
-    def __init__(self, replies: BinaryIO, phase: Phase, cpu_s: float) -> None:
-        self._replies = replies
-        self._phase = phase
-        self._left = dict.fromkeys(Phase, cpu_s)
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)
-
-    def enter(self, phase: Phase) -> None:
-        if phase is self._phase:
-            return
-        self._left[self._phase], _ = signal.setitimer(signal.ITIMER_PROF, 0)
-        # Told before the time runs: a dead process cannot say what it was doing.
-        self._replies.write(_frame({"phase": phase}))
-        self._replies.flush()
-        self._phase = phase
-        signal.setitimer(signal.ITIMER_PROF, max(self._left[phase], _LEAST_CPU_S))
-
-    def stop(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 _functions: dict[str, Callable[[Any], Any]] = {}
-_clock: _Clock | None = None
-
-
-def enter_phase(phase: Phase) -> None:
-    """What follows in this call is ``phase``; it goes on where it was left. No worker: no effect.
-
-    A phase that uses up the call's ``cpu_s`` ends the process.
-    """
-    if _clock is not None:
-        _clock.enter(phase)
 
 
 def main() -> None:
     """Answer requests until the parent closes its end."""
-    global _clock  # noqa: PLW0603  one call at a time
     requests, replies = _claim_channel()
+
+    def announce(phase: Phase) -> None:
+        _send(replies, {"phase": phase})
+
     _limit_resources()
     while (request := _read(requests)) is not None:
-        if "call" in request:
-            _clock = _Clock(replies, Phase(request["phase"]), request["cpu_s"])
-        reply = _answer(request)
-        if _clock is not None:
-            _clock.stop()
-            _clock = None  # what is loaded next warms up by calling functions
-        replies.write(_frame(reply))
-        replies.flush()
+        if "load" in request:  # not limited: a warm-up calls functions that enter phases
+            reply = _answer(request)
+        else:
+            with limited_call(announce, Phase(request["phase"]), request["cpu_s"]):
+                reply = _answer(request)
+        _send(replies, reply)
 
 
 def _claim_channel() -> tuple[BinaryIO, BinaryIO]:
@@ -176,6 +132,7 @@ def _said(error: Exception) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _frame(reply: dict[str, Any]) -> bytes:
-    body = msgspec.json.encode(reply)
-    return len(body).to_bytes(4, "big") + body
+def _send(replies: BinaryIO, message: dict[str, Any]) -> None:
+    body = msgspec.json.encode(message)
+    replies.write(len(body).to_bytes(4, "big") + body)
+    replies.flush()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from adjudge.engine.worker import Phase, enter_phase
+from adjudge.engine.phases import Phase, enter_phase
 from adjudge.graders.instructions.registry import Check, checks
 
 __all__ = ["Reading", "follows", "follows_json", "loosened", "readings"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
-from adjudge.engine.worker import Phase, enter_phase
+from adjudge.engine.phases import Phase, enter_phase
 from adjudge.graders.rules.text import shown
 
 __all__ = [

@@ -19,7 +19,7 @@ from itertools import islice
 from math import comb, log10
 from typing import Any, NamedTuple
 
-from adjudge.engine.worker import Phase, enter_phase
+from adjudge.engine.phases import Phase, enter_phase
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from functools import cache
 from typing import Any, get_args
 
 from adjudge.errors import ConfigError
@@ -49,8 +50,9 @@ def tag_name(owner: str, parameter: str, value: Any) -> None:
         raise _wrong(owner, parameter, value, "a tag name without brackets, such as 'think'")
 
 
+@cache
 def needs(owner: str, module: str) -> None:
-    """The optional package ``module`` is installed."""
+    """The optional package ``module`` is installed; once found, it is not looked for again."""
     if importlib.util.find_spec(module) is None:
         raise ConfigError(f"{owner} needs the package {module}: pip install 'adjudge[rules]'")
 

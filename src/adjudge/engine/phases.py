@@ -1,0 +1,77 @@
+"""Whose input a worker process is busy with, and the processor time that this may take.
+
+A function that runs in a :class:`~adjudge.engine.processes.WorkerPool` says by :func:`enter_phase`
+what it does next, so that a reference that takes for ever is not held against the answer. Each
+phase has processor time of its own, counted by the kernel, which ends the process with ``SIGPROF``
+when it is used up: a process that is stopped or waits for a processor uses none, and a single long
+operation of the interpreter is ended as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+__all__ = ["Phase", "enter_phase", "limited_call"]
+
+_LEAST_CPU_S = 0.001  # a timer of 0 would never ring
+
+
+class Phase(StrEnum):
+    """Whose input a worker is busy with; only :attr:`CANDIDATE` is ever held against it."""
+
+    REFERENCE = "reference"
+    CANDIDATE = "candidate"
+    COMPARISON = "comparison"
+
+
+class _Clock:
+    """Processor time left to each phase of one call; ``announce`` is told of each new phase."""
+
+    def __init__(self, announce: Callable[[Phase], None], phase: Phase, cpu_s: float) -> None:
+        self._announce = announce
+        self._phase = phase
+        self._left = dict.fromkeys(Phase, cpu_s)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+    def enter(self, phase: Phase) -> None:
+        if phase is self._phase:
+            return
+        self._left[self._phase], _ = signal.setitimer(signal.ITIMER_PROF, 0)
+        # Told before the time runs: a dead process cannot say what it was doing.
+        self._announce(phase)
+        self._phase = phase
+        signal.setitimer(signal.ITIMER_PROF, max(self._left[phase], _LEAST_CPU_S))
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+_clock: _Clock | None = None
+
+
+def enter_phase(phase: Phase) -> None:
+    """What follows in this call is ``phase``; it goes on where it was left. No worker: no effect.
+
+    A phase that uses up the call's processor time ends the process.
+    """
+    if _clock is not None:
+        _clock.enter(phase)
+
+
+@contextlib.contextmanager
+def limited_call(announce: Callable[[Phase], None], phase: Phase, cpu_s: float) -> Iterator[None]:
+    """One call that begins with ``phase``, each phase of which has ``cpu_s`` of processor time.
+
+    ``announce`` is called before another phase begins. For a worker process alone: the timer is
+    the process's only one, and it ends the process.
+    """
+    global _clock  # noqa: PLW0603  one call at a time
+    _clock = _Clock(announce, phase, cpu_s)
+    try:
+        yield
+    finally:
+        _clock.stop()
+        _clock = None
