@@ -56,6 +56,7 @@ class _Reply(msgspec.Struct):
     kind: ErrorKind = ErrorKind.BUG
     message: str = ""
     exhausted: bool = False
+    foreseen: bool = False
     phase: Phase | None = None
 
 
@@ -147,7 +148,8 @@ class Child:
         if not reply.exhausted:
             facts = {"suspect": True} if unclear and reply.kind is ErrorKind.BUG else {}
             raise GradingFailure(reply.kind, f"{function}: {reply.message}", facts)
-        self._broken = True  # what is left of it in memory would count against the next input
+        # What is left of it in memory would count against the next input.
+        self._broken = not reply.foreseen
         if self._phase is Phase.CANDIDATE:
             message = f"the answer alone is too much to check: {reply.message}"
             raise CandidateLimitExceeded(reply.kind, message)

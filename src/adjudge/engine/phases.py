@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-__all__ = ["Phase", "enter_phase", "limited_call"]
+__all__ = ["InputTooLarge", "Phase", "enter_phase", "limited_call"]
 
 _LEAST_CPU_S = 0.001  # a timer of 0 would never ring
 
@@ -25,6 +25,10 @@ class Phase(StrEnum):
     REFERENCE = "reference"
     CANDIDATE = "candidate"
     COMPARISON = "comparison"
+
+
+class InputTooLarge(MemoryError):
+    """An input that is refused before it is tried, so nothing of it is left in memory."""
 
 
 class _Clock:

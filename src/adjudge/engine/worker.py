@@ -4,7 +4,7 @@ Started by :mod:`adjudge.engine.child`; nothing imports it. A message is a four-
 length and that many bytes of JSON, over the socket that the parent gave as standard input.
 Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
-"message": …, "exhausted": …}``. Before it stands ``{"phase": …}`` for each phase that was entered
+"message": …, "exhausted": …, "foreseen": …}``. Before it stands ``{"phase": …}`` for each phase that was entered
 (:mod:`adjudge.engine.phases`).
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from adjudge.engine.phases import Phase, limited_call
+from adjudge.engine.phases import InputTooLarge, Phase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
 
 __all__ = ["MEMORY_BYTES", "main"]
@@ -107,7 +107,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     except GradingFailure as failure:
         return _failure(failure.kind, str(failure))
     except (MemoryError, RecursionError) as error:
-        return {**_failure(ErrorKind.UNSUPPORTED, _said(error)), "exhausted": True}
+        foreseen = isinstance(error, InputTooLarge)
+        failure = _failure(ErrorKind.UNSUPPORTED, _said(error))
+        return {**failure, "exhausted": True, "foreseen": foreseen}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
         return _failure(ErrorKind.BUG, _said(error))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
-from adjudge.engine.phases import Phase, enter_phase
+from adjudge.engine.phases import InputTooLarge, Phase, enter_phase
 from adjudge.graders.rules.text import shown
 
 __all__ = [
@@ -99,7 +99,7 @@ def validate(payload: dict[str, str]) -> dict[str, str]:
         enter_phase(Phase.CANDIDATE)
         instance = json.loads(payload["instance"])
         if "unevaluated" in payload["schema"] and _widest(instance) > MAX_MEMBERS:
-            raise MemoryError(f"more than {MAX_MEMBERS} members under unevaluated…")
+            raise InputTooLarge(f"more than {MAX_MEMBERS} members under unevaluated…")
         enter_phase(Phase.COMPARISON)
         return {"fault": first_fault(validator, instance)}
     except SchemaFault as fault:

@@ -19,7 +19,7 @@ from itertools import islice
 from math import comb, log10
 from typing import Any, NamedTuple
 
-from adjudge.engine.phases import Phase, enter_phase
+from adjudge.engine.phases import InputTooLarge, Phase, enter_phase
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.arithmetic import latex
 from adjudge.graders.rules.extraction import plain
@@ -182,7 +182,7 @@ def _compute(expression: Any) -> None:
     nodes = sympy.preorder_traversal(expression)
     if any(_digits(node) > _MAX_DIGITS for node in nodes if isinstance(node, sympy.Basic)):
         # What would happen, at the end of a long computation.
-        raise MemoryError(f"a number of more than {_MAX_DIGITS} digits")
+        raise InputTooLarge(f"a number of more than {_MAX_DIGITS} digits")
     unequal: Any = sympy.pi
     if isinstance(expression, sympy.core.relational.Relational):
         unequal = sympy.Eq(sympy.Symbol("x", real=True), sympy.pi, evaluate=False)
