@@ -4,8 +4,8 @@ Started by :mod:`adjudge.engine.child`; nothing imports it. A message is a four-
 length and that many bytes of JSON, over the socket that the parent gave as standard input.
 Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
-"message": …, "exhausted": …, "foreseen": …}``. Before it stands ``{"phase": …}`` for each phase that was entered
-(:mod:`adjudge.engine.phases`).
+"message": …, "exhausted": …, "foreseen": …}``. Before it stands ``{"phase": …}`` for each phase
+that was entered (:mod:`adjudge.engine.phases`).
 
 The functions named here read hostile text. So the child drops its core dumps, caps its address
 space, sees none of the parent's secrets in its environment, and can answer in plain JSON only.
@@ -108,8 +108,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return _failure(failure.kind, str(failure))
     except (MemoryError, RecursionError) as error:
         foreseen = isinstance(error, InputTooLarge)
-        failure = _failure(ErrorKind.UNSUPPORTED, _said(error))
-        return {**failure, "exhausted": True, "foreseen": foreseen}
+        reply = _failure(ErrorKind.UNSUPPORTED, _said(error))
+        return {**reply, "exhausted": True, "foreseen": foreseen}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
         return _failure(ErrorKind.BUG, _said(error))
 
