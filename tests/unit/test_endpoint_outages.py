@@ -283,3 +283,74 @@ def test_waiting_for_a_server_ends_with_its_first_answer_or_the_cause() -> None:
         assert "waiting for up to" in heard[0]
 
     run_virtual(run())
+
+
+def forbidding(line: Line, forbidden: set[str], fast: float | int = 403) -> None:
+    """Make the provider take a second for an answer and forbid some texts at once."""
+    line.provider.plan = lambda at, url, n: fast if line.provider.sends[n][2] in forbidden else 1.0
+
+
+def test_a_request_that_a_firewall_forbids_is_refused_and_not_the_key() -> None:
+    async def run() -> None:
+        line = Line(Provider(), hedge=False)
+        forbidding(line, {"bad"})
+        await line.ask("first")
+        for text in ("bad", "good", "bad"):
+            (outcome,) = await together(line.ask(text))
+            if text == "good":
+                assert outcome.text == text
+            else:
+                assert (outcome.kind, outcome.suspect) == (ErrorKind.REFUSED, True)
+                assert outcome.metadata["status"] == 403
+        assert line.endpoint.stats.failures == {ErrorKind.REFUSED: 2}
+
+    run_virtual(run())
+
+
+def test_the_first_answer_may_be_a_firewalls_while_others_are_out() -> None:
+    async def run() -> None:
+        line = Line(Provider(), hedge=False)
+        bad = {f"bad {i}" for i in range(30)}
+        forbidding(line, bad)
+        asked = [*sorted(bad)[:12], "good", *sorted(bad)[12:]]
+        outcomes = await together(*(line.ask(text) for text in asked))
+        assert [one.kind for one in outcomes if isinstance(one, GradingFailure)] == ["refused"] * 30
+
+    run_virtual(run())
+
+
+def test_a_key_that_was_forbidden_from_the_start_is_refused() -> None:
+    async def run() -> None:
+        line = Line(Provider(403))
+        (alone,) = await together(line.ask("x"))
+        assert alone.kind is ErrorKind.AUTH
+        line = Line(Provider(403))
+        outcomes = await together(*(line.ask(str(i)) for i in range(5)))
+        assert sorted(one.kind for one in outcomes) == ["auth"] + ["refused"] * 4
+
+    run_virtual(run())
+
+
+def test_a_key_that_is_forbidden_everything_after_a_while_is_refused() -> None:
+    async def run() -> None:
+        line = Line(Provider())
+        await line.warm(n=3)
+        line.provider.script = (403,)
+        for _ in range(20):  # one question asked again and again, and one group, are one
+            (outcome,) = await together(line.ask("0", group="g"))
+            assert outcome.kind is ErrorKind.REFUSED
+        kinds = [(await together(line.ask(str(i))))[0].kind for i in range(8)]
+        assert kinds == ["refused"] * 6 + ["auth"] * 2
+
+    run_virtual(run())
+
+
+def test_another_refusal_of_the_key_is_one_at_once() -> None:
+    async def run() -> None:
+        line = Line(Provider())
+        await line.warm(n=3)
+        line.provider.script = (401,)
+        (outcome,) = await together(line.ask("x"))
+        assert outcome.kind is ErrorKind.AUTH
+
+    run_virtual(run())

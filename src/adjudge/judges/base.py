@@ -138,10 +138,10 @@ class Wire(Protocol):
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
         """The reply in a response.
 
-        Raises ``GradingFailure``: ``auth`` (401, 403), ``rate_limited`` (429), ``server_error``
-        (5xx, 529, a 200 that is an error or no JSON), ``refused`` (moderation, refusal), ``budget``
-        (a 429/402/403 that means money), ``invalid_input`` (other 4xx), ``truncated`` (a cut
-        stream). ``metadata["status"]`` is the HTTP status.
+        Raises ``GradingFailure``: ``auth`` (401, other 403), ``rate_limited`` (429),
+        ``server_error`` (5xx, 529, a 200 that is an error or no JSON), ``refused`` (moderation,
+        refusal), ``budget`` (a 429/402/403 that means money), ``invalid_input`` (other 4xx),
+        ``truncated`` (a cut stream). ``metadata["status"]`` is the HTTP status.
         """
 
 

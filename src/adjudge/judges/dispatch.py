@@ -26,7 +26,7 @@ from adjudge.judges.health import Health
 from adjudge.judges.limits import retry_after
 from adjudge.judges.metering import Meter
 from adjudge.judges.replicas import Replica, pick
-from adjudge.judges.retry import RETRYABLE, UNHEALTHY, Retries
+from adjudge.judges.retry import RETRYABLE, UNHEALTHY, ForbiddenRequests, Retries
 from adjudge.judges.stats import Stats
 from adjudge.judges.sweeper import Sweeper
 from adjudge.types import Provenance
@@ -68,6 +68,7 @@ class Dispatcher:
         self._hedges: deque[Flight] = deque()
         self._fresh: deque[Flight] = deque()
         self._retries = Retries(settings, rng)
+        self._forbidden = ForbiddenRequests()
         self.loop = asyncio.get_running_loop()
         self._sweeper = Sweeper(self.loop, self._sweep)
 
@@ -221,6 +222,7 @@ class Dispatcher:
         now = self._sweeper.fair(now)
         self._release(send)
         self.health.answered(send)
+        self._forbidden.answered()
         if not send.hedge and not send.streaming:
             flight.digest.add(now - send.sent)
         if flight.hedges and not flight.given_up:  # then no copy was beaten
@@ -250,7 +252,11 @@ class Dispatcher:
 
     def _failed(self, send: Send, failure: GradingFailure, response: HttpResponse | None) -> None:
         """A send failed; the call may go on by another send or a retry."""
-        flight, kind = send.flight, failure.kind
+        flight = send.flight
+        if failure.kind is ErrorKind.AUTH:
+            oldest = next(iter(self._live), None)
+            failure = self._forbidden.failed(flight, failure, oldest, self._sweeper.now())
+        kind = failure.kind
         status = failure.metadata.get("status", response.status if response else None)
         wait = retry_after(response.headers) if response else None
         declined = isinstance(status, int) and status >= 300

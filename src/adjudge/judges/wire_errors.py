@@ -4,7 +4,7 @@
 402, or 400/403/429 about money   ``budget``
 400/403/422 about content         ``refused``
 400/403/422 about a parameter     ``unsupported`` (log-probabilities of a reasoning model, …)
-401, other 403                    ``auth``
+401, other 403                    ``auth``; the endpoint knows when a 403 is not about the key
 other 429                         ``rate_limited``
 408, 409, 425, 5xx (529 too)      ``server_error``
 3xx                               ``unsupported``: redirects are not followed
@@ -12,7 +12,8 @@ other 4xx                         ``invalid_input``
 200 with an error inside          ``budget refused rate_limited``, else ``server_error``
 ================================  ======================================================
 
-Of an error body only code, type, parameter name and message are read. The message is quoted short,
+Of an error body only code, type, parameter name and message are read, and whether it has reasons of
+a moderator. The message is quoted short,
 without what looks like a key and without the input that some servers echo.
 """
 
@@ -54,8 +55,24 @@ _CONTENT_NAMES = (
     "datainspectionfailed",
     "moderation",
     "invalid_prompt",
+    "prohibited_content",
+    "responsibleaipolicyviolation",
 )
-_CONTENT_PHRASES = ("content management policy", "content filtering policy", "usage policy")
+_CONTENT_PHRASES = (
+    "content management policy",
+    "content filtering policy",
+    "usage policy",
+    "moderation",
+    "flagged",
+    "safety system",
+    "due to safety",
+    "prompt was blocked",
+    "content was blocked",
+)
+_MODERATED = ("reasons", "flagged_input")
+"""What OpenRouter has in the metadata of an error when its moderator objects."""
+_ACCOUNT_PHRASES = ("account", "organization", "api key")
+"""An account may be flagged or blocked as well: then the request is not what is objected to."""
 _PARAMETER_NAMES = ("unsupported_parameter", "unsupported_value")
 _STREAM_PHRASES = (
     "only support stream",
@@ -83,10 +100,14 @@ _SECRET = re.compile(
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """What a server says is wrong; ``names`` are type, code and parameter in lower case."""
+    """What a server says is wrong; ``names`` are type, code and parameter in lower case.
+
+    ``moderated``: it says what a moderator objected to.
+    """
 
     message: str = ""
     names: str = ""
+    moderated: bool = False
 
 
 def complaint_in(data: Any) -> Complaint | None:
@@ -97,7 +118,7 @@ def complaint_in(data: Any) -> Complaint | None:
     if isinstance(error, str):
         return Complaint(error[:_READ], _names(data))
     if isinstance(error, dict):
-        return Complaint(_text(error.get("message")), _names(error))
+        return Complaint(_text(error.get("message")), _names(error), _moderated(error))
     if "error" in (data.get("object"), data.get("type")) or "message" in data:
         return Complaint(_text(data.get("message")), _names(data))
     detail = data.get("detail")
@@ -169,9 +190,10 @@ def _about_money(complaint: Complaint) -> bool:
 
 
 def _about_content(complaint: Complaint) -> bool:
-    return _any(_CONTENT_NAMES, complaint.names) or _any(
-        _CONTENT_PHRASES, complaint.message.lower()
-    )
+    if complaint.moderated or _any(_CONTENT_NAMES, complaint.names):
+        return True
+    said = complaint.message.lower()
+    return _any(_CONTENT_PHRASES, said) and not _any(_ACCOUNT_PHRASES, said)
 
 
 def _about_parameter(complaint: Complaint) -> bool:
@@ -194,6 +216,11 @@ def _decoded(body: bytes) -> Any:
 def _names(error: Mapping[str, Any]) -> str:
     values = (error.get(key) for key in ("type", "code", "param"))
     return " ".join(str(v)[:80].lower() for v in values if isinstance(v, str | int))
+
+
+def _moderated(error: Mapping[str, Any]) -> bool:
+    metadata = error.get("metadata")
+    return isinstance(metadata, dict) and any(metadata.get(key) for key in _MODERATED)
 
 
 def _text(message: object) -> str:

@@ -252,7 +252,7 @@ class SpecRewardFunction(RewardFunction):
         if idle and terms:
             terms = _active(terms, results, idle)
             if not terms and self._speaks(_OTHER[scope], idle):
-                return 0.0  # the other scope makes the rewards of this group
+                return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
             if not terms:
                 return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
         return aggregate(

@@ -30,7 +30,7 @@ answer that its judge replies to unreadably, and a group of a few that are much 
 _UNREADABLE = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
-_NOT_THE_CANDIDATES = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED, ErrorKind.BUG})
+_NOT_THE_CANDIDATES = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.BUG})
 _TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token", re.IGNORECASE)
 _NOT_FOUND = (404, 405, 410)
 _NOT_THE_JUDGES = (408, 409, 413, 425, 429)

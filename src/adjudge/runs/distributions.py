@@ -87,7 +87,7 @@ def bins_for(
     """
     low = min([*values, *([] if low is None else [low])], default=0.0)
     high = max([*values, *([] if high is None else [high])], default=1.0)
-    if high <= low:
+    if high - low < 1e-300:  # no width that could be cut into bins
         low, high = low - 0.5, high + 0.5
     width = high - low
     distinct = sorted(set(values))

@@ -19,6 +19,7 @@ KINDS = {
     400: ErrorKind.INVALID_INPUT,
     401: ErrorKind.AUTH,
     402: ErrorKind.BUDGET,
+    403: ErrorKind.AUTH,
     429: ErrorKind.RATE_LIMITED,
     451: ErrorKind.REFUSED,
 }
