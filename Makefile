@@ -38,7 +38,7 @@ test: $(VENV)/.dev  ## set up and run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-service: $(VENV)/.dev  ## slow ones: the judge service under faults and hostile requests, the live page, whole commands, many examples
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py tests/contract/test_eval_ifeval_recorded.py
 
 check: $(VENV)/.dev  ## lint, types, layers, dependencies
 	$(BIN)/ruff check .

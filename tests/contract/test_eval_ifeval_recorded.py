@@ -44,6 +44,7 @@ def four(model: dict[str, Any]) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 def test_recorded_models_side_by_side(tmp_path: Path) -> None:
     llama, gpt4 = data("responses_llama31_8b.jsonl"), data("responses_gpt4.jsonl")
     found = summary(tmp_path, llama, gpt4)

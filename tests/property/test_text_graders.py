@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from adjudge.errors import GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.format import ReasoningFormatGrader, ReasoningToolCallFormatGrader
-from adjudge.graders.rules.json_check import MAX_DEPTH, NotJson, decode, validate
+from adjudge.graders.rules.json_check import (
+    MAX_DEPTH,
+    NotJson,
+    SchemaFault,
+    compiled,
+    decode,
+    first_fault,
+    validate,
+)
 from adjudge.graders.rules.json_format import JsonValidatorGrader
 from adjudge.graders.rules.json_match import JsonMatchGrader
 from adjudge.graders.rules.language import LanguageGrader
@@ -352,3 +360,41 @@ def test_time_grows_with_the_length_not_its_square(grader: RuleGrader) -> None:
 def test_similarity_of_long_texts_is_bounded(grader: RuleGrader) -> None:
     result = grader.evaluate("ab " * 10**6, "ba " * 10**6)
     assert result.metadata == {"cut": True}
+
+
+_LEAF_SCHEMAS: Any = st.sampled_from(
+    [{"type": "integer"}, {"type": "array"}, {"const": 1}, {"maxItems": 1}, {"uniqueItems": True}]
+)
+_LINKS: Any = st.sampled_from(
+    [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#"}, {"$dynamicRef": "#here"}]
+)
+
+
+def _combined(inner: Any) -> Any:
+    kinds = ("anyOf", "oneOf", "allOf")
+    several = st.lists(inner, min_size=1, max_size=3)
+    lists = st.fixed_dictionaries({}, optional=dict.fromkeys(kinds, several))
+    single = ("not", "if", "then", "else", "items", "contains")
+    return st.tuples(lists, st.dictionaries(st.sampled_from(single), inner, max_size=3)).map(
+        lambda parts: parts[0] | parts[1]
+    )
+
+
+_SCHEMAS: Any = st.recursive(_LEAF_SCHEMAS | _LINKS, _combined, max_leaves=6)
+_LISTS: Any = st.recursive(st.sampled_from([0, 1, 1.0, "x"]), lambda x: st.lists(x, max_size=3))
+
+
+@given(root=_SCHEMAS, a=_SCHEMAS, b=_SCHEMAS, value=_LISTS)
+@settings(max_examples=300, deadline=None)
+def test_schemas_that_refer_to_themselves_say_what_the_library_says(
+    root: Any, a: Any, b: Any, value: Any
+) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    inner = {"$id": "urn:inner", "$dynamicAnchor": "here", "anyOf": [b]}
+    schema = root | {"$dynamicAnchor": "here", "$defs": {"a": a, "b": b, "c": inner}}
+    try:
+        fault = first_fault(compiled(json.dumps(schema)), value)
+    except SchemaFault:  # it refers to itself without end
+        assume(False)
+    valid = jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert (fault == "") is valid

@@ -19,7 +19,8 @@ from adjudge.graders.instructions.grader import IFEvalGrader
 from adjudge.graders.rules import math_check
 from adjudge.graders.rules.answer import AnswerGrader
 from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.graders.rules.json_format import JsonSchemaGrader
+from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
+from adjudge.graders.rules.json_match import JsonMatchGrader
 from adjudge.rewards import RewardSample
 from adjudge.types import GraderScore
 
@@ -156,6 +157,113 @@ def test_a_slow_comparison_is_missing() -> None:
     with pytest.raises(GradingFailure) as caught:
         run(grade())
     assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
+
+
+def _operation(name: str) -> dict[str, Any]:
+    properties = {"op": {"const": name}, "arg": {"$ref": "#"}}
+    return {"type": "object", "properties": properties, "required": ["op", "arg"]}
+
+
+@pytest.mark.parametrize("kind", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("dialect", ["https://json-schema.org/draft/2020-12/schema", None])
+@pytest.mark.parametrize("configured", [True, False])
+def test_recursive_schemas_take_linear_time(
+    kind: str, dialect: str | None, configured: bool
+) -> None:
+    schema: dict[str, Any] = {kind: [{"type": "number"}, _operation("add"), _operation("neg")]}
+    if dialect:
+        schema["$schema"] = dialect
+    deep = '{"op":"neg","arg":{"op":"add","arg":' * 30 + "%s" + "}}" * 30
+    grader = JsonSchemaGrader(schema if configured else None)
+    fields = {} if configured else {"schema": schema}
+    assert run(grader.aevaluate(deep % "1", **fields)).score == 1.0
+    result = run(grader.aevaluate(deep % '"x"', **fields))
+    assert (result.score, result.cause) == (0.0, None)
+
+
+def test_deep_documents_need_no_more_stack_than_there_is() -> None:
+    step: dict[str, Any] = {"$ref": "#"}
+    for _ in range(5):
+        step = {"allOf": [{"anyOf": [step]}]}
+    schema = {"type": "array", "items": step}
+    assert run(JsonSchemaGrader(schema).aevaluate("[" * 60 + "]" * 60)).score == 1.0
+    for _ in range(8):
+        step = {"allOf": [{"anyOf": [step]}]}
+    result = run(JsonSchemaGrader({**schema, "items": step}).aevaluate("[" * 60 + "]" * 60))
+    assert (result.score, result.cause) in [(1.0, None), (0.0, Cause.CANDIDATE)]
+
+
+def test_a_schema_that_refers_to_itself_without_end_is_missing() -> None:
+    with pytest.raises(GradingFailure, match="without end") as caught:
+        run(JsonSchemaGrader().aevaluate("1", schema={"anyOf": [{"$ref": "#"}]}))
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+def test_a_deadline_passed_by_many_values_is_the_answers_fault() -> None:
+    branches = [{"properties": {"a": {"const": n}}} for n in range(200)]
+    schema = {"items": {"anyOf": branches}}
+    grader = JsonSchemaGrader(schema, deadline_s=0.3)
+    result = run(grader.aevaluate(json.dumps([{"a": 199}] * 9000)))
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": r"\d+ apples"}, "1" * 20_000),
+        ({"items": {"pattern": r"\d+ apples"}}, ["1" * 5000 + " apples"] * 5),
+        ({"patternProperties": {r"\d+ apples": True}}, {"1" * 20_000: 1}),
+        ({"propertyNames": {"pattern": r"\d+ apples"}}, {"1" * 20_000: 1}),
+    ],
+)
+def test_texts_too_long_for_a_pattern_are_the_answers_fault(schema: Any, value: Any) -> None:
+    result = run(JsonSchemaGrader(schema).aevaluate(json.dumps(value)))
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+    assert "too long for a pattern" in result.reason
+
+
+def test_long_texts_that_no_pattern_reads_are_valid() -> None:
+    schema = {"properties": {"pattern": {"type": "string"}, "id": {"pattern": "^a$"}}}
+    value = {"pattern": "1" * 100_000, "id": "a"}
+    assert run(JsonSchemaGrader(schema).aevaluate(json.dumps(value))).score == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [r"\d+ apples", r"\w+@\w+\.com", r"(?i)\d+ (apples|pears)"])
+def test_ordinary_patterns_end_in_long_answers(pattern: str) -> None:
+    grader = AnswerGrader("REGEX")
+    for unit in "1a":
+        assert run(grader.aevaluate(unit * 300_000, pattern)).score == 0.0
+    result = run(grader.aevaluate(f"<answer>{'1' * 20_000}</answer>", pattern))
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+
+
+def test_a_pattern_is_found_at_the_end_of_a_long_text() -> None:
+    grader = AnswerGrader("REGEX")
+    thought = "So it goes. " * 2000
+    assert run(grader.aevaluate(thought + "It is 42 apples.", r"\d+ apples")).score == 1.0
+    # Where the search begins is not where the text begins.
+    assert run(grader.aevaluate(thought + "a" * 10_000, "^a+$")).score == 0.0
+
+
+@pytest.mark.parametrize(
+    "grader",
+    [
+        JsonValidatorGrader(),
+        JsonSchemaGrader({"uniqueItems": True}),
+        JsonMatchGrader(),
+        JsonMatchGrader("share", strict_order=False),
+    ],
+)
+def test_a_json_text_without_end_is_the_answers_fault(grader: Any) -> None:
+    text = "[" + "[]," * 100_000 + "1]"
+    fields = {"reference": "[1]"} if isinstance(grader, JsonMatchGrader) else {}
+    if isinstance(grader, JsonSchemaGrader):
+        result = run(grader.aevaluate(text))
+    else:
+        result = grader.evaluate(text, **fields)
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
+    assert "200000 characters" in result.reason
 
 
 @pytest.mark.slow

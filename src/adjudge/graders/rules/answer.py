@@ -63,6 +63,8 @@ _OCR_PAIRS = 1_000_000_000
 _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
 _EXPRESSION_CHARS = 200
 _MATHS_CHARS = 10_000
+# Ordinary patterns take time with the square of the text: half a second for this many.
+_PATTERN_CHARS = 10_000
 # Before a formula: it is not the answer, or only one of several.
 _DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
 _DENIED_CHARS = 20
@@ -98,14 +100,15 @@ class AnswerGrader(RuleGrader):
     * BBOX: intersection over union of [x1, y1, x2, y2].
     * ANY: equal after trimming, whatever the case. EXACT: the case counts.
     * REGEX: ``pattern``, or the reference where it is empty, is found in the answer (``re.search``
-      in a process that is killed after ``deadline_s``). ``flags``: letters out of ``aimsx``.
+      in a process that is killed after ``deadline_s``). ``flags``: letters out of ``aimsx``. In a
+      longer text without marker the pattern must begin in the last 10,000 characters.
     * JSON: the same value; the order of keys does not count, 1 equals 1.0.
 
     ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
     ``deadline_s`` (2): processor seconds in a process for each part of a check: the reference, the
     answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
-    takes longer, or a mathematical one of more than 10,000 characters, is wrong: 0, with ``cause =
-    "candidate"`` in metadata.
+    takes longer, or a mathematical or marked REGEX one of more than 10,000 characters, is wrong: 0,
+    with ``cause = "candidate"`` in metadata.
     The last 200,000 characters are searched for a marker, the last 20,000 for a candidate.
 
     Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
@@ -190,7 +193,7 @@ class AnswerGrader(RuleGrader):
         if kind == "OCRTEXT":
             return await self._ocr(text, reference)
         if kind == "REGEX":
-            return await self._regex(text, reference)
+            return await self._regex(text, marked, reference)
         return COMPARE[kind](text, reference)
 
     async def _maths(self, answer: str | None, reference: Any) -> Finding:
@@ -218,9 +221,14 @@ class AnswerGrader(RuleGrader):
             score = best_ocr_similarity(payload)
         return Finding(score, text, f"edit similarity {score:.3g}")
 
-    async def _regex(self, text: str, reference: Any) -> Finding:
+    async def _regex(self, text: str, marked: bool, reference: Any) -> Finding:
         patterns = [self.pattern] if self.pattern else _patterns(reference)
-        found = await self._in_process(_SEARCH, patterns=patterns, flags=self.flags, text=text)
+        start = max(0, len(text) - _PATTERN_CHARS)
+        if marked and start:
+            message = f"more than {_PATTERN_CHARS} characters are marked as the answer"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
+        sought = {"patterns": patterns, "flags": self.flags, "text": text, "start": start}
+        found = await self._in_process(_SEARCH, **sought)
         if found is None:
             return Finding(0.0, text, "the pattern does not occur")
         return Finding(1.0, text, f"the pattern matches {shown(found, 80)!r}")

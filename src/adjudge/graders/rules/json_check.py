@@ -9,7 +9,11 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -17,9 +21,12 @@ from adjudge.engine.phases import InputTooLarge, Phase, enter_phase
 from adjudge.graders.rules.text import shown
 
 __all__ = [
+    "MAX_CHARS",
     "MAX_DEPTH",
+    "REFERENCES",
     "NotJson",
     "SchemaFault",
+    "TooLong",
     "compiled",
     "decode",
     "first_fault",
@@ -34,9 +41,28 @@ MAX_DEPTH = 64
 MAX_MEMBERS = 5_000
 """Most members of an array or object under a keyword whose time grows with their square."""
 
+MANY_VALUES = 1_000
+"""Time is linear in the values of an instance; what more of them take is the instance's fault."""
+
+MAX_CHARS = 200_000
+"""Longest text of a response that is read: some 50,000 tokens, compared in well under a second."""
+
+REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+"""The keywords that lead to another place of the schema."""
+
+_SEARCHED_CHARS = 10_000
+_FRAMES = 5_000
+
 
 class NotJson(ValueError):
     """The text is not JSON, or goes beyond the stated limits; the message says which."""
+
+
+class TooLong(NotJson):
+    """The text has more than :data:`MAX_CHARS` characters."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MAX_CHARS} characters")
 
 
 class SchemaFault(ValueError):
@@ -94,24 +120,38 @@ def warm_up() -> None:
 def validate(payload: dict[str, str]) -> dict[str, str]:
     """``{schema, instance}`` as JSON texts to ``{fault}`` ('' when valid) or ``{schema_fault}``."""
     enter_phase(Phase.REFERENCE)
+    limit = sys.getrecursionlimit()
     try:
         validator = compiled(payload["schema"])
         enter_phase(Phase.CANDIDATE)
         instance = json.loads(payload["instance"])
-        if "unevaluated" in payload["schema"] and _widest(instance) > MAX_MEMBERS:
-            raise InputTooLarge(f"more than {MAX_MEMBERS} members under unevaluated…")
-        enter_phase(Phase.COMPARISON)
+        count = _count(instance, MAX_MEMBERS if "unevaluated" in payload["schema"] else sys.maxsize)
+        # Honest documents of 64 levels need more frames than Python allows by default.
+        sys.setrecursionlimit(max(limit, _FRAMES))
+        if count <= MANY_VALUES:
+            enter_phase(Phase.COMPARISON)
         return {"fault": first_fault(validator, instance)}
     except SchemaFault as fault:
         return {"schema_fault": str(fault)}
+    except (MemoryError, RecursionError):
+        enter_phase(Phase.CANDIDATE)  # raised for the size or depth of the instance
+        raise
+    finally:
+        sys.setrecursionlimit(limit)
 
 
-def _widest(value: Any) -> int:
-    """The most members of an array or object in ``value``."""
-    if not isinstance(value, list | dict):
-        return 0
-    members = value.values() if isinstance(value, dict) else value
-    return max(len(value), max(map(_widest, members), default=0))
+def _count(value: Any, most: int) -> int:
+    """How many values ``value`` has; ``InputTooLarge`` where one has more than ``most`` members."""
+    count = 0
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        count += 1
+        if isinstance(node, list | dict):
+            if len(node) > most:
+                raise InputTooLarge(f"more than {most} members under unevaluated…")
+            stack += node.values() if isinstance(node, dict) else node
+    return count
 
 
 @lru_cache(maxsize=64)
@@ -134,18 +174,89 @@ def compiled(schema_text: str) -> Any:
     kind = _dialect(schema)
     try:
         kind.check_schema(schema)
-        return _linear(kind)(schema, registry=Registry())
+        if isinstance(schema, dict):  # else a reference to the root leads back to the library's own
+            schema.pop("$schema", None)
+        return _bounded(kind)(schema, registry=Registry())
     except jsonschema.SchemaError as error:
         raise SchemaFault(f"the schema is invalid: {shown(error.message)}") from None
     except _library_faults() as error:
         raise SchemaFault(f"the schema cannot be used: {shown(error)}") from None
 
 
+@dataclass(slots=True)
+class _Work:
+    """What one validation has found and used up."""
+
+    found: dict[Any, tuple[str, tuple[str | int, ...]] | None] = field(default_factory=dict)
+    begun: set[Any] = field(default_factory=set)
+    searched: Counter[str] = field(default_factory=Counter)
+
+
+_WORK: ContextVar[_Work] = ContextVar("_WORK")
+
+
 @lru_cache
-def _linear(kind: Any) -> Any:
-    """A dialect whose ``uniqueItems`` takes linear time; the library compares every pair."""
+def _bounded(kind: Any) -> Any:
+    """A dialect of which an instance cannot make more than its size explains.
+
+    In the library ``uniqueItems`` compares every pair, a schema that refers to itself in two
+    branches of ``anyOf`` doubles the time with every level, and patterns search texts of any size.
+    """
     validators: Any = importlib.import_module("jsonschema.validators")  # untyped
-    return validators.extend(kind, {"uniqueItems": _unique_items})
+    known = kind.VALIDATORS
+    own = {key: _once(known[key]) for key in REFERENCES & known.keys()}
+    own |= {"uniqueItems": _unique_items, "pattern": _measured(known["pattern"], _itself)}
+    if "patternProperties" in known:
+        own["patternProperties"] = _measured(known["patternProperties"], _names)
+    return validators.extend(kind, own)
+
+
+_Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+
+
+def _once(follow: _Keyword) -> _Keyword:
+    """A reference that is followed once for each part of the instance, to its first fault."""
+    from jsonschema import ValidationError  # noqa: PLC0415
+
+    def reference(validator: Any, target: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        work = _WORK.get()
+        # What a dynamic reference means depends on the outermost places it was reached through.
+        scope = [uri for uri, _ in validator._resolver.dynamic_scope()]  # noqa: SLF001
+        key = (target, id(schema), id(instance), tuple(dict.fromkeys(reversed(scope))))
+        if key not in work.found:
+            if key in work.begun:
+                raise SchemaFault(f"{shown(target)} refers to itself without end")
+            work.begun.add(key)
+            error = next(iter(follow(validator, target, instance, schema) or ()), None)
+            work.found[key] = error and (shown(error.message), tuple(error.relative_path))
+        if (fault := work.found[key]) is not None:
+            yield ValidationError(fault[0], path=fault[1])
+
+    return reference
+
+
+def _measured(search: _Keyword, texts: Callable[[Any, Any], Iterator[tuple[str, str]]]) -> _Keyword:
+    """A keyword with patterns, most of which take time with the square of a text's length."""
+
+    def searched(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        work = _WORK.get()
+        for pattern, text in texts(wanted, instance):
+            work.searched[pattern] += len(text) ** 2
+            if work.searched[pattern] > _SEARCHED_CHARS**2:
+                raise InputTooLarge(f"texts too long for a pattern ({_SEARCHED_CHARS} characters)")
+        yield from search(validator, wanted, instance, schema) or ()
+
+    return searched
+
+
+def _itself(pattern: Any, instance: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(instance, str):
+        yield pattern, instance
+
+
+def _names(patterns: Any, instance: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(instance, dict):
+        yield from ((pattern, name) for pattern in patterns for name in instance)
 
 
 def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
@@ -185,15 +296,22 @@ def _dialect(schema: dict[str, Any] | bool) -> Any:
 def first_fault(validator: Any, instance: Any) -> str:
     """The first way in which ``instance`` breaks the schema, '' when it is valid.
 
-    Raises :class:`SchemaFault` when the schema points nowhere or recurses without end. A number
-    too large for the library's arithmetic does not satisfy the schema.
+    Raises :class:`SchemaFault` when the schema points nowhere or recurses without end,
+    ``InputTooLarge`` when texts are too long for its patterns, ``RecursionError`` for an instance
+    too deep for the stack. A number too large for the library's arithmetic does not satisfy the
+    schema.
     """
+    token = _WORK.set(_Work())
     try:
         error = next(validator.iter_errors(instance), None)
+    except RecursionError:  # not the schema's: a reference without end has been found before
+        raise
     except ArithmeticError:
         return "a number beyond the range of a double"
     except _library_faults() as fault:
         raise SchemaFault(f"the schema cannot be used: {shown(fault)}") from None
+    finally:
+        _WORK.reset(token)
     if error is None:
         return ""
     return f"{shown(error.json_path)}: {shown(error.message)}"

@@ -12,8 +12,11 @@ from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.rules.json_check import (
+    MAX_CHARS,
+    REFERENCES,
     NotJson,
     SchemaFault,
+    TooLong,
     compiled,
     decode,
     first_fault,
@@ -35,7 +38,8 @@ class JsonValidatorGrader(RuleGrader):
     Range [0, 1]. Field: ``response`` (text). An empty response is not JSON: 0. Source: RFC 8259;
     py-openjudge 0.2.4 (``JsonValidatorGrader``) also lets ``NaN`` and ``Infinity`` pass. Nesting
     deeper than 64 levels and integers of more than 4,300 digits score 0, limits that the RFC
-    (section 9) leaves to the reader. Time is linear in the length of the response.
+    (section 9) leaves to the reader; more than 200,000 characters are 0 with ``cause =
+    "candidate"``. Time is linear in the length of the response.
 
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
@@ -73,6 +77,8 @@ class JsonValidatorGrader(RuleGrader):
         """Judge one response."""
         try:
             response_value(response, self.view, self.allow_fence, self.strict)
+        except TooLong as excess:
+            return self._candidate_fault(str(excess))
         except NotJson as fault:
             return self._score(0.0, str(fault))
         return self._score(1.0, "valid JSON")
@@ -91,10 +97,12 @@ class JsonSchemaGrader(RuleGrader):
     schema wins over the row's.
     ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
     ``deadline_s`` (default 5): processor seconds for one check in a worker process. That is where
-    schemas from rows go, schemas with ``pattern`` or ``patternProperties`` (their time can explode
-    on hostile text), and texts of more than 20,000 characters; the rest runs in place. A response
-    that alone takes longer, or has more than 5,000 members in an array or object where the schema
-    says ``unevaluatedItems`` or ``unevaluatedProperties``, scores 0 with ``cause = "candidate"``.
+    schemas from rows go, schemas with references, ``pattern`` or ``patternProperties`` (their time
+    and depth grow with hostile text), and texts of more than 5,000 characters; the rest runs in
+    place. A response scores 0 with ``cause = "candidate"`` that holds more than 1,000 values and
+    takes longer, has more than 200,000 characters, more than 10,000 for one ``pattern`` (of several
+    strings, the root of the sum of their squares), or more than 5,000 members in an array or object
+    where the schema says ``unevaluatedItems`` or ``unevaluatedProperties``.
 
     Raises ``ConfigError`` for a configured schema that cannot be used;
     ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is
@@ -104,8 +112,8 @@ class JsonSchemaGrader(RuleGrader):
     type_name = "json_schema"
     score_range = (0.0, 1.0)
 
-    _INLINE_CHARS = 20_000
-    _EXPLOSIVE = frozenset({"pattern", "patternProperties"})
+    _INLINE_CHARS = 5_000
+    _EXPLOSIVE = REFERENCES | {"pattern", "patternProperties"}
 
     def __init__(
         self,
@@ -135,6 +143,8 @@ class JsonSchemaGrader(RuleGrader):
         schema_text = self.schema_text or _schema_text(schema)
         try:
             value = response_value(response, self.view, self.allow_fence, self.strict)
+        except TooLong as excess:
+            return self._candidate_fault(str(excess))
         except NotJson as fault:
             return self._judged(f"not JSON: {fault}")
         if self._inline and len(response) <= self._INLINE_CHARS:
@@ -183,10 +193,15 @@ class JsonSchemaGrader(RuleGrader):
 
 
 def response_value(response: Any, view: View, allow_fence: bool, strict: bool) -> Any:
-    """The JSON value that a response holds; raises :class:`NotJson` when it holds none."""
+    """The JSON value that a response holds.
+
+    Raises :class:`NotJson` when it holds none, :class:`TooLong` for a text beyond the limit.
+    """
     text = seen_text(response, view)
     if text is None:
         raise NotJson(NO_FINAL_TEXT)
+    if len(text) > MAX_CHARS:
+        raise TooLong
     if strict:
         return decode(_unfenced(text) if allow_fence else text)
     fenced = _last_fence(text) if allow_fence else None

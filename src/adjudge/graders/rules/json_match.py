@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
-from adjudge.graders.rules.json_check import NotJson, decode, too_deep
+from adjudge.graders.rules.json_check import NotJson, TooLong, decode, too_deep
 from adjudge.graders.rules.json_format import check_reading, response_value
 from adjudge.graders.rules.params import chosen, flag
 from adjudge.graders.rules.text import shown
@@ -27,7 +27,8 @@ class JsonMatchGrader(RuleGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
-    A response that is not JSON, or empty, scores 0. Objects are compared without regard to the
+    A response that is not JSON, or empty, scores 0; one of more than 200,000 characters is 0 with
+    ``cause = "candidate"``. Objects are compared without regard to the
     order of their members, numbers by value (1 equals 1.0, true does not equal 1), and a missing
     member differs from ``null``. Time is linear in the length of both.
 
@@ -89,6 +90,8 @@ class JsonMatchGrader(RuleGrader):
         wanted = _reference_value(reference)
         try:
             value = response_value(response, self.view, self.allow_fence, self.strict)
+        except TooLong as excess:
+            return self._candidate_fault(str(excess))
         except NotJson as fault:
             return self._score(0.0, f"not JSON: {fault}")
         return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)

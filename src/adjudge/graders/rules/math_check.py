@@ -174,7 +174,7 @@ def _compute_reference(text: str) -> None:
 def _compute(expression: Any) -> None:
     """Do with an expression alone what a comparison would do with it, unless that is little.
 
-    Nothing comes of it but the time that it takes, and ``MemoryError`` where that can be foreseen.
+    Nothing comes of it but the time that it takes; raises ``InputTooLarge`` where that is foreseen.
     """
     if _simple(expression):
         return

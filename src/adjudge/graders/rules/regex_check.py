@@ -21,13 +21,14 @@ FLAGS = {
 
 
 def search(payload: dict[str, Any]) -> str | None:
-    """``{patterns, flags, text}`` to what the first pattern that occurs has matched, else ``None``.
+    """``{patterns, flags, text, start}`` to what the first pattern found matches, else ``None``.
 
-    A pattern that is not one raises ``GradingFailure(invalid_input)``.
+    A match may not begin before ``start``; ``^`` still means the beginning of ``text``. A pattern
+    that is not one raises ``GradingFailure(invalid_input)``.
     """
     patterns = [_usable(pattern, payload["flags"]) for pattern in payload["patterns"]]
     for pattern in patterns:
-        if (match := pattern.search(payload["text"])) is not None:
+        if (match := pattern.search(payload["text"], payload["start"])) is not None:
             return match[0][:1000]
     return None
 
