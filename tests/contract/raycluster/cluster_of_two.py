@@ -1,5 +1,7 @@
 """A Ray cluster of two nodes on this machine, and `adjudge` as a process."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -38,8 +40,19 @@ class TwoNodes:
             self.cluster.wait_for_nodes()
 
     def lose(self) -> None:
+        """Take the second node away with all its workers, as a machine that loses its power."""
+        [raylet] = self.node.all_processes["raylet"]
+        workers = children_of(raylet.process.pid)
         self.cluster.remove_node(self.node, allow_graceful=False)
         self.node = None
+        for worker in workers:  # or they would work on until they miss their raylet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def command(*arguments: str | Path) -> list[str]:
