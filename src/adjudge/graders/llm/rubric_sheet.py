@@ -46,7 +46,7 @@ class Sheet:
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
         self._lost: dict[str, tuple[ErrorKind, bool]] = {}
-        self._failures: list[GradingFailure] = []
+        self._failures: dict[str, GradingFailure] = {}
         self._provenances: list[Provenance] = []
         self._raw: dict[str, list[str]] = {}  # by the first criterion of the call
         self._ignored: set[str] = set()
@@ -64,6 +64,7 @@ class Sheet:
             mark = told.verdict.value.get(str(number), _NO_MARK)
             if mark is _NO_MARK:
                 self._lost[criterion.id] = (ErrorKind.INCOMPLETE, True)
+                self._failures.pop(criterion.id, None)
                 continue
             self.marks[criterion.id] = mark
             self._reasons[criterion.id] = str(reasons.get(str(number), ""))
@@ -81,7 +82,7 @@ class Sheet:
         """A call about ``criteria`` failed."""
         lost = (failure.kind, failure.suspect)
         self._lost.update({criterion.id: lost for criterion in criteria})
-        self._failures.append(failure)
+        self._failures.update({criterion.id: failure for criterion in criteria})
         self._keep_raw(criteria, failure.metadata.get("raw", ()))
         if failure.provenance is not None:
             self._provenances.append(failure.provenance)
@@ -157,9 +158,11 @@ class Sheet:
         return ErrorKind.INCOMPLETE
 
     def _cause(self, missing: Sequence[str]) -> GradingFailure | None:
-        """The first failure behind what is missing; an open circuit only follows from others."""
-        kinds = {self._lost[name][0] for name in missing}
-        found = [failure for failure in self._failures if failure.kind in kinds]
+        """The failure of the first missing criterion; an open circuit only follows from others.
+
+        Not the call that ended first: a replay must say the same.
+        """
+        found = [self._failures[name] for name in missing if name in self._failures]
         return min(found, key=lambda failure: _is_consequence(failure.kind), default=None)
 
     def _told(self) -> dict[str, Any]:
