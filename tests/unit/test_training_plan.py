@@ -395,3 +395,10 @@ def test_the_learning_rate_suits_the_model_and_is_said(
     said = RunFile.from_dict({**data, "training": {"learning_rate": 2e-5}})
     assert said.learning_rate == 2e-5
     assert plan(said).assumed_learning_rate is None
+
+
+def test_a_folder_of_small_weights_learns_as_the_tiny_model(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "model.safetensors").write_bytes(b"0" * 100)
+    run = RunFile.from_dict({"model": {"base": "first"}}, folder=tmp_path)
+    assert run.learning_rate == 5e-4

@@ -112,7 +112,7 @@ def test_a_judge_that_drowns_the_environment_is_noticed(tmp_path: Path) -> None:
 def test_a_step_without_a_single_reward_teaches_nothing(tmp_path: Path) -> None:
     """A judge without a verdict: every reward is missing, the weights stay, the run goes on."""
     job, _ = trained(
-        tmp_path, "rl_tiny_biased.toml", 2, fail='["empty:1.0"]', warm_start_iterations="2"
+        tmp_path, "rl_tiny_biased.toml", 2, fail='["refusal:1.0"]', warm_start_iterations="2"
     )
     for row in lines(job.folder / "metrics.jsonl"):
         assert row["judge/missing_frac"] == 1.0

@@ -48,6 +48,10 @@ _OF_REWARD = (
 )  # fmt: skip
 
 
+_TINY_BYTES = 32 << 20
+"""Weights under this many bytes learn at the tiny model's rate: a later stage's own, say."""
+
+
 class RunFile(BaseModel):
     """A whole run file; :meth:`load` reads one.
 
@@ -129,7 +133,14 @@ class RunFile(BaseModel):
         """As the file says, else what suits its model."""
         if self.training.learning_rate is not None:
             return self.training.learning_rate
-        return 5e-4 if self.model.base == TINY else 1e-6
+        return 5e-4 if self._is_tiny else 1e-6
+
+    @property
+    def _is_tiny(self) -> bool:
+        """Whether the policy is the tiny one, or a folder of weights that are as small."""
+        weights = self.folder / self.model.base / "model.safetensors"
+        small = weights.is_file() and weights.stat().st_size < _TINY_BYTES
+        return self.model.base == TINY or small
 
     @property
     def starts_mock(self) -> bool:

@@ -284,8 +284,8 @@ class Training(_Table):
     ``gradient_accumulation_steps`` such batches make one update of the policy, one iteration.
     ``warm_start_iterations``: steps of supervised fine-tuning before, 32 demonstrated answers or 8
     longer ones each (``base = "tiny"`` only, which otherwise cannot say anything).
-    ``learning_rate`` is 5e-4 by default for ``base = "tiny"``, and 1e-6, the trainers' own, for
-    any other model.
+    ``learning_rate`` is 5e-4 by default for ``base = "tiny"`` and weights as small, and 1e-6, the
+    trainers' own, for any other model.
 
     ``async_semaphore_max``: questions to the judge in flight; ``judge_timeout_s``: after which one
     that has no answer is missing. Each rollout is judged as it ends. With
