@@ -16,7 +16,7 @@ from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
 from adjudge.cli.eval_judge import concerns_judge, eval_judge
 from adjudge.cli.eval_tables import print_evaluation
 from adjudge.cli.grade import new_folder
-from adjudge.cli.judges import wait_for_judges
+from adjudge.cli.judges import WaitForJudge, wait_for_judges
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.training.evaluating.run import EvalJob, evaluate_targets
 from adjudge.training.evaluating.targets import Target, find_target
@@ -111,15 +111,7 @@ def eval_command(
             help="What a judge's scores are, for calibration [default: known of scalar judges].",
         ),
     ] = None,
-    wait_for_judge: Annotated[
-        float,
-        typer.Option(
-            "--wait-for-judge",
-            metavar="SECONDS",
-            min=0.0,
-            help="How long to wait for a judge that is still starting [default: not at all].",
-        ),
-    ] = 0.0,
+    wait_for_judge: WaitForJudge = 0.0,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", min=1, help="Questions in flight [default: the spec's]."),

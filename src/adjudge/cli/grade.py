@@ -14,6 +14,7 @@ import typer
 
 from adjudge.cli.consoles import clean, errors, log_rubrics, output, print_json
 from adjudge.cli.estimate import print_estimate
+from adjudge.cli.judges import WaitForJudge
 from adjudge.cli.tables import print_summary
 from adjudge.config import nearest
 from adjudge.errors import (
@@ -88,16 +89,7 @@ def grade(
             "beyond it are missing as 'budget'.",
         ),
     ] = None,
-    wait_for_judge: Annotated[
-        float,
-        typer.Option(
-            "--wait-for-judge",
-            metavar="SECONDS",
-            min=0.0,
-            help="How long to wait for a judge that is still starting. Without it a judge that has "
-            "never been reached ends the command (exit code 3).",
-        ),
-    ] = 0.0,
+    wait_for_judge: WaitForJudge = 0.0,
     engine: Annotated[
         EngineName,
         typer.Option("--engine", help="Who asks the graders: this process, or workers of Ray."),

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -25,7 +25,18 @@ from adjudge.judges.transport import AiohttpTransport
 from adjudge.rewards.built import check_graders, check_machine
 from adjudge.rewards.spec import RewardSpec
 
-__all__ = ["check_spec", "wait_for_judges"]
+__all__ = ["WaitForJudge", "check_spec", "wait_for_judges"]
+
+WaitForJudge = Annotated[
+    float,
+    typer.Option(
+        "--wait-for-judge",
+        metavar="SECONDS",
+        min=0.0,
+        help="How long to wait for a judge that is still starting. Without it a judge that has "
+        "never been reached ends the command (exit code 3).",
+    ),
+]
 
 _MARKS = {
     "yes": "[green]✓[/]",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adjudge.cli.consoles import clean, errors, output, print_json
 from adjudge.cli.grade import new_folder
-from adjudge.cli.judges import wait_for_judges
+from adjudge.cli.judges import WaitForJudge, wait_for_judges
 from adjudge.cli.probe_tables import cost_line, print_card
 from adjudge.config import load_toml, validate
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError, JudgeUnavailable
@@ -108,15 +108,7 @@ def probe(
         float | None,
         typer.Option("--budget-usd", min=0.0, help="What the judge may cost; needs its price."),
     ] = None,
-    wait_for_judge: Annotated[
-        float,
-        typer.Option(
-            "--wait-for-judge",
-            metavar="SECONDS",
-            min=0.0,
-            help="How long to wait for a judge that is still starting [default: not at all].",
-        ),
-    ] = 0.0,
+    wait_for_judge: WaitForJudge = 0.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask nobody: estimate calls and cost, and stop.")
     ] = False,

@@ -193,7 +193,7 @@ class Endpoint:
                 self._settings,
                 self._stats,
                 self._rng,
-                self._landed,
+                self._on_complete,
                 self._budget,
             )
         elif dispatcher.loop is not loop:
@@ -213,7 +213,7 @@ class Endpoint:
         kept_anyway = self._cache is not None and self._cache.sampled
         return kept_anyway or call.sampling.get("temperature") == 0
 
-    def _landed(self, flight: Flight, outcome: Reply | Exception | None) -> None:
+    def _on_complete(self, flight: Flight, outcome: Reply | Exception | None) -> None:
         """A flight has ended: its outcome is kept before anybody can ask the same again."""
         if flight.join_key is not None:
             self._joinable.pop(flight.join_key, None)

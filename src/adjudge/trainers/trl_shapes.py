@@ -70,7 +70,7 @@ class Batch:
 
         Raises :class:`ConfigError` for a column that the dataset does not have.
         """
-        fields, told = self._fields(columns), self._told(columns)
+        fields, conversations = self._fields(columns), self._rollout_messages(columns)
         ends = _end_tokens(self.trainer)
         places: dict[str, int] = {}
         found = []
@@ -79,14 +79,14 @@ class Batch:
             if (finish := self._finish_reason(index, ends)) is not None:
                 extra["finish_reason"] = finish
             place = places[group] = places.get(group, -1) + 1
-            if told is None:
+            if conversations is None:
                 prompt, completion = self.prompts[index], self.completions[index]
                 found.append(_sample(index, place, prompt, completion, extra))
             else:
-                found.append(_told_sample(index, place, told[index], extra))
+                found.append(_rollout_sample(index, place, conversations[index], extra))
         return found
 
-    def _told(self, columns: Mapping[str, str]) -> list[list[dict[str, Any]]] | None:
+    def _rollout_messages(self, columns: Mapping[str, str]) -> list[list[dict[str, Any]]] | None:
         """The conversations of a trainer with a ``rollout_func``; ``None`` for any other.
 
         Its completions hold the environment's text beside the policy's, and only it can tell them
@@ -227,7 +227,7 @@ def _sample(
     )
 
 
-def _told_sample(
+def _rollout_sample(
     index: int, place: int, messages: list[dict[str, Any]], extra: dict[str, Any]
 ) -> RewardSample:
     question, answer = _question(messages), _answer(messages)

@@ -104,7 +104,7 @@ def absent_rules(flow: Flow) -> Iterator[CodeFinding]:
 def _branch(flow: Flow, node: ast.If, scope: Scope) -> Iterator[tuple[str, ast.stmt]]:
     """``if score is None: score = 0.0``, ``if reply.ok: … else: s = 0.0``."""
     for subject, missing, how in presence_tests(node.test):
-        known = _asked(flow, subject, scope, by_name=how not in ("truth", "size"))
+        known = _is_about_score(flow, subject, scope, by_name=how not in ("truth", "size"))
         if not (known or how == "failure") or any(
             by is scope for by, _, _ in flow.bindings(subject, scope)
         ):  # the default of a parameter is the caller's choice
@@ -147,7 +147,7 @@ def _text_read(test: ast.AST) -> ast.AST | None:
     return None
 
 
-def _asked(flow: Flow, subject: ast.AST, scope: Scope, *, by_name: bool = True) -> bool:
+def _is_about_score(flow: Flow, subject: ast.AST, scope: Scope, *, by_name: bool = True) -> bool:
     """Whether what is asked about is a judge's answer or a score."""
     return not other_name(name_of(subject)) and (
         (flow.scored if by_name else flow.judged)(subject, scope) or flow.searched(subject, scope)
@@ -249,7 +249,7 @@ def _conditional(flow: Flow, node: ast.IfExp, scope: Scope) -> Iterator[tuple[st
         known = how == "failure" or (
             made_of(flow, subject, value)
             and not other_name(name_of(subject))
-            and (_asked(flow, subject, scope) or flow.scored(value, scope))
+            and (_is_about_score(flow, subject, scope) or flow.scored(value, scope))
         )
         if known and flow.number(number, scope) and not flow.number(value, scope):
             yield _rule(flow, subject, how, scope), value
@@ -258,12 +258,14 @@ def _conditional(flow: Flow, node: ast.IfExp, scope: Scope) -> Iterator[tuple[st
 def made_of(flow: Flow, subject: ast.AST, value: ast.AST) -> bool:
     """``score if score``, ``m.group(1) if m``; not ``score if correct``, ``total / n if n``."""
 
-    def said(node: ast.AST) -> set[str]:
+    def expressions_in(node: ast.AST) -> set[str]:
         return {flow.source.text(x) for x in ast.walk(node) if isinstance(x, type(subject))}
 
     divided = (x for x in ast.walk(value) if isinstance(x, ast.BinOp) and isinstance(x.op, ast.Div))
     wanted = flow.source.text(subject)
-    return wanted in said(value) - {""} and not any(wanted in said(x.right) for x in divided)
+    return wanted in expressions_in(value) - {""} and not any(
+        wanted in expressions_in(x.right) for x in divided
+    )
 
 
 def _lands(flow: Flow, node: ast.AST, scope: Scope) -> bool:
