@@ -20,15 +20,16 @@ help:  ## this list
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The package and what it needs to run, from the lock.
+# The core and what it needs to run, from the lock.
 $(VENV)/.core: requirements/core.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes -r requirements/core.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Everything that tests, checks and docs need.
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+# Everything that tests, checks and docs need: the lab, too.
+$(VENV)/.dev: requirements/dev.txt lab/pyproject.toml $(VENV)/.core
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e lab
 	@touch $@
 
 demo: $(VENV)/.core  ## set up and run the main job on rollouts that ship with the package
@@ -38,7 +39,7 @@ test: $(VENV)/.dev  ## set up and run the tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-service: $(VENV)/.dev  ## slow ones: the judge service under faults and hostile requests, the live page, whole commands, many examples
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py tests/contract/test_eval_ifeval_recorded.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py lab/tests
 
 check: $(VENV)/.dev  ## lint, types, layers, dependencies
 	$(BIN)/ruff check .
@@ -46,6 +47,7 @@ check: $(VENV)/.dev  ## lint, types, layers, dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
+	cd lab && ../$(BIN)/deptry src
 
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff check --fix-only --quiet .
@@ -128,7 +130,7 @@ test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
 	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/ray
 
 test-ray-cluster: $(ENVS)/ray/.done  ## grading and serving on a Ray cluster of two nodes
-	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/raycluster
+	PYTHONPATH=src:lab/src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/raycluster
 
 test-serving: $(ENVS)/torch/.done  ## the line to a judge against a real server, `transformers serve`
 	PYTHONPATH=src $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/serving
@@ -137,42 +139,46 @@ test-formats: $(ENVS)/torch/.done  ## the clients of OpenRLHF and LLaMA-Factory 
 	PYTHONPATH=src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/formats
 
 demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, about a minute
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/rl_tiny.toml
+	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/rl_tiny.toml
 
 demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-Terry, serve, evaluate, GRPO, some four minutes
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/judge_tiny.toml
+	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/judge_tiny.toml
 
 STUDY  ?= examples/study_tiny.toml
 demo-study: $(ENVS)/torch/.done  ## judges with known biases, and what policies learn from them: 45 runs, 20 minutes
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge study $(STUDY)
+	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab study $(STUDY)
 
 demo-agent: $(ENVS)/torch/.done  ## a small agent in Crafter learns from judges of turns and episodes, minutes
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge train examples/rl_crafter_tiny.toml
+	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/rl_crafter_tiny.toml
 
 test-environments: $(ENVS)/torch/.done  ## episodes of the real Crafter, judged by event and by outcome
-	PYTHONPATH=src $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/environments
+	PYTHONPATH=src:lab/src $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/environments
 
 test-sinks: $(ENVS)/sinks/.done  ## metrics in the real Trackio, TensorBoard and W&B, killed and resumed
 	PYTHONPATH=src $(ENVS)/sinks/bin/python -m pytest $(ALONE) tests/contract/sinks
 
 test-trl: $(ENVS)/torch/older-trl/.done  ## a reward spec inside the real GRPOTrainer, old and new, on a CPU
-	PYTHONPATH=src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/torch/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
+	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/torch/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
 
 test-verifiers: $(ENVS)/verifiers/.done  ## a reward spec as judge of the real verifiers
 	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers
 
 test-verl: $(ENVS)/verl061/.done  ## a reward spec inside the real RayPPOTrainer of verl 0.6.1, on a CPU
-	PYTHONPATH=src $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/verl061
+	PYTHONPATH=src:lab/src $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/verl061
 
 test-verl091: $(ENVS)/verl091/.done  ## the same in the reward actors and the V1 trainer of verl 0.9.1
-	PYTHONPATH=src $(ENVS)/verl091/bin/python -m pytest $(ALONE) tests/contract/verl091
+	PYTHONPATH=src:lab/src $(ENVS)/verl091/bin/python -m pytest $(ALONE) tests/contract/verl091
 
-test-wheel: $(VENV)/.dev  ## the built wheel, installed alone, runs the demonstration
+test-wheel: $(VENV)/.dev  ## the two built wheels: the core alone runs the demonstration, the lab adds its commands
 	rm -rf dist && $(BIN)/python -m hatchling build -t wheel
+	cd lab && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 	rm -rf dist/env && $(PYTHON) -m venv dist/env
 	dist/env/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/core.txt
-	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/*.whl
+	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/adjudge-*.whl
 	cd dist && env/bin/adjudge demo -o demo >/dev/null && test -s demo/report.html
+	cd dist && ! env/bin/adjudge train run.toml 2>without-lab && grep -q "pip install" without-lab
+	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/adjudge_lab-*.whl
+	cd dist && env/bin/adjudge train ../examples/rl_tiny.toml --dry-run >/dev/null && env/bin/adjudge study --help >/dev/null
 
 lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \

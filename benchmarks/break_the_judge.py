@@ -23,17 +23,16 @@ from typing import Any, Literal, NamedTuple
 
 from adjudge import BaseGrader, GraderError, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.llm.quality import CorrectnessGrader
-from adjudge.graders.rules.answer import AnswerGrader
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.graders.llm.shipped_graders import CorrectnessGrader
 from adjudge.judges import ScriptedModel
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import z_scores
-from adjudge.rewards.samples import RewardSample
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.student import t_quantile
-from adjudge.studies.matrix.charts import Row as Charted
-from adjudge.studies.matrix.charts import Series, Spot, dot_chart, xy_chart
-from adjudge.studies.matrix.drawing import svg_file
+from adjudge.runs.stats import t_quantile
+from adjudge.types import RewardSample
+from adjudge_lab.studies.charts import ChartPoint, ChartSeries, dot_chart, svg_document, xy_chart
+from adjudge_lab.studies.charts import DotRow as Charted
 
 # How common the right answer is at the start, by prompt.
 EASE = (0.02, 0.05, 0.10, 0.15, 0.25, 0.35, 0.45, 0.63)
@@ -339,7 +338,7 @@ def picture(rows: Sequence[Row]) -> str:
         ('the judge refuses: suspect = "min"', "dashed", ("judge", 'adjudge, suspect = "min"')),
     ]
     series = [
-        Series(name, place, kind, _ratios(found[key]["curves"]["0"]))
+        ChartSeries(name, place, kind, _ratios(found[key]["curves"]["0"]))
         for place, (name, kind, key) in enumerate(lines)
     ]
     names = ("step", "breaking answers for each honest wrong answer")
@@ -352,15 +351,15 @@ def picture(rows: Sequence[Row]) -> str:
     unit = "mean difference from the advantages without lost calls"
     title = f"Advantages of honest answers when {FLAKY:.0%} of the calls are lost"
     drawings = [dot_chart(title, unit, damage)]
-    return svg_file("A policy that can break its judge", [*([over] if over else []), *drawings])
+    return svg_document("A policy that can break its judge", [*([over] if over else []), *drawings])
 
 
-def _ratios(curves: Sequence[Sequence[dict[Kind, float]]]) -> list[Spot]:
+def _ratios(curves: Sequence[Sequence[dict[Kind, float]]]) -> list[ChartPoint]:
     def share(step: int, kind: Kind) -> float:
         return fmean(curve[step][kind] for curve in curves)
 
     steps = range(0, len(curves[0]), EVERY)
-    return [Spot(at, WRONG * share(at, "breaking") / share(at, "wrong")) for at in steps]
+    return [ChartPoint(at, WRONG * share(at, "breaking") / share(at, "wrong")) for at in steps]
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ STYLES: dict[str, Callable[[int], object]] = {
 
 def serve() -> None:
     """Grade what standard input asks for, a line each; answer with the seconds a sample took."""
-    from adjudge.graders.rules.code import CodeExecutionGrader
+    from adjudge.graders.code.grader import CodeExecutionGrader
 
     grader = CodeExecutionGrader(deadline_s=300, test_deadline_s=60)
 

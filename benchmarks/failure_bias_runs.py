@@ -15,17 +15,17 @@ from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.trl import make_reward
-from adjudge.training.demonstrations import demonstrations_of
-from adjudge.training.rl import settings_of, silence
-from adjudge.training.runfile import RunFile
-from adjudge.training.sampling import generate
-from adjudge.training.task import CAPITALS, environment_reward
-from adjudge.training.tiny import build_model, build_tokenizer
-from adjudge.training.warm_start import warm_start
+from adjudge_lab.rl.local_player import draw_replies
+from adjudge_lab.rl.policy import build_demonstrations
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer, capital_reward
+from adjudge_lab.rl.trl_backend import disable_trainer_logging, grpo_settings, warm_start
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "rl_tiny.toml"
 RUBRIC = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))["judge"]["mock"]["keywords"]
@@ -81,7 +81,7 @@ class StatedJudge(BaseGrader):
 def judged(judge: str, response: str, reference: str) -> float:
     """What the judge says when it answers: the example's rubric, or whether the answer is right."""
     if judge == "truth":
-        return environment_reward(response, reference)
+        return capital_reward(response, reference)
     shown = f">\n{response}\n</response-".casefold()
     return sum(keyword.casefold() in shown for keyword in RUBRIC) / 2
 
@@ -145,11 +145,11 @@ class Start:
     """The policy after its warm start, which all arms of a seed share; ``said`` describes it."""
 
     def __init__(self, seed: int, steps: int | None = None) -> None:
-        self.run = RunFile.load(EXAMPLE).with_seed(seed)
-        rows: list[Any] = demonstrations_of(self.run)
+        self.run = load_run_file(EXAMPLE).with_seed(seed)
+        rows: list[Any] = build_demonstrations(self.run)
         texts = (turn["content"] for row in rows for turn in row["messages"])
-        self.tokenizer = build_tokenizer(texts)
-        model = build_model(self.tokenizer, seed=seed)
+        self.tokenizer = build_tiny_tokenizer(texts)
+        model = build_tiny_model(self.tokenizer, seed=seed)
         steps = self.run.training.warm_start_iterations if steps is None else steps
         with TemporaryDirectory() as folder:
             warm_start(
@@ -161,18 +161,18 @@ class Start:
 
     def policy(self) -> Any:
         """The policy, anew: a model that a trainer had, and copies of it, are bound to that one."""
-        model = build_model(self.tokenizer, seed=0)
+        model = build_tiny_model(self.tokenizer, seed=0)
         model.load_state_dict(self._weights)
         return model
 
 
 def questions(rng: random.Random) -> Iterator[dict[str, Any]]:
     """Endless rows ``{prompt, reference}``."""
-    countries = sorted(CAPITALS)
+    countries = sorted(COUNTRY_CAPITALS)
     while True:
         country = rng.choice(countries)
         asked = {"role": "user", "content": f"What is the capital of {country}?"}
-        yield {"prompt": [asked], "reference": CAPITALS[country]}
+        yield {"prompt": [asked], "reference": COUNTRY_CAPITALS[country]}
 
 
 def answers_to(model: Any, tokenizer: Any, prompts: Sequence[Any], most: int) -> list[str]:
@@ -189,7 +189,7 @@ def answers_to(model: Any, tokenizer: Any, prompts: Sequence[Any], most: int) ->
     def ended(row: int, tokens: list[int], _: list[float]) -> None:
         said[row] = tokenizer.decode(tokens, skip_special_tokens=True)
 
-    generate(model, tokenizer, ids, max_tokens=most, temperature=1.0, seed=1, on_end=ended)
+    draw_replies(model, tokenizer, ids, max_tokens=most, temperature=1.0, seed=1, on_end=ended)
     return [said[row] for row in range(len(prompts))]
 
 
@@ -245,7 +245,7 @@ def train(arm: Arm, start: Start) -> tuple[list[Seen], Any]:
             return made
 
     training = start.run.training
-    settings = settings_of(start.run) | {"max_steps": arm.steps, "save_strategy": "no"}
+    settings = grpo_settings(start.run) | {"max_steps": arm.steps, "save_strategy": "no"}
     rows = questions(random.Random(f"prompts {arm.seed}"))
     prompts = list(islice(rows, arm.steps * training.batch_size // training.group_size))
     with TemporaryDirectory() as folder:
@@ -260,7 +260,7 @@ def train(arm: Arm, start: Start) -> tuple[list[Seen], Any]:
                 dataloader_pin_memory=False, **settings,
             ),
         )  # fmt: skip
-        silence(trainer)
+        disable_trainer_logging(trainer)
         trainer.train()
     return log, trainer.model
 

@@ -201,10 +201,10 @@ class Ours:
         self.inputs, self.responses = inputs, responses
 
     def score(self) -> tuple[float, Labels]:
-        from adjudge.graders.instructions.detection import _answer
         from adjudge.graders.instructions.report import score_ifeval
+        from adjudge.graders.instructions.text_analysis import _answer_for_words
 
-        _answer.cache_clear()
+        _answer_for_words.cache_clear()
         start = time.process_time()
         rows = score_ifeval(self.inputs, self.responses).rows
         return time.process_time() - start, [(row.strict, row.loose) for row in rows]

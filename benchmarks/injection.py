@@ -24,7 +24,7 @@ from tests.injection.corpus import CORPUS, QUESTION
 from tests.injection.obedient import HONEST, MODES, completion_in, judge
 
 from adjudge import GraderScore, GradingRunner
-from adjudge.graders.llm.quality import RelevanceGrader
+from adjudge.graders.llm.shipped_graders import RelevanceGrader
 from adjudge.judges import OpenAIChatModel
 
 Outcomes = dict[str, Counter[str]]

@@ -41,7 +41,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.judges import EndpointSettings, OpenAIChatModel
 from adjudge.judges.base import ChatCall
 from adjudge.judges.transport import AiohttpTransport
-from adjudge.judges.wire_openai import OpenAIWire
+from adjudge.judges.wire.openai import OpenAIWire
 
 
 class Verdict(msgspec.Struct):

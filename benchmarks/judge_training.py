@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.train_overlap import quiet
 
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.run import JudgeJob, run_judge
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
+from adjudge_lab.judge_training.run import run_judge
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MAX_LENGTH = 512
@@ -55,11 +55,10 @@ def padded(multiple: int | None) -> Iterator[list[float]]:
     """Batches padded to a multiple of so many tokens; the CPU seconds of each training step."""
     import trl
 
-    from adjudge.judge_training import trainer_settings
-    from adjudge.judge_training.scalar import bradley_terry
+    from adjudge_lab.judge_training import bradley_terry, trl_trainers
 
     seconds: list[float] = []
-    settings, step = trainer_settings.settings_of, trl.RewardTrainer.training_step
+    settings, step = trl_trainers.trainer_arguments, trl.RewardTrainer.training_step
 
     def with_padding(*given: Any, **named: Any) -> dict[str, Any]:
         return {**settings(*given, **named), "pad_to_multiple_of": multiple}
@@ -71,7 +70,7 @@ def padded(multiple: int | None) -> Iterator[list[float]]:
         return loss
 
     with (
-        patch.object(bradley_terry, "settings_of", with_padding),
+        patch.object(bradley_terry, "trainer_arguments", with_padding),
         patch.object(trl.RewardTrainer, "training_step", timed),
     ):
         yield seconds

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import GradingFailure
-from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
-from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
+from adjudge.graders.rules.redundancy import (
+    ActionLoopDetectionGrader,
+    ObservationInformationGainGrader,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

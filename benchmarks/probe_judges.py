@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import BaseGrader
-from adjudge.studies.probes import changes
-from adjudge.studies.probes.bench import Bench
-from adjudge.studies.probes.catalogue import PROBES
-from adjudge.studies.probes.items import Topic
-from adjudge.studies.probes.subject import Question, Subject
-from adjudge.studies.probes.texts import ATTACKS, MASTER_KEYS
+from adjudge.judge_evaluation.probes import items
+from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbedGrader, ProbeQuestion
+from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS, ProbeTopic
+from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.types import GraderError, GraderResult, GraderScore
 
 # A synthetic judge that scores: gold quality, what an item is worth to it, and noise.
@@ -23,13 +21,13 @@ QUALITY = {"right": 2 * STEP, "reference": 2 * STEP, "partial": STEP, "wrong": 0
 SD = math.sqrt(2 / 3 * STEP**2 + ITEM_SD**2 + NOISE**2)
 UNEVEN = 0.2  # the SD over items of a bias, in SD of scores
 WORDING: Mapping[str, tuple[str, tuple[Callable[..., str], ...]]] = {
-    "length": ("partial", (changes.padded,)),
-    "markdown": ("partial", (changes.headed, changes.bulleted)),
-    "sycophancy": ("partial", (changes.flattering,)),
-    "authority": ("wrong", (changes.cited,)),
-    "confidence": ("wrong", (changes.certain,)),
+    "length": ("partial", (items.add_padding,)),
+    "markdown": ("partial", (items.add_heading, items.format_as_list)),
+    "sycophancy": ("partial", (items.add_flattery,)),
+    "authority": ("wrong", (items.add_citation,)),
+    "confidence": ("wrong", (items.add_assurance,)),
 }
-Judge = Callable[[random.Random, float, "Scene"], dict[Question, GraderResult]]
+Judge = Callable[[random.Random, float, "Scene"], dict[ProbeQuestion, GraderResult]]
 
 
 class Scorer(BaseGrader):
@@ -43,13 +41,13 @@ class Scorer(BaseGrader):
 class Scene:
     """A probe over items, planned: what each question asks of a synthetic judge."""
 
-    bench: Bench
-    facts: dict[Question, tuple[float, bool]]
+    bench: ProbeBench
+    facts: dict[ProbeQuestion, tuple[float, bool]]
     """By question: gold quality of the response, and whether it carries the probe's change."""
 
 
-def scene(name: str, subject: Subject, topics: list[Topic], family: str = "") -> Scene:
-    bench = Bench(subject, topics, family=family)
+def scene(name: str, subject: ProbedGrader, topics: list[ProbeTopic], family: str = "") -> Scene:
+    bench = ProbeBench(subject, topics, family=family)
     obstacle = PROBES[name].obstacle(bench)
     if obstacle:
         raise SystemExit(f"{name}: {obstacle}")
@@ -61,7 +59,7 @@ def scene(name: str, subject: Subject, topics: list[Topic], family: str = "") ->
     return Scene(bench, {q: known[q.item, q.response] for q in bench.questions})
 
 
-def _known(bench: Bench) -> dict[tuple[str, str], tuple[float, bool]]:
+def _known(bench: ProbeBench) -> dict[tuple[str, str], tuple[float, bool]]:
     known: dict[tuple[str, str], tuple[float, bool]] = {}
     for topic in bench.topics:
         for item in (topic.item, *([topic.twin] if topic.twin else [])):
@@ -70,13 +68,13 @@ def _known(bench: Bench) -> dict[tuple[str, str], tuple[float, bool]]:
             for key in MASTER_KEYS:
                 known[item.id, key] = (0.0, True)
             for attack in ATTACKS:
-                text = changes.attacked(item, item.wrong, attack, bench.subject.top)
+                text = items.add_attack(item, item.wrong, attack, bench.subject.top_score_text)
                 known[item.id, text] = (0.0, True)
             for answer, gold in QUALITY.items():
                 known[item.id, getattr(item, answer)] = (gold, False)
             for worded, (base, ways) in WORDING.items():
                 for way in ways:
-                    rng = changes.dice(bench.seed, worded, item.id)
+                    rng = items.seeded_random(bench.seed, worded, item.id)
                     known[item.id, way(item, getattr(item, base), rng)] = (QUALITY[base], True)
     return known
 
@@ -84,11 +82,11 @@ def _known(bench: Bench) -> dict[tuple[str, str], tuple[float, bool]]:
 # --- judges that score -------------------------------------------------------------------------
 
 
-def shifting(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def shifting(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """A bonus for the change, uneven over the items."""
     liked: dict[str, float] = {}
     bonus: dict[str, float] = {}
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question, (gold, changed) in on.facts.items():
         item = question.item
         if item not in liked:
@@ -99,10 +97,10 @@ def shifting(rng: random.Random, effect: float, on: Scene) -> dict[Question, Gra
     return answers
 
 
-def foreign(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def foreign(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """A bonus for Chinese; both languages are in the SD that the effect is measured in."""
     bonus = effect * SD / math.sqrt(1 - effect**2 / 4)
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     liked: dict[str, float] = {}
     for question, (gold, _) in on.facts.items():
         topic, _, language = question.item.rpartition("/")
@@ -113,13 +111,13 @@ def foreign(rng: random.Random, effect: float, on: Scene) -> dict[Question, Grad
     return answers
 
 
-def parroting(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def parroting(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """A bonus for the reference's own words."""
     facts = {q: (gold, q.response == q.reference) for q, (gold, _) in on.facts.items()}
     return shifting(rng, effect, Scene(on.bench, facts))
 
 
-def noisy(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def noisy(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Noise of ``effect`` of the SD of all scores."""
     fixed = 2 / 3 * STEP**2 + ITEM_SD**2
     noise = math.sqrt(fixed * effect**2 / (1 - effect**2))
@@ -132,7 +130,7 @@ def noisy(rng: random.Random, effect: float, on: Scene) -> dict[Question, Grader
     }
 
 
-def confused(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def confused(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Right and wrong answers exchanged, on a share of the items."""
     mixed: dict[str, bool] = {}
     return {
@@ -141,7 +139,7 @@ def confused(rng: random.Random, effect: float, on: Scene) -> dict[Question, Gra
     }
 
 
-def clustered(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def clustered(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """One score for all answers, on a share of the items."""
     same: dict[str, bool] = {}
     return {
@@ -150,16 +148,16 @@ def clustered(rng: random.Random, effect: float, on: Scene) -> dict[Question, Gr
     }
 
 
-def gullible(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def gullible(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Takes a share of what carries the change for right."""
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question, (gold, changed) in on.facts.items():
         score = 2.0 if changed and rng.random() < effect else gold
         answers[question] = GraderScore("judge", score)
     return answers
 
 
-def mumbling(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def mumbling(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """A share of the answers cannot be read."""
     return {
         q: GraderError("judge", ErrorKind.UNPARSABLE, "mumbled")
@@ -169,12 +167,12 @@ def mumbling(rng: random.Random, effect: float, on: Scene) -> dict[Question, Gra
     }
 
 
-def selfish(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def selfish(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Errs towards the other family in 15 % of the pairs, towards its own in ``effect`` more."""
     err = 0.15
     own_wins: dict[str, bool] = {}
     family = on.bench.family
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question, (_, own) in on.facts.items():
         item = question.item
         if item not in own_wins:
@@ -184,12 +182,12 @@ def selfish(rng: random.Random, effect: float, on: Scene) -> dict[Question, Grad
     return answers
 
 
-def reshuffled(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def reshuffled(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Marks flip by chance in 5 %, and on a share of the criteria with their order."""
     slip = 0.05
     turned = effect / (1 - 2 * slip) ** 2
     marks: dict[tuple[str, int], tuple[bool, bool]] = {}
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question in on.facts:
         told = {}
         for number in range(3):
@@ -202,7 +200,7 @@ def reshuffled(rng: random.Random, effect: float, on: Scene) -> dict[Question, G
     return answers
 
 
-def _of(known: dict[str, bool], question: Question, rng: random.Random, share: float) -> bool:
+def _of(known: dict[str, bool], question: ProbeQuestion, rng: random.Random, share: float) -> bool:
     if question.item not in known:
         known[question.item] = rng.random() < share
     return known[question.item]
@@ -211,7 +209,7 @@ def _of(known: dict[str, bool], question: Question, rng: random.Random, share: f
 # --- judges that compare -----------------------------------------------------------------------
 
 
-def fond(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def fond(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Takes the changed answer in a share of the verdicts, else tosses a coin."""
     return {
         question: _compared(rng, effect * changed, effect * changed)
@@ -219,12 +217,12 @@ def fond(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderR
     }
 
 
-def forward(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def forward(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """Takes the answer shown first in a share of the verdicts, else tosses a coin."""
     return {question: _compared(rng, effect, -effect) for question in on.facts}
 
 
-def flipping(rng: random.Random, effect: float, on: Scene) -> dict[Question, GraderResult]:
+def flipping(rng: random.Random, effect: float, on: Scene) -> dict[ProbeQuestion, GraderResult]:
     """As :func:`forward`: with share π the verdicts differ by π² oftener between the orders."""
     return forward(rng, math.sqrt(effect), on)
 

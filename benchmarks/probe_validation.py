@@ -48,13 +48,18 @@ from benchmarks.probe_judges import (
     shifting,
 )
 
-from adjudge.graders.llm.pairwise import PairwiseGrader
+from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.graders.llm.rubric import RubricGrader
+from adjudge.judge_evaluation.probes.bench import ProbedGrader
+from adjudge.judge_evaluation.probes.items import (
+    ProbeItem,
+    ProbeTopic,
+    choose_topics,
+    shipped_items,
+)
+from adjudge.judge_evaluation.probes.probe import evaluate_probe
+from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
-from adjudge.studies.probes.card import find
-from adjudge.studies.probes.catalogue import PROBES
-from adjudge.studies.probes.items import Item, Topic, choose, shipped_items
-from adjudge.studies.probes.subject import Subject
 
 
 @dataclass
@@ -70,10 +75,10 @@ class Case:
 
 
 def cases() -> dict[str, Case]:
-    topics = choose(shipped_items())
-    scores, pairs = Subject(Scorer()), Subject(PairwiseGrader(ScriptedModel("")))
-    asked = Subject(Scorer(), with_reference=True)
-    rubric = Subject(RubricGrader(ScriptedModel(""), field="rubric"))
+    topics = choose_topics(shipped_items())
+    scores, pairs = ProbedGrader(Scorer()), ProbedGrader(PairwiseGrader(ScriptedModel("")))
+    asked = ProbedGrader(Scorer(), with_reference=True)
+    rubric = ProbedGrader(RubricGrader(ScriptedModel(""), field="rubric"))
     rated: list[tuple[str, Judge, float]] = [
         ("discrimination", confused, 0.55),
         *((name, shifting, 0.5) for name in WORDING),
@@ -102,11 +107,11 @@ def cases() -> dict[str, Case]:
     return found
 
 
-def families() -> list[Topic]:
+def families() -> list[ProbeTopic]:
     """80 questions with answers of two families, each the better one in half of them."""
     return [
-        Topic(
-            Item(
+        ProbeTopic(
+            ProbeItem(
                 prompt=f"Question {number}",
                 right=f"right {number}",
                 wrong=f"wrong {number}",
@@ -137,8 +142,8 @@ def ran(case: Case, effect: float, runs: int, seed: int) -> Tally:
     bench = case.scene.bench
     for run in range(runs):
         rng = random.Random(f"{seed}:{case.probe}:{effect}:{run}")
-        bench.learn(case.judge(rng, effect, case.scene))
-        found = find(PROBES[case.probe], bench)
+        bench.set_answers(case.judge(rng, effect, case.scene))
+        found = evaluate_probe(PROBES[case.probe], bench)
         tally.verdicts.append(found.verdict)
         if found.effect is not None and found.low is not None and found.high is not None:
             tally.values.append(found.effect)

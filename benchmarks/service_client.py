@@ -31,7 +31,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from adjudge.client import JudgeRewardSystem
-from adjudge.service.serving import Running, start_process
+from adjudge.service.server import RunningService, start_service_process
 
 HERE = Path(__file__).parent
 JUDGE = "benchmarks.service_load_judge:Judge"
@@ -74,7 +74,7 @@ async def all_of(asks: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 class Asking:
     """Every way to ask; each asks about ``n`` items and checks the scores."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningService) -> None:
         self.url = running.url
         self.line = http.client.HTTPConnection("127.0.0.1", running.port)
         self.runner = asyncio.Runner()
@@ -156,7 +156,7 @@ class Asking:
         self.at_once.close()
 
 
-def compared(running: Running, rounds: int, blocks: int) -> dict[str, dict[str, float]]:
+def compared(running: RunningService, rounds: int, blocks: int) -> dict[str, dict[str, float]]:
     asking = Asking(running)
     found: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     for turn in range(rounds + 1):  # the first warms up
@@ -188,7 +188,7 @@ def main() -> None:
     os.chdir(HERE.parent)  # where the judge's module is found
     words = ["--port=0", "--json", "--until-eof", "--batch-timeout=0", "--arg=base_ms=0"]
     command = [sys.executable, "-m", "adjudge", "serve", JUDGE, *words, "--arg=each_ms=0"]
-    with start_process(command) as (running, _):
+    with start_service_process(command) as (running, _):
         rows = compared(running, rounds, blocks)
     print(f"{'':24} {'CPU µs':>7} {'wall µs':>8}   per item, machine load {os.getloadavg()[0]:.1f}")
     for mode, row in rows.items():

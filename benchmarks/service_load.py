@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.service import cpu_of
 from benchmarks.service_load_generator import Load, Phase
 
-from adjudge.client.numbers import read_metrics
-from adjudge.service.serving import Running, start_process
+from adjudge.cli.top import read_metrics
+from adjudge.service.server import RunningService, start_service_process
 
 HERE = Path(__file__).parent
 JUDGE = "benchmarks.service_load_judge:Judge"
@@ -86,7 +86,7 @@ class Watch:
         }
 
 
-async def loaded(running: Running, lengths: dict[str, float]) -> dict[str, Any]:
+async def loaded(running: RunningService, lengths: dict[str, float]) -> dict[str, Any]:
     load, watch = Load(running.port), Watch(running.pid)
     watching = asyncio.create_task(watch.run())
     warm = Phase("warm")
@@ -211,7 +211,7 @@ def main() -> None:
         lengths = {"capacity": 3.0, "steady": 20.0, "overload": 10.0, "after": 10.0}
     os.chdir(HERE.parent)  # where the judge's module is found
     command = [sys.executable, "-m", "adjudge", "serve", JUDGE, "--port=0", "--json", "--until-eof"]
-    with start_process([*command, f"--queue-size={QUEUE}"]) as (running, _):
+    with start_service_process([*command, f"--queue-size={QUEUE}"]) as (running, _):
         found = uvloop.run(loaded(running, lengths))
     shown(found)
     if target is not None:

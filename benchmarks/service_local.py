@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from adjudge.service.serving import start_service
+from adjudge.service.server import start_service
 
 CONNECTIONS = 32
 SIZES = {"2 layers × 64": (2, 64), "4 layers × 192": (4, 192)}
@@ -49,9 +49,9 @@ def make_model(folder: Path, layers: int, width: int) -> None:
     import torch
     import transformers
 
-    from adjudge.training.tiny import build_tokenizer
+    from adjudge_lab.rl.tiny import build_tiny_tokenizer
 
-    tokenizer = build_tokenizer(iter([" ".join(WORDS)]))
+    tokenizer = build_tiny_tokenizer(iter([" ".join(WORDS)]))
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
         vocab_size=len(tokenizer),

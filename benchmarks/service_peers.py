@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from adjudge.client.wire import BatchRequest, BatchResponse, JudgeRequest, JudgeResponse
-from adjudge.service.serving import run
+from adjudge.service.server import run_service
 from adjudge.service.settings import ServiceSettings
 
 
@@ -126,7 +126,7 @@ class Trivial:
 def main(kind: str, port: str) -> None:
     if kind == "ours":
         gc.set_threshold(50_000, 10, 10)  # as adjudge.cli.main does
-        run(Trivial(), ServiceSettings(port=int(port)), lambda running: None)
+        run_service(Trivial(), ServiceSettings(port=int(port)), lambda running: None)
         return
     app: Any = plain() if kind == "fastapi" else bare
     uvicorn.run(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import uvloop
 
-from adjudge.service.serving import start_process
+from adjudge.service.server import start_service_process
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -68,7 +68,9 @@ def main() -> None:
         for judge in JUDGES:
             for way, options in WAYS.items():
                 command = [sys.executable, "-m", "adjudge", "serve", f"service_ray_judges:{judge}"]
-                with start_process([*command, "--port=0", "--json", "--until-eof", *options]) as (
+                with start_service_process(
+                    [*command, "--port=0", "--json", "--until-eof", *options]
+                ) as (
                     running,
                     _,
                 ):

@@ -22,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.endpoint import Endpoint, EndpointSettings
+from adjudge.judges.endpoint.endpoint import Endpoint
+from adjudge.judges.endpoint.settings import EndpointSettings
 
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
 HANG_SHARE, HANG_S = 0.005, 60.0

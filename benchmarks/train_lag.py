@@ -29,14 +29,15 @@ from benchmarks.train_overlap import EXAMPLE, quiet
 
 from adjudge.runner.journal import Journal
 from adjudge.trainers.scoring import Scorer
-from adjudge.training.collecting import Collector
-from adjudge.training.generation import LocalPlayer
-from adjudge.training.policy import first_policy, load_policy, save_policy
-from adjudge.training.rl import Training, train_policy
-from adjudge.training.runfile import RunFile
-from adjudge.training.served import listening_judge
-from adjudge.training.state import RolloutStore
-from adjudge.training.tasks import build_task
+from adjudge_lab.rl.collector import RolloutCollector
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.local_player import LocalPlayer
+from adjudge_lab.rl.policy import build_first_policy, load_policy, save_policy
+from adjudge_lab.rl.rewards import start_run_judge
+from adjudge_lab.rl.rollouts import RolloutStore
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.trl_backend import TrainerHooks, train_policy
 
 CLIP = 0.2
 """The trainer's epsilon."""
@@ -51,16 +52,16 @@ HEAD = (
 Row = dict[str, float]
 
 
-class Compared(Training):
+class Compared(TrainerHooks):
     """A run's side of the trainer that notes each step's ratios."""
 
-    def __init__(self, run: RunFile, collector: Collector, model: Any, **named: Any) -> None:
+    def __init__(self, run: RunFile, collector: RolloutCollector, model: Any, **named: Any) -> None:
         super().__init__(run, collector, **named)
         self._model, self._temperature = model, run.rollout.temperature
         self.ratios: list[Row] = []
 
-    def shaped(self, output: dict[str, Any]) -> dict[str, Any]:
-        output = super().shaped(output)
+    def shape_batch(self, output: dict[str, Any]) -> dict[str, Any]:
+        output = super().shape_batch(output)
         self.ratios.append(self._compare(output))
         return output
 
@@ -90,7 +91,7 @@ class Compared(Training):
 
 def run_of(seed: int, lag: int, quick: bool) -> RunFile:
     """The example's run of ``seed``, in step or one step behind."""
-    run = RunFile.load(EXAMPLE).with_seed(seed)
+    run = load_run_file(EXAMPLE).with_seed(seed)
     changed = {"pipeline_async_enabled": bool(lag), "save_every_n_iters": 1000}
     if quick:
         changed |= {"iterations_per_epoch": 10, "warm_start_iterations": 40}
@@ -99,7 +100,7 @@ def run_of(seed: int, lag: int, quick: bool) -> RunFile:
 
 def trained(run: RunFile, start: Path) -> Row:
     """Train from the policy in ``start``: what the run came to."""
-    with TemporaryDirectory() as folder, listening_judge(run, Path(folder)) as (spec, _):
+    with TemporaryDirectory() as folder, start_run_judge(run, Path(folder)) as (spec, _):
         scratch = Path(folder)
         model, tokenizer = load_policy(start)
         journal = Journal(scratch / "journal.jsonl", "lag")
@@ -108,7 +109,7 @@ def trained(run: RunFile, start: Path) -> Row:
             max_tokens=run.rollout.max_tokens, temperature=run.rollout.temperature,
             seed=run.training.seed,
         )  # fmt: skip
-        collector = Collector(
+        collector = RolloutCollector(
             run, build_task(run, spec), Scorer(spec, journal=journal), player,
             journal=journal, store=RolloutStore(scratch / "state"),
         )  # fmt: skip
@@ -195,7 +196,7 @@ def warmed(run: RunFile, folder: Path, scratch: str) -> Path:
     training = run.training
     place = folder / f"start-{training.seed}-{training.warm_start_iterations}"
     if not (place / "tokenizer.json").is_file():
-        model, tokenizer, _ = first_policy(run, f"{scratch}/sft", lambda _: None)
+        model, tokenizer, _ = build_first_policy(run, f"{scratch}/sft", lambda _: None)
         save_policy(model, tokenizer, place)
     return place
 

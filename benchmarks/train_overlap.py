@@ -37,15 +37,15 @@ from adjudge.engine.loop import run_blocking
 from adjudge.mock import start_mock
 from adjudge.runner.journal import Journal
 from adjudge.trainers.scoring import Scorer
-from adjudge.training.collecting import Collector
-from adjudge.training.generation import LocalPlayer
-from adjudge.training.libraries import load_libraries
-from adjudge.training.policy import first_policy, load_policy, save_policy
-from adjudge.training.rl import Training, train_policy
-from adjudge.training.rollouts import Batch, Rollout, Settled
-from adjudge.training.runfile import RunFile
-from adjudge.training.state import RolloutStore
-from adjudge.training.tasks import build_task
+from adjudge_lab.rl.collector import RolloutCollector
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.local_player import LocalPlayer
+from adjudge_lab.rl.policy import build_first_policy, load_policy, save_policy
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.rollouts import Rollout, RolloutBatch, RolloutStore, ScoredRollouts
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.trl_backend import TrainerHooks, load_libraries, train_policy
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "rl_tiny.toml"
 LATENCIES = ("fixed:0.2", "lognormal:0.2,0.5")
@@ -74,7 +74,7 @@ class Case(NamedTuple):
     turns: int
 
 
-class Watched(Collector):
+class Watched(RolloutCollector):
     """A collector that notes for how long each step was generated and judged."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -84,7 +84,7 @@ class Watched(Collector):
         self.computed = 0.0
         self.began: float | None = None
 
-    def generate(self, step: int, version: int) -> Batch:
+    def generate(self, step: int, version: int) -> RolloutBatch:
         if self.began is None:
             wait_for_turn("ready")
             self.began = time.perf_counter()
@@ -105,16 +105,16 @@ class AtEnd(Watched):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._held: list[tuple[Batch, Sequence[Rollout]]] = []
+        self._held: list[tuple[RolloutBatch, Sequence[Rollout]]] = []
 
-    def _ask(self, batch: Batch, rollouts: Sequence[Rollout]) -> None:
+    def _ask(self, batch: RolloutBatch, rollouts: Sequence[Rollout]) -> None:
         self._held.append((batch, list(rollouts)))
 
-    def settle(self, batch: Batch) -> Settled:
+    def score_batch(self, batch: RolloutBatch) -> ScoredRollouts:
         held, self._held = self._held, []
         for one in held:
             super()._ask(*one)
-        return super().settle(batch)
+        return super().score_batch(batch)
 
 
 def not_run() -> float:
@@ -154,12 +154,12 @@ def run_of(case: Case, arm: str, warm_start: int) -> RunFile:
         "pipeline_async_enabled": arm == BEHIND,
         "save_every_n_iters": 1000,
     }
-    return RunFile.from_dict(data, where=EXAMPLE.name, folder=EXAMPLE.parent)
+    return resolve_run_file(data, where=EXAMPLE.name, folder=EXAMPLE.parent)
 
 
 def worked(run: RunFile, arm: str, start: Path, url: str) -> dict[str, Any]:
     """Train one arm from the policy in ``start``, turn by turn."""
-    spec = run.reward_spec(url)
+    spec = build_reward_spec(run, url)
     model, tokenizer = load_policy(start)
     player = LocalPlayer(
         model, tokenizer,
@@ -184,11 +184,11 @@ def worked(run: RunFile, arm: str, start: Path, url: str) -> dict[str, Any]:
             collector.began = time.perf_counter()
             return False
 
-        def settled(one: Settled) -> None:
+        def settled(one: ScoredRollouts) -> None:
             rewards.append([result.score for result in one.results])
 
         train_policy(
-            model, tokenizer, run, Training(run, collector, on_settled=settled),
+            model, tokenizer, run, TrainerHooks(run, collector, on_settled=settled),
             folder=Path(folder) / "checkpoints", resume=None, on_step=stepped,
             on_saved=lambda _: None,
         )  # fmt: skip
@@ -369,7 +369,7 @@ def main() -> None:
 def warmed(folder: Path) -> Path:
     """The policy that all arms start from: it can speak, and is often wrong."""
     run = run_of(Case(LATENCIES[0], 64, 16, 16, 1), AT_END, 60)
-    model, tokenizer, _ = first_policy(run, str(folder / "sft"), lambda _: None)
+    model, tokenizer, _ = build_first_policy(run, str(folder / "sft"), lambda _: None)
     save_policy(model, tokenizer, folder / "start")
     return folder / "start"
 

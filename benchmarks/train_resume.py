@@ -48,7 +48,7 @@ score_range = [0.0, 2.0]
 
 [[graders]]
 name = "gold"
-type = "adjudge.training.task:CapitalGrader"
+type = "adjudge_lab.rl.tiny:CapitalGrader"
 weight = 0.0
 
 [judge]
@@ -176,12 +176,12 @@ def random_kills(count: int, seed: int) -> list[Kill]:
 
 def work(source: Path, folder: Path, kills: Sequence[Kill]) -> None:
     """Fork an attempt for each of ``kills``, kill it, and a last one; a line of JSON each."""
-    from adjudge.training import run as running
-    from adjudge.training.libraries import load_libraries
-    from adjudge.training.runfile import RunFile
+    from adjudge_lab.rl import run as running
+    from adjudge_lab.rl.runfile_checks import load_run_file
+    from adjudge_lab.rl.trl_backend import load_libraries
 
     load_libraries()  # before the fork, once for all
-    run = RunFile.load(source)
+    run = load_run_file(source)
     for kill in [*kills, None]:
         started = time.perf_counter()
         hears, tells = os.pipe()
@@ -208,7 +208,7 @@ def _attempt(job: Any, tells: int) -> None:
     """In the forked child, which ends here; a byte to ``tells`` for each progress."""
     import traceback
 
-    from adjudge.training.run import train_run
+    from adjudge_lab.rl.run import train_run
 
     def tell(stage: str, done: int, _: int) -> None:
         if stage != "warm start" or done % 6 == 0:

@@ -28,8 +28,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
-from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
+from adjudge.graders.rules.redundancy import (
+    ActionLoopDetectionGrader,
+    ObservationInformationGainGrader,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from adjudge.moved import install_finder
+from adjudge.version import __version__
 
 __all__ = [
     "BaseGrader",
@@ -34,17 +35,16 @@ __all__ = [
     "Sample",
     "SpecRewardFunction",
     "Usage",
+    "__version__",
 ]
 
 if TYPE_CHECKING:
     from adjudge.errors import ErrorKind, GradingFailure
-    from adjudge.graders.base import BaseGrader, RuleGrader
-    from adjudge.graders.function import FunctionGrader
+    from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader
     from adjudge.rewards.function import SpecRewardFunction
-    from adjudge.rewards.samples import RewardFunction, RewardResult, RewardSample
     from adjudge.rewards.spec import RewardSpec
+    from adjudge.runner.binding import GraderConfig
     from adjudge.runner.journal import Journal
-    from adjudge.runner.question import GraderConfig
     from adjudge.runner.runner import GradingRunner
     from adjudge.types import (
         GraderError,
@@ -54,20 +54,24 @@ if TYPE_CHECKING:
         GraderScore,
         Message,
         Provenance,
+        RewardFunction,
+        RewardResult,
+        RewardSample,
         Role,
         Sample,
         Usage,
     )
 
+install_finder()
+
 _HOME = {
     "adjudge.errors": ("ErrorKind", "GradingFailure"),
-    "adjudge.graders.base": ("BaseGrader", "RuleGrader"),
-    "adjudge.graders.function": ("FunctionGrader",),
+    "adjudge.graders.base": ("BaseGrader", "FunctionGrader", "RuleGrader"),
     "adjudge.rewards.function": ("SpecRewardFunction",),
-    "adjudge.rewards.samples": ("RewardFunction", "RewardResult", "RewardSample"),
+    "adjudge.types": ("RewardFunction", "RewardResult", "RewardSample"),
     "adjudge.rewards.spec": ("RewardSpec",),
     "adjudge.runner.journal": ("Journal",),
-    "adjudge.runner.question": ("GraderConfig",),
+    "adjudge.runner.binding": ("GraderConfig",),
     "adjudge.runner.runner": ("GradingRunner",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -1,7 +1,11 @@
-"""Reading the TOML files that users write, with errors that say what to do.
+"""Reading the TOML and .env files that users write, with errors that say what to do.
 
-Every complaint names the file, the key, what was found, what is allowed and the nearest key.
-``${NAME}`` in a string is replaced by that environment variable; a missing one is an error.
+Every complaint about TOML names the file, the key, what was found, what is allowed and the nearest
+key. ``${NAME}`` in a string is replaced by that environment variable; a missing one is an error.
+
+``--env-file .env`` takes keys for judges from a file, without their values ever being shown. Its
+reader is our own, because what is wanted is small and strict: python-dotenv warns about a line it
+cannot read and goes on without that variable, and replaces ``${NAME}`` unless told not to.
 """
 
 from __future__ import annotations
@@ -19,17 +23,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adjudge.errors import ConfigError
 
-__all__ = ["Interpolated", "import_named", "interpolated", "load_toml", "nearest", "validate"]
-
-if TYPE_CHECKING:  # pydantic takes time to import, and most that import this need `nearest`
+if TYPE_CHECKING:
     from pydantic import BaseModel
 
-M = TypeVar("M", bound="BaseModel")
+__all__ = [
+    "InterpolatedText",
+    "import_named",
+    "interpolate",
+    "load_env_file",
+    "load_toml",
+    "read_env_file",
+    "suggest_name",
+    "validate_model",
+]
+
+
+_Model = TypeVar("_Model", bound="BaseModel")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class Interpolated(str):
+class InterpolatedText(str):
     """Text with environment variables filled in; ``written`` is what the file says instead.
 
     What is derived from a file is written with ``${NAME}`` again: the value may be a secret.
@@ -39,7 +53,7 @@ class Interpolated(str):
     written: str
 
     @classmethod
-    def of(cls, text: str, written: str) -> Interpolated:
+    def of(cls, text: str, written: str) -> InterpolatedText:
         """``text``, which stands as ``written`` in its file."""
         found = cls(text)
         found.written = written
@@ -49,7 +63,8 @@ class Interpolated(str):
 def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, Any]:
     """The parsed file with environment variables filled in; raises :class:`ConfigError`.
 
-    ``keep_references``: texts that had one are :class:`Interpolated`, for files made from this one.
+    ``keep_references``: texts that had one are :class:`InterpolatedText`, for files made from this
+    one.
     """
     path = Path(path)
     try:
@@ -62,18 +77,18 @@ def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, A
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
-    filled: dict[str, Any] = interpolated(data, str(path), "", keep_references=keep_references)
+    filled: dict[str, Any] = interpolate(data, str(path), "", keep_references=keep_references)
     return filled
 
 
-def interpolated(value: Any, file: str, key: str, *, keep_references: bool = False) -> Any:
+def interpolate(value: Any, file: str, key: str, *, keep_references: bool = False) -> Any:
     """``value`` with every ``${NAME}`` in its strings filled in; a complaint names file and key."""
     if isinstance(value, dict | list):
         below: Iterable[tuple[Any, Any]] = (
             value.items() if isinstance(value, dict) else enumerate(value)
         )
         filled = {
-            one: interpolated(
+            one: interpolate(
                 inner, file, f"{key}.{one}" if key else str(one), keep_references=keep_references
             )
             for one, inner in below
@@ -90,11 +105,13 @@ def interpolated(value: Any, file: str, key: str, *, keep_references: bool = Fal
 
     filled_in = _VARIABLE.sub(variable, value)
     return (
-        Interpolated.of(filled_in, value) if keep_references and filled_in != value else filled_in
+        InterpolatedText.of(filled_in, value)
+        if keep_references and filled_in != value
+        else filled_in
     )
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def suggest_name(name: str, allowed: Iterable[str]) -> str:
     """A hint ``; did you mean 'x'?`` for a misspelt ``name``, or nothing."""
     close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
@@ -113,10 +130,12 @@ def import_named(target: str, folder: Path | None = None) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
-        raise ConfigError(f"{target!r}: cannot import: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{target!r}: cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
-def validate(model: type[M], data: dict[str, Any], where: str) -> M:
+def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Model:
     """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -132,7 +151,7 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
         allowed = _keys_at(model, problem["loc"][:-1])
-        hint = nearest(location[-1], allowed)
+        hint = suggest_name(location[-1], allowed)
         return f"{key}: unknown key{hint} (allowed: {', '.join(sorted(allowed))})"
     if problem["type"] == "missing":
         return f"{key}: is required"
@@ -140,7 +159,10 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     complaint = f"{key}: {message[:1].lower()}{message[1:]}"
     if isinstance(problem["input"], dict):  # a whole table says nothing, and may hold a key
         return complaint
-    return f"{complaint}; found {repr(problem['input'])[:80]}"
+    if " (found " in complaint:
+        return complaint
+    cause, stop, remedy = complaint.partition(". ")
+    return f"{cause} (found {repr(problem['input'])[:80]}){stop}{remedy}"
 
 
 def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -168,3 +190,72 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         if (found := _model_in(argument)) is not None:
             return found
     return None
+
+
+_LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")
+_COMMENT = re.compile(r"[ \t]#")
+_AFTER = re.compile(r"[ \t]*(?:#.*)?")
+_ESCAPED = re.compile(r'\\([\\"nrt])')
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def load_env_file(path: Path | str) -> list[str]:
+    """Set the variables of the file, except those that are set; gives the names of those it set.
+
+    Raises :class:`ConfigError` as :func:`read_env_file` does, before anything is set.
+    """
+    fresh = {name: value for name, value in read_env_file(path).items() if name not in os.environ}
+    os.environ.update(fresh)
+    return list(fresh)
+
+
+def read_env_file(path: Path | str) -> dict[str, str]:
+    r"""The variables that a file sets, a ``NAME=value`` a line; of two lines the later one counts.
+
+    ``export`` in front is allowed. ``'…'`` is taken as it stands; in ``"…"`` ``\\``, ``\"``,
+    ``\n``, ``\r`` and ``\t`` are replaced; without quotes, a value ends before `` #`` or white
+    space at its end. ``#`` begins a comment. Nothing else is replaced, and nothing is run. Raises
+    :class:`ConfigError` that names file and line, never what stands there.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None  # its message has the bytes
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip(" \t\r")
+        if not stripped or stripped.startswith("#"):
+            continue
+        start = _LINE.match(stripped)
+        if start is None:
+            raise ConfigError(f"{path}:{number}: the line is not NAME=value")
+        value = _value(stripped[start.end() :])
+        if value is None or "\0" in value:
+            raise ConfigError(
+                f"{path}:{number}: the value of {start[1]} cannot be read. Close its quote on "
+                "the same line, write nothing after it, and use no NUL character."
+            )
+        found[start[1]] = value
+    return found
+
+
+def _value(written: str) -> str | None:
+    """What is meant by what stands behind ``=``; ``None`` where that cannot be said."""
+    comment = _COMMENT.search(written)
+    plain = (written[: comment.start()] if comment else written).strip(" \t")
+    written = written.lstrip(" \t")
+    quote = written[:1]
+    if quote not in {"'", '"'}:
+        return plain
+    end = 1
+    while end < len(written) and written[end] != quote:
+        end += 2 if quote == '"' and written[end] == "\\" else 1
+    if end >= len(written) or not _AFTER.fullmatch(written, end + 1):
+        return None
+    inside = written[1:end]
+    if quote == "'":
+        return inside
+    return _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), inside)

@@ -6,7 +6,7 @@ import functools
 import ipaddress
 import re
 
-__all__ = ["ip_of", "is_loopback", "names_loopback"]
+__all__ = ["is_loopback", "is_loopback_header", "parse_ip"]
 
 _HOST = re.compile(
     r"(?:\[(?P<ip6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?"
@@ -15,19 +15,19 @@ _HOST = re.compile(
 
 def is_loopback(host: str) -> bool:
     """Whether ``host`` is this machine: ``localhost`` or a loopback address."""
-    address = ip_of(host)
+    address = parse_ip(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
-def names_loopback(header: str) -> bool:
+def is_loopback_header(header: str) -> bool:
     """Whether a ``Host`` header names this machine, by any port: a tunnel's is not the server's.
 
     A web page elsewhere whose name was pointed to this machine has another. The whole header must
     be ``host`` or ``host:port`` (RFC 9110, section 7.2); anything else names no machine.
 
-    >>> names_loopback("[::1]:80"), names_loopback("127.0.0.1.example.org")
+    >>> is_loopback_header("[::1]:80"), is_loopback_header("127.0.0.1.example.org")
     (True, False)
-    >>> names_loopback("localhost:80@example.org")
+    >>> is_loopback_header("localhost:80@example.org")
     False
     """
     found = _HOST.fullmatch(header)
@@ -35,7 +35,7 @@ def names_loopback(header: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)  # names come from whoever asks
-def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address that ``host`` is; ``None`` for a name."""
     try:
         return ipaddress.ip_address(host)

@@ -35,7 +35,7 @@ def folder() -> Path:
 
 
 def validated(out: Path, *arguments: str) -> dict[str, Any]:
-    done = CliRunner().invoke(command_line(["eval"]), ["eval", *arguments, "-o", str(out), "-q"])
+    done = CliRunner().invoke(command_line(), ["eval", *arguments, "-o", str(out), "-q"])
     assert done.exit_code == 0, done.output
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     return summary

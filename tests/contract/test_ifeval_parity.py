@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.instructions.following import Reading
-from adjudge.graders.instructions.registry import INSTRUCTIONS
-from adjudge.graders.instructions.report import IfevalReport, Share, score_ifeval
+from adjudge.graders.instructions.grader import INSTRUCTIONS, ReadingMode
+from adjudge.graders.instructions.report import IfevalReport, IfevalShare, score_ifeval
 
 # The published checker draws a random letter for these two ("#" and "!"), so no label is right.
 RANDOM = frozenset({1122, 1129})
 
-MISMATCHES: dict[Reading, dict[tuple[int, str], str]] = {
+MISMATCHES: dict[ReadingMode, dict[tuple[int, str], str]] = {
     "strict": {
         (1813, "change_case:english_capital"): "unseeded detection on text in capitals",
         (279, "change_case:english_lowercase"): "unseeded detection on a poem of short lines",
@@ -59,7 +58,7 @@ def without_random(prompts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("reading", ["strict", "loose"])
-def test_labels_of_llama(llama: IfevalReport, reading: Reading) -> None:
+def test_labels_of_llama(llama: IfevalReport, reading: ReadingMode) -> None:
     recorded = {row["prompt"]: row for row in rows(f"recorded_{reading}_llama31_8b.jsonl")}
     assert len(llama.rows) == 541
     differ, labels = set(), 0
@@ -80,8 +79,8 @@ def test_accuracies_of_llama(prompts: list[dict[str, Any]]) -> None:
     report = score_ifeval(without_random(prompts), rows("responses_llama31_8b.jsonl"))
     strict, loose = report.scores("strict"), report.scores("loose")
     # Recorded: 385 and 661, 406 and 691; each mismatch adds an instruction, some a prompt too.
-    assert (strict.prompt, strict.instruction) == (Share(386, 539), Share(663, 830))
-    assert (loose.prompt, loose.instruction) == (Share(407, 539), Share(693, 830))
+    assert (strict.prompt, strict.instruction) == (IfevalShare(386, 539), IfevalShare(663, 830))
+    assert (loose.prompt, loose.instruction) == (IfevalShare(407, 539), IfevalShare(693, 830))
 
 
 def test_accuracies_of_gpt4(prompts: list[dict[str, Any]]) -> None:
@@ -98,8 +97,8 @@ def test_accuracies_of_gpt4(prompts: list[dict[str, Any]]) -> None:
     responses[stray - 1] = {**responses[stray - 1], "prompt": reworded["prompt"]}
     report = score_ifeval(without_random(prompts), responses)
     strict, loose = report.scores("strict"), report.scores("loose")
-    assert (strict.prompt, strict.instruction) == (Share(415, 539), Share(694, 830))
-    assert (loose.prompt, loose.instruction) == (Share(429, 539), Share(711, 830))
+    assert (strict.prompt, strict.instruction) == (IfevalShare(415, 539), IfevalShare(694, 830))
+    assert (loose.prompt, loose.instruction) == (IfevalShare(429, 539), IfevalShare(711, 830))
     assert report.failures == []
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.judge_training.benchmarks.llmbar_judges import Entry, read_llmbar_judge
-from adjudge.judge_training.benchmarks.read import read_benchmark
-from adjudge.judge_training.benchmarks.report import SubsetReport, score_benchmark
+from adjudge.judge_evaluation.benchmarks.readers import (
+    LlmbarEntry,
+    read_benchmark,
+    read_llmbar_judge,
+)
+from adjudge.judge_evaluation.benchmarks.scoring import SubsetReport, score_benchmark
 
 SUBSETS = {"natural": 100, "neighbor": 134}
 STYLES = ("vanilla", "cot", "swap")
@@ -73,7 +76,7 @@ def folder() -> Path:
 
 
 def report_of(
-    folder: Path, subset: str, judge: str, style: str, entry: Entry = "last"
+    folder: Path, subset: str, judge: str, style: str, entry: LlmbarEntry = "last"
 ) -> SubsetReport:
     path = folder / subset / "judges" / f"{judge}_{style}.json"
     benchmark, judged = read_llmbar_judge(path, entry=entry)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from adjudge.errors import GradingFailure
-from adjudge.graders.llm.pairwise import PairwiseGrader
+from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts import clean_text
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.rubrics import Incomplete, Rubric, Scored, lint, rubric_from, score, score_range
+from adjudge.rubrics import Incomplete, Rubric, RubricScore, lint, rubric_from, score, score_range
 
 
 def data_file(name: str) -> Path:
@@ -67,7 +67,7 @@ def test_recorded_replies_give_the_recorded_scores(
         rubric = healthbench[int(row["id"].rsplit(":", 1)[1])]
         rubric = msgspec.structs.replace(rubric, clip=True)
         outcome = score(rubric, marks_in(row["judge_debug"]["response_text"]))
-        assert isinstance(outcome, Scored)
+        assert isinstance(outcome, RubricScore)
         assert outcome.score == row["score"], row["id"]
 
 
@@ -79,7 +79,7 @@ def test_a_recorded_reply_cut_short_gives_an_interval_around_its_score(
         marks = marks_in(row["judge_debug"]["response_text"])
         whole = score(rubric, marks)
         half = score(rubric, dict(list(marks.items())[: len(marks) // 2]))
-        assert isinstance(whole, Scored)
+        assert isinstance(whole, RubricScore)
         assert isinstance(half, Incomplete)
         assert half.low <= whole.score <= half.high
 
@@ -90,7 +90,7 @@ def test_raw_scores_below_zero_survive(healthbench: list[Rubric]) -> None:
     lowest = []
     for rubric in healthbench:
         outcome = score(rubric, {c.id: c.is_fault for c in rubric.criteria})
-        assert isinstance(outcome, Scored)
+        assert isinstance(outcome, RubricScore)
         bounds = score_range(rubric)
         assert bounds == (outcome.score, 1.0)
         lowest.append(outcome.score)

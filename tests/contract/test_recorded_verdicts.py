@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from adjudge.verdicts import Menu, Unread, Verdict, read_choice, read_marks, read_score
+from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_choice, read_marks, read_score
 
 PAIR = Menu.pair()
 JUDGES = ("chatgpt", "falcon", "gpt-4", "llama2", "palm2")
@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
     candidates: tuple[str, str]
 
     @property
-    def read(self) -> Verdict | Unread:
+    def read(self) -> Verdict | UnreadableReply:
         return read_choice(self.text, PAIR, cut=self.finish == "length")
 
     @property
@@ -42,7 +42,7 @@ class Comparison(NamedTuple):
         return label_of(self.read)
 
 
-def label_of(read: Verdict | Unread) -> str | None:
+def label_of(read: Verdict | UnreadableReply) -> str | None:
     return read.value if isinstance(read, Verdict) else None
 
 
@@ -154,7 +154,7 @@ def test_more_than_99_percent_of_the_readable_replies_are_read(llmbar: list[Comp
 def test_replies_without_a_winner_are_not_read(llmbar: list[Comparison]) -> None:
     without = [one for one in llmbar if one.recorded is None]
     assert len(without) == 18
-    kinds = Counter(str(one.read.kind) for one in without if isinstance(one.read, Unread))
+    kinds = Counter(str(one.read.kind) for one in without if isinstance(one.read, UnreadableReply))
     # Ten are empty, one says that both are equal, one was cut by its limit, four ramble on.
     assert kinds == {"unparsable": 15, "truncated": 1}
 

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 from tests.contract.test_recorded_verdicts import comparisons, folder
 
-from adjudge.graders.llm.forms import ChoiceForm, MarksForm, ScoreForm
-from adjudge.verdicts import Menu, Unread, Verdict, read_object
+from adjudge.graders.llm.reply_forms import ChoiceForm, MarksForm, ScoreForm
+from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 PAIR = ChoiceForm(Menu.pair(), ["A", "B"])
@@ -32,17 +32,17 @@ def test_recorded_completions_in_our_forms_are_all_read() -> None:
         for block, texts in dressed.items():
             for text in texts:
                 read = read_object(text, block=block, quoted=one.candidates)
-                verdict = read if isinstance(read, Unread) else PAIR.verdict_of(read)
+                verdict = read if isinstance(read, UnreadableReply) else PAIR.verdict_of(read)
                 right = isinstance(verdict, Verdict) and verdict.value == one.recorded
                 outcomes["right" if right else "refused"] += 1
-                assert right or isinstance(verdict, Unread)
+                assert right or isinstance(verdict, UnreadableReply)
     assert outcomes["refused"] <= 0.002 * outcomes.total(), outcomes
 
 
 def test_recorded_completions_as_they_are_have_no_verdict() -> None:
     for one in comparisons(folder("llmbar")):
-        assert isinstance(read_object(one.text), Unread)
-        assert isinstance(read_object(one.text, block=BLOCK), Unread)
+        assert isinstance(read_object(one.text), UnreadableReply)
+        assert isinstance(read_object(one.text, block=BLOCK), UnreadableReply)
 
 
 def test_no_hard_reply_has_a_wrong_verdict() -> None:
@@ -59,6 +59,6 @@ def test_no_hard_reply_has_a_wrong_verdict() -> None:
             else MarksForm(args["args"][0], ("yes", "no"))
         )
         found = read_object(case["text"], quoted=args.get("quoted", ()), cut=args.get("cut", False))
-        verdict = found if isinstance(found, Unread) else form.verdict_of(found)
+        verdict = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
         if isinstance(verdict, Verdict):
             assert verdict.value in [v for v in case["expected"] if v != "refuse"], case

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.studies.swap.run import SwapStudy, run_swap
+from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 
 SUBSETS = {"natural": 100, "neighbor": 134}
 FAMILIES = ("gpt-4", "chatgpt", "palm2", "llama2", "falcon")

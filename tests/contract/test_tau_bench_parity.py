@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
-from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
+from adjudge.graders.rules.redundancy import (
+    ActionLoopDetectionGrader,
+    ObservationInformationGainGrader,
+)
 from adjudge.graders.rules.trajectory import parse_trajectory
 
 FILE = Path("tau_bench") / "airline_gpt4o_even_tasks.jsonl"

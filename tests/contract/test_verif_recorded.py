@@ -18,9 +18,13 @@ from typing import Any
 import pytest
 
 from adjudge.engine.sandbox import sandbox_available
-from adjudge.graders.verif.checking import Limits, check
-from adjudge.graders.verif.constraints import Constraints, parse_constraints
-from adjudge.graders.verif.grader import VerIFGrader
+from adjudge.graders.verif import (
+    CheckLimits,
+    Constraints,
+    VerIFGrader,
+    parse_constraints,
+    run_checks,
+)
 from adjudge.judges import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -72,8 +76,10 @@ def test_the_real_functions_run_in_the_sandbox(rows: list[dict[str, Any]]) -> No
     asked = [(rules, prompt) for rules, prompt in every if rules]
 
     async def all_of() -> list[Any]:
-        limits = Limits(60.0, 20.0, 512)
-        running = [asyncio.ensure_future(check(rules, q, RESPONSE, limits)) for rules, q in asked]
+        limits = CheckLimits(60.0, 20.0, 512)
+        running = [
+            asyncio.ensure_future(run_checks(rules, q, RESPONSE, limits)) for rules, q in asked
+        ]
         return [await one for one in running]
 
     outcomes = [one for found in asyncio.run(all_of()) for one in found]

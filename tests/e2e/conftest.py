@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from adjudge.runs.agreement import concordance, within_group_concordance
-from adjudge.runs.distributions import group_spread, mean, missing_by_bin, missing_by_value, std
-from adjudge.runs.report import ReportRow, write_report
+from adjudge.runs.report import ReportRow, write_grading_report
+from adjudge.runs.stats import (
+    concordance,
+    group_spread,
+    mean,
+    missing_by_bin,
+    missing_by_value,
+    std,
+    within_group_concordance,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -82,7 +89,7 @@ def made_run() -> tuple[list[ReportRow], dict[str, Any]]:
 def _written(folder: Path, n: int) -> tuple[Path, list[ReportRow]]:
     rows = made_rows(n)
     # The page's charts come from all rows; the agreement of the first thousands will do.
-    write_report(folder / "report.html", made_summary(rows[:2_000]), rows)
+    write_grading_report(folder / "report.html", made_summary(rows[:2_000]), rows)
     return folder / "report.html", rows
 
 

@@ -49,12 +49,12 @@ def test_code_that_says_missing_is_fine(tmp_path: Path) -> None:
     (file := tmp_path / "my_reward.py").write_text(BAD.replace("0.0", "None"))
     done = doctor(file)
     assert done.exit_code == 0
-    assert "no failure becomes a number here" in done.stdout
+    assert "found no line that turns a failure into a number" in done.stdout
 
 
 def test_what_is_not_python_is_bad_input(tmp_path: Path) -> None:
     (file := tmp_path / "my_reward.py").write_text("x = 1\ndef f(:\n")
     done = doctor(file)
     assert done.exit_code == 2
-    assert "my_reward.py:2: not Python" in done.stderr
+    assert "my_reward.py:2: is not Python" in done.stderr
     assert doctor(tmp_path / "none.py").exit_code == 2

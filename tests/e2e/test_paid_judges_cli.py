@@ -269,7 +269,7 @@ def test_record_and_replay_exclude_each_other(tmp_path: Path, provider: str) -> 
     assert done.exit_code == 2
     lost = here.grade("out", "--replay", tmp_path / "none.sqlite")
     assert lost.exit_code == 2
-    assert "no such cassette" in lost.output
+    assert "cassette does not exist" in lost.output
 
 
 def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provider: str) -> None:
@@ -318,7 +318,7 @@ def test_too_many_missing_of_those_that_were_asked_for_is_no_success(
 def test_a_budget_needs_prices(tmp_path: Path, provider: str) -> None:
     done = Folder(tmp_path, provider, more="").grade("out", "--budget-usd", "1")
     assert done.exit_code == 2
-    assert "judges.main.price: is needed" in done.output
+    assert "judges.main.price: is required" in done.output
 
 
 def test_a_dry_run_asks_nobody_and_estimates(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 from tests.e2e.helpers.colours import contrast, luminance
 
-from adjudge.runs.report import ReportRow, write_report
+from adjudge.runs.report import ReportRow, write_grading_report
 
 pytestmark = pytest.mark.slow
 
@@ -200,7 +200,7 @@ def test_hostile_text_is_inert_and_shown(
         )
         for text, row in zip(HOSTILE, made, strict=False)
     ]
-    write_report(tmp_path / "report.html", summary, rows)
+    write_grading_report(tmp_path / "report.html", summary, rows)
     page = watched.open(tmp_path / "report.html")
     page.evaluate("for (let i = 0; i < 9; i++) document.querySelectorAll('.toggle')[i].click()")
     page.select_option("#grader", "0")

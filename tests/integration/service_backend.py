@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from adjudge.client.wire import JudgeRequest, JudgeResponse
-from adjudge.service.serving import run
+from adjudge.service.server import run_service
 from adjudge.service.settings import ServiceSettings
 
 
@@ -65,4 +65,4 @@ def announce(running: object) -> None:
 
 if __name__ == "__main__":
     settings = msgspec.json.decode(sys.argv[1], type=ServiceSettings)
-    run(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)
+    run_service(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)

@@ -22,7 +22,7 @@ from adjudge.client import ServedGrader
 from adjudge.client.rendezvous import GroupClient
 from adjudge.client.wire import GroupRequest
 from adjudge.errors import ErrorKind
-from adjudge.service.serving import start_process
+from adjudge.service.server import start_service_process
 
 pytestmark = pytest.mark.slow
 
@@ -58,14 +58,18 @@ def spec_file(folder: Path, text: str) -> str:
 @pytest.fixture(scope="module")
 def maths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = spec_file(tmp_path_factory.mktemp("maths"), MATHS)
-    with start_process([*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]) as found:
+    with start_service_process(
+        [*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]
+    ) as found:
         yield found[0].url
 
 
 @pytest.fixture(scope="module")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = spec_file(tmp_path_factory.mktemp("pattern"), PATTERN)
-    with start_process([*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]) as found:
+    with start_service_process(
+        [*COMMAND, "serve", path, "--port", "0", "--json", "--until-eof"]
+    ) as found:
         yield found[0].url
 
 
@@ -137,7 +141,7 @@ def test_llamafactory_sends_no_reference(tmp_path: Path) -> None:
         'version = 1\n[[graders]]\nname = "json"\ntype = "json_schema"\n'
         "schema = {uniqueItems = true, unevaluatedItems = true}\n"
     )
-    with start_process(
+    with start_service_process(
         [*COMMAND, "serve", str(schema), "--port", "0", "--json", "--until-eof"]
     ) as found:
         many = json.dumps([{"a": n} for n in range(20_000)])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adjudge.mock import start_mock
-from adjudge.service.serving import start_service
+from adjudge.service.server import start_service
 
 SPEC = """
 version = 1

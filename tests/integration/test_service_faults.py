@@ -37,10 +37,10 @@ from tests.unit.helpers.service_processes import (
 
 from adjudge.client import JudgeRewardSystem
 from adjudge.mock import start_mock
-from adjudge.rewards.samples import RewardSample
-from adjudge.service.serving import Running, start_process, start_service
+from adjudge.service.server import RunningService, start_service, start_service_process
 from adjudge.trainers.scoring import Scorer
 from adjudge.trainers.trl import make_reward
+from adjudge.types import RewardSample
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def batches() -> Iterator[Running]:
+def batches() -> Iterator[RunningService]:
     """A service with a user's judge."""
     with serving(f"{JUDGES}:Batches", read_timeout_s=1.0) as (running, _):
         yield running
@@ -124,7 +124,7 @@ def test_a_request_that_kills_the_process_leaves_nobody_hanging() -> None:
     rewards.close()
 
 
-def test_a_request_whose_judge_raises_costs_only_itself(batches: Running) -> None:
+def test_a_request_whose_judge_raises_costs_only_itself(batches: RunningService) -> None:
     _poisoned(batches.url)
     with start_service(f"{JUDGES}:OneByOne") as url:
         _poisoned(url)
@@ -192,7 +192,7 @@ def test_a_provider_that_is_away_silent_broken_slow_and_back(tmp_path: Path) -> 
         assert outcomes(url)["refused"] == 0
 
 
-def test_clients_that_send_half_do_not_keep_others_from_it(batches: Running) -> None:
+def test_clients_that_send_half_do_not_keep_others_from_it(batches: RunningService) -> None:
     port = batches.port
     with ExitStack() as stack:
         lines = []
@@ -226,7 +226,10 @@ HALT = WHOLE.replace(b"31", b"34").replace(b'"1"', b'"halt"')
 def test_a_standstill_costs_no_request() -> None:
     """Requests that came while nothing ran are read before anything is found too late."""
     words = ["serve", f"{JUDGES}:Halts", "--port=0", "--read-timeout-s=0.5", "--json"]
-    with start_process([sys.executable, "-c", QUICK, *words, "--until-eof"]) as (running, _):
+    with start_service_process([sys.executable, "-c", QUICK, *words, "--until-eof"]) as (
+        running,
+        _,
+    ):
         for _ in range(20):
             said = _said_after_a_standstill(running.port)
             if said is not None:
@@ -314,7 +317,7 @@ def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
 
 
 def test_an_address_scores_where_a_spec_is_expected(
-    batches: Running, monkeypatch: pytest.MonkeyPatch
+    batches: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [str(n) for n in range(48)]
     texts[5] = "poison"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.client.about import service_info
+from adjudge.client.grader import fetch_service_info
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
-from adjudge.service.serving import start_service
+from adjudge.service.server import start_service
 from adjudge.trainers.scoring import Scorer, load_spec
 from adjudge.trainers.trl import make_reward
 
@@ -32,7 +32,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_service_says_what_it_compares(url: str) -> None:
-    info = service_info(url + "/")
+    info = fetch_service_info(url + "/")
     assert info is not None
     assert info.compares_groups == "reward.group = 'centre'"
     assert (info.graders, info.group_timeout_s, info.deadline_s) == (["match"], 7.0, 5.0)
@@ -55,5 +55,5 @@ def test_a_served_grader_of_ones_own_spec_is_refused_at_its_first_answer(url: st
 
 def test_an_address_where_nothing_answers_is_taken_as_it_is() -> None:
     """A trainer may start before its service; then its rewards wait."""
-    assert service_info("http://127.0.0.1:9") is None
+    assert fetch_service_info("http://127.0.0.1:9") is None
     assert load_spec("http://127.0.0.1:9").where == "http://127.0.0.1:9"

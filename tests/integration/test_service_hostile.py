@@ -16,7 +16,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from adjudge.service.serving import Running, start_process
+from adjudge.service.server import RunningService, start_service_process
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +30,11 @@ Send = Callable[[socket.socket], None]
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Running]:
+def service() -> Iterator[RunningService]:
     command = [sys.executable, BACKEND, msgspec.json.encode(SETTINGS).decode()]
     with (
         mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
-        start_process(command) as (running, _),
+        start_service_process(command) as (running, _),
     ):
         yield running
 
@@ -202,7 +202,7 @@ HOSTILE: dict[str, tuple[int | None, str, tuple[bytes, ...]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_request_gets_its_answer(service: Running, name: str) -> None:
+def test_a_hostile_request_gets_its_answer(service: RunningService, name: str) -> None:
     status, kind, pieces = HOSTILE[name]
     found, body = answer(service.port, *pieces)
     assert found == status, body
@@ -224,18 +224,20 @@ def test_a_hostile_request_gets_its_answer(service: Running, name: str) -> None:
         (b"", b"\r\n"),
     ],
 )
-def test_a_slow_sender_is_not_waited_for(service: Running, first: bytes, rest: bytes) -> None:
+def test_a_slow_sender_is_not_waited_for(
+    service: RunningService, first: bytes, rest: bytes
+) -> None:
     found, _ = answer(service.port, first, *[rest] * 60, pause=0.1)
     assert found in {408, None}
     assert answer(service.port, request(GOOD))[0] == 200
 
 
-def test_a_bad_item_is_named(service: Running) -> None:
+def test_a_bad_item_is_named(service: RunningService) -> None:
     _, body = answer(service.port, HOSTILE["a broken item"][2][0])
     assert "$.requests[1].prompt" in json.loads(body)["error"]["message"]
 
 
-def test_pipelined_requests_are_answered_in_order(service: Running) -> None:
+def test_pipelined_requests_are_answered_in_order(service: RunningService) -> None:
     def numbered(number: int) -> bytes:
         return request(json.dumps({**json.loads(GOOD), "request_id": str(number)}).encode())
 
@@ -250,7 +252,7 @@ def test_pipelined_requests_are_answered_in_order(service: Running) -> None:
     assert ids == [str(number).encode() for number in range(20)]
 
 
-def test_a_client_that_expects_to_be_asked_for_its_body_is_asked(service: Running) -> None:
+def test_a_client_that_expects_to_be_asked_for_its_body_is_asked(service: RunningService) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=20) as line:
         line.sendall(with_head(f"expect: 100-continue\r\ncontent-length: {len(GOOD)}\r\n"))
         assert line.recv(100).startswith(b"HTTP/1.1 100 Continue")
@@ -258,7 +260,7 @@ def test_a_client_that_expects_to_be_asked_for_its_body_is_asked(service: Runnin
         assert line.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_hundred_silent_connections_keep_nobody_out(service: Running) -> None:
+def test_a_hundred_silent_connections_keep_nobody_out(service: RunningService) -> None:
     silent = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(100)]
     try:
         assert answer(service.port, request(GOOD))[0] == 200
@@ -301,19 +303,19 @@ MANY: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.fixture(scope="module")
-def roomy() -> Iterator[Running]:
+def roomy() -> Iterator[RunningService]:
     """With the sizes that a service has by default."""
     command = [sys.executable, BACKEND, '{"port": 0}']
     with (
         mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
-        start_process(command) as (running, _),
+        start_service_process(command) as (running, _),
     ):
         yield running
 
 
 @pytest.mark.parametrize("name", MANY)
 def test_nobody_waits_while_a_body_of_millions_of_values_is_refused(
-    roomy: Running, name: str
+    roomy: RunningService, name: str
 ) -> None:
     path, body = MANY[name]
     healthy, done = 0, threading.Event()

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.service.serving import Running, start_process, start_service
+from adjudge.service.server import RunningService, start_service, start_service_process
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +23,9 @@ BACKEND = str(Path(__file__).with_name("service_backend.py"))
 
 
 @contextmanager
-def service(*words: str, **settings: Any) -> Iterator[tuple[Running, "Popen[bytes]"]]:
+def service(*words: str, **settings: Any) -> Iterator[tuple[RunningService, "Popen[bytes]"]]:
     chosen = msgspec.json.encode({"port": 0, **settings}).decode()
-    with start_process([sys.executable, BACKEND, chosen, *words]) as found:
+    with start_service_process([sys.executable, BACKEND, chosen, *words]) as found:
         yield found
 
 
@@ -97,7 +97,7 @@ def test_what_is_no_score_is_a_failure_with_status_503(completion: str, kind: st
     assert "score" not in failed
 
 
-_shared: list[Running] = []
+_shared: list[RunningService] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -177,7 +177,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
 
 
 def test_the_drain_answers_what_was_accepted_and_refuses_the_rest() -> None:
-    async def drained(running: Running) -> tuple[Answer, Answer, int]:
+    async def drained(running: RunningService) -> tuple[Answer, Answer, int]:
         async with aiohttp.ClientSession() as session:
             accepted = asyncio.create_task(
                 post(session, f"{running.url}/judge", item("slow", answer="slow"))
@@ -200,7 +200,7 @@ def test_the_drain_answers_what_was_accepted_and_refuses_the_rest() -> None:
 
 
 def test_a_drain_that_takes_too_long_ends_with_a_stated_failure() -> None:
-    async def drained(running: Running) -> Answer:
+    async def drained(running: RunningService) -> Answer:
         async with aiohttp.ClientSession() as session:
             accepted = asyncio.create_task(post(session, f"{running.url}/judge", item("hang")))
             await asyncio.sleep(0.1)
@@ -232,4 +232,4 @@ def test_a_port_in_use_is_a_sentence(capfd: pytest.CaptureFixture[str], tmp_path
         start_service(str(spec), port=_shared[0].port),
     ):
         pass
-    assert "--port 0 picks a free one" in capfd.readouterr().err
+    assert "--port 0 for a free port" in capfd.readouterr().err

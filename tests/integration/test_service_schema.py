@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error, positive_data_acceptance
 
-from adjudge.service.serving import Running, start_process
+from adjudge.service.server import RunningService, start_service_process
 
 pytestmark = pytest.mark.slow
 
@@ -25,20 +25,20 @@ LESSER = ("/health", "/ready", "/metrics", "/calls", "/docs", "/openapi.json")
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Running]:
+def service() -> Iterator[RunningService]:
     command = [sys.executable, BACKEND, msgspec.json.encode(SETTINGS).decode()]
-    with start_process(command) as (running, _):
+    with start_service_process(command) as (running, _):
         yield running
 
 
 @pytest.fixture(scope="module")
-def document(service: Running) -> dict[str, Any]:
+def document(service: RunningService) -> dict[str, Any]:
     with urllib.request.urlopen(f"{service.url}/openapi.json") as response:
         found: dict[str, Any] = json.load(response)
     return found
 
 
-def test_every_route_is_described(service: Running, document: dict[str, Any]) -> None:
+def test_every_route_is_described(service: RunningService, document: dict[str, Any]) -> None:
     assert set(document["paths"]) == {*ROUTES, *LESSER, *service.routes}
     for path in service.routes:
         assert {"200", "400", "401", "413", "422", "429", "503"} <= set(
@@ -52,7 +52,7 @@ def test_every_route_is_described(service: Running, document: dict[str, Any]) ->
     + [(path, GenerationMode.NEGATIVE) for path in ROUTES],  # elsewhere nothing can be said wrongly
 )
 def test_what_comes_back_is_what_is_described(
-    service: Running, document: dict[str, Any], path: str, mode: GenerationMode
+    service: RunningService, document: dict[str, Any], path: str, mode: GenerationMode
 ) -> None:
     formats = [one for one in service.routes if one not in ROUTES]
     schema = schemathesis.openapi.from_dict(document)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.agreement import Agreement, concordance, within_group_concordance
+from adjudge.runs.stats import ConcordanceEstimate, concordance, within_group_concordance
 
 phi = NormalDist().cdf
 
@@ -39,7 +39,7 @@ def split(data: Sequence[Row]) -> tuple[list[float | None], list[float | None], 
     return [r[0] for r in data], [r[1] for r in data], [r[2] for r in data]
 
 
-def check(found: Agreement, won: float, pairs: int) -> None:
+def check(found: ConcordanceEstimate, won: float, pairs: int) -> None:
     assert found.pairs == pairs
     if not pairs:
         assert found.value is None
@@ -162,7 +162,7 @@ def made(
     return scores, outcomes, groups
 
 
-def standard_error(found: Agreement, t: float) -> float:
+def standard_error(found: ConcordanceEstimate, t: float) -> float:
     """Back from the interval: half its width on the logit scale, by the delta method."""
     assert found.value is not None
     assert found.low is not None

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules.answer import AnswerGrader
-from adjudge.graders.rules.answer_box import Box, iou
-from adjudge.graders.rules.answer_number import last_number
-from adjudge.graders.rules.extraction import last_marked
+from adjudge.graders.answers.extraction import Box, find_last_marked, intersection_over_union
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.graders.answers.numbers import find_last_number
 from adjudge.types import GraderScore
 
 SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -180,10 +179,10 @@ boxes = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), coordinates, coordina
 
 @given(boxes, boxes)
 def test_overlap_is_symmetric_and_in_range(first: Box, second: Box) -> None:
-    overlap = iou(first, second)
-    assert overlap == iou(second, first)
+    overlap = intersection_over_union(first, second)
+    assert overlap == intersection_over_union(second, first)
     assert 0 <= overlap <= 1
-    assert iou(first, first) == 1
+    assert intersection_over_union(first, first) == 1
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -191,8 +190,8 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(*[st.tuples(finite, finite, finite, finite)] * 2)
 def test_overlap_of_any_four_numbers_is_in_range(first: Box, second: Box) -> None:
-    assert 0 <= iou(first, second) <= 1
-    assert iou(first, second) == iou(second, first)
+    assert 0 <= intersection_over_union(first, second) <= 1
+    assert intersection_over_union(first, second) == intersection_over_union(second, first)
 
 
 @given(boxes)
@@ -270,12 +269,12 @@ def test_whatever_comes_to_a_process_too(
 
 @given(st.text(string.ascii_letters + " .,<>/"), st.text("ab1 ", min_size=1))
 def test_a_marker_at_the_end_always_wins(before: str, answer: str) -> None:
-    assert last_marked(f"{before}<answer>{answer}</answer>") == answer.strip()
-    assert last_marked(f"{before}\\boxed{{{answer}}}") == answer.strip()
+    assert find_last_marked(f"{before}<answer>{answer}</answer>") == answer.strip()
+    assert find_last_marked(f"{before}\\boxed{{{answer}}}") == answer.strip()
 
 
 @given(st.text(string.ascii_letters + " .,!?\n", max_size=5000), st.integers(0, 10**20))
 def test_the_last_number_does_not_depend_on_what_precedes(before: str, number: int) -> None:
-    found = last_number(f"7 {before}\n{number}")
+    found = find_last_number(f"7 {before}\n{number}")
     assert found is not None
     assert found.value == number

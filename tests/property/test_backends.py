@@ -16,9 +16,7 @@ from adjudge.client.wire import JudgeRequest, answer_text
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
-from adjudge.service.backends.answers import read_answer
-from adjudge.service.backends.images import data_uri
-from adjudge.service.backends.mapping import sample_of
+from adjudge.service.backends.conversion import read_answer, request_to_sample, to_data_uri
 
 _text = st.text(max_size=20) | st.just("\ud800")
 _scalars = st.none() | st.booleans() | st.integers() | st.floats() | _text
@@ -54,7 +52,7 @@ _backend = SpecBackend(_SPEC)
 def test_a_request_says_what_its_sample_is_and_metadata_fills_in(
     request: JudgeRequest, place: int
 ) -> None:
-    sample = sample_of(request, place)
+    sample = request_to_sample(request, place)
     fields = sample.fields()
     own = {
         "prompt": request.prompt,
@@ -105,15 +103,15 @@ _pictures = st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a
 @given(_pictures, st.binary(max_size=100))
 def test_pictures_become_data_uris_that_hold_them(head: bytes, rest: bytes) -> None:
     plain = base64.b64encode(head + rest).decode()
-    uri = data_uri(plain)
+    uri = to_data_uri(plain)
     assert uri.startswith("data:image/")
     assert uri.endswith(f";base64,{plain}")
-    assert data_uri(uri) == uri
+    assert to_data_uri(uri) == uri
 
 
 @given(st.text() | st.sampled_from(["http://x/y.png", "file:///etc/passwd", "data:text/html,x"]))
 def test_nothing_but_pictures_passes(image: str) -> None:
     with pytest.raises(GradingFailure) as caught:
-        data_uri(image)
+        to_data_uri(image)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
     assert len(image) < 8 or image not in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.bradley_terry import bradley_terry
+from adjudge.graders.llm.tournament import fit_bradley_terry
 
 Wins = dict[tuple[int, int], float]
 strengths = st.lists(st.floats(-3, 3), min_size=2, max_size=7)
@@ -37,7 +37,7 @@ def sigmoid(x: float) -> float:
 def test_expected_results_give_back_the_strengths(theta: list[float]) -> None:
     players = itertools.permutations(range(len(theta)), 2)
     expected = {(i, j): 1e6 * sigmoid(theta[i] - theta[j]) for i, j in players}
-    found = bradley_terry(expected, len(theta), prior=1e-3)
+    found = fit_bradley_terry(expected, len(theta), prior=1e-3)
     assert found.strengths == pytest.approx(centred(theta), abs=1e-4)
 
 
@@ -49,7 +49,7 @@ def test_errors_are_those_of_repeated_tournaments() -> None:
         for i, j in itertools.combinations(range(4), 2):
             count = sum(rng.random() < sigmoid(theta[i] - theta[j]) for _ in range(games))
             won[i, j], won[j, i] = count, games - count
-        runs.append(bradley_terry(won, 4, prior=0.01))
+        runs.append(fit_bradley_terry(won, 4, prior=0.01))
     for player in range(4):
         found = [run.strengths[player] for run in runs]
         mean = math.fsum(found) / len(found)
@@ -60,7 +60,7 @@ def test_errors_are_those_of_repeated_tournaments() -> None:
 
 @given(wins, sizes, priors)
 def test_the_slope_is_zero_at_the_strengths(won: Wins, n: int, prior: float) -> None:
-    theta = bradley_terry(won, n, prior=prior).strengths
+    theta = fit_bradley_terry(won, n, prior=prior).strengths
     assert all(map(math.isfinite, theta))
     assert math.fsum(theta) == pytest.approx(0, abs=1e-9)
     shift = _shift(theta)
@@ -87,7 +87,7 @@ def test_players_may_be_numbered_in_any_order(won: Wins, n: int, rng: random.Ran
     number = list(range(n))
     rng.shuffle(number)
     renamed = {(number[i], number[j]): count for (i, j), count in won.items()}
-    here, there = bradley_terry(won, n), bradley_terry(renamed, n)
+    here, there = fit_bradley_terry(won, n), fit_bradley_terry(renamed, n)
     assert [there.strengths[number[i]] for i in range(n)] == pytest.approx(here.strengths, abs=1e-8)
     assert [there.errors[number[i]] for i in range(n)] == pytest.approx(here.errors, rel=1e-6)
 
@@ -95,7 +95,7 @@ def test_players_may_be_numbered_in_any_order(won: Wins, n: int, rng: random.Ran
 @given(wins, sizes)
 def test_reversed_results_reverse_the_strengths(won: Wins, n: int) -> None:
     reversed_ = {(j, i): count for (i, j), count in won.items()}
-    here, there = bradley_terry(won, n), bradley_terry(reversed_, n)
+    here, there = fit_bradley_terry(won, n), fit_bradley_terry(reversed_, n)
     assert there.strengths == pytest.approx([-one for one in here.strengths], abs=1e-8)
     assert there.errors == pytest.approx(here.errors, rel=1e-6)
 
@@ -107,7 +107,7 @@ def test_in_a_full_tournament_more_wins_mean_more_strength(n: int, data: st.Data
         won[i, j] = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
         won[j, i] = 1 - won[i, j]
     total = [math.fsum(won.get((i, j), 0.0) for j in range(n)) for i in range(n)]
-    theta = bradley_terry(won, n).strengths
+    theta = fit_bradley_terry(won, n).strengths
     for i, j in itertools.combinations(range(n), 2):
         if total[i] == total[j]:
             assert theta[i] == pytest.approx(theta[j], abs=1e-10)
@@ -118,16 +118,16 @@ def test_in_a_full_tournament_more_wins_mean_more_strength(n: int, data: st.Data
 @pytest.mark.parametrize("n", [2, 8, 64])
 @pytest.mark.parametrize("prior", [0.001, 0.1, 10])
 def test_perfect_records_stay_finite_and_in_order(n: int, prior: float) -> None:
-    found = bradley_terry({(i, j): 1.0 for i in range(n) for j in range(i)}, n, prior=prior)
+    found = fit_bradley_terry({(i, j): 1.0 for i in range(n) for j in range(i)}, n, prior=prior)
     assert all(map(math.isfinite, (*found.strengths, *found.errors)))
     assert found.strengths == sorted(found.strengths)
 
 
 def test_without_games_all_are_equal() -> None:
-    assert bradley_terry({}, 3).strengths == [0.0, 0.0, 0.0]
+    assert fit_bradley_terry({}, 3).strengths == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("prior", [0.0, -1.0, math.inf, math.nan])
 def test_a_prior_is_positive(prior: float) -> None:
     with pytest.raises(ValueError, match="prior"):
-        bradley_terry({}, 2, prior=prior)
+        fit_bradley_terry({}, 2, prior=prior)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.cache_diff import differences
-from adjudge.judges.cache_key import (
+from adjudge.judges.encoding import (
     CALL_PARTS,
     canonical_call,
+    compare_calls,
     decode_failure,
     decode_judge,
     decode_reply,
@@ -229,7 +229,7 @@ def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> No
 @given(calls, calls)
 def test_differences_are_named_exactly_when_there_are_some(one: ChatCall, two: ChatCall) -> None:
     a, b = key(one), key(two)
-    assert bool(differences(a, b)) == (a != b)
+    assert bool(compare_calls(a, b)) == (a != b)
 
 
 @unhurried

@@ -11,7 +11,7 @@ from tests.unit.code_check_corpus import FOUND
 from tests.unit.code_check_corpus_clean import CLEAN
 
 from adjudge.errors import ConfigError
-from adjudge.runs.code_check.check import check_code
+from adjudge.runs.code_check import check_code
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules.code import SyntaxCheckGrader
-from adjudge.graders.rules.code_blocks import fenced, looks_like_code, parse_fault
-from adjudge.graders.rules.code_cases import Mode, parse_cases, same_text, same_value
-from adjudge.graders.rules.code_tester import Handle, Session
-from adjudge.graders.rules.code_values import PLAIN, decode, dumps, encode, loads
+from adjudge.graders.code.analysis import looks_like_code, parse_fault, split_fenced_blocks
+from adjudge.graders.code.cases import CaseMode, parse_cases, same_output, same_value
+from adjudge.graders.code.grader import SyntaxCheckGrader
+from adjudge.graders.code.tester import Handle, Session
+from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(
@@ -38,7 +38,7 @@ TEST_PIECES = (
 @given(st.text() | markdown)
 def test_blocks_are_pieces_of_the_text(text: str) -> None:
     bare = "".join(text.split())
-    for language, source in fenced(text):
+    for language, source in split_fenced_blocks(text):
         assert language == "" or language in text.lower()
         assert "".join(source.split()) in bare
 
@@ -48,7 +48,7 @@ def test_fenced_source_comes_back(lines: list[str], indent: int) -> None:
     pad = " " * indent
     source = "".join(f"{line}\n" for line in lines)
     text = f"so:\n{pad}```python\n" + "".join(f"{pad}{line}\n" for line in lines) + f"{pad}```\n"
-    assert fenced(text) == [("python", source)]
+    assert split_fenced_blocks(text) == [("python", source)]
 
 
 @given(st.text() | code)
@@ -67,7 +67,7 @@ def test_syntax_score_is_zero_or_one(response: str) -> None:
 
 
 @given(json_values, st.sampled_from(["auto", "stdio", "function", "solution", "assert"]))
-def test_reading_test_cases_fails_in_one_way_only(value: Any, mode: Mode) -> None:
+def test_reading_test_cases_fails_in_one_way_only(value: Any, mode: CaseMode) -> None:
     kind = None
     try:
         assert parse_cases(value, mode, "f")
@@ -88,14 +88,14 @@ def test_reading_statements_fails_in_one_way_only(test: str) -> None:
 
 @given(json_values)
 def test_values_equal_themselves_after_the_journey(value: Any) -> None:
-    tree = encode(value, as_json=True)
+    tree = encode_tree(value, as_json=True)
     arrived = json.loads(json.dumps(tree))
     assert same_value(arrived, tree, as_json=True, tolerance=0.0)
 
 
 @given(json_values, json_values)
 def test_values_are_equal_only_where_their_json_is(one: Any, other: Any) -> None:
-    trees = encode(one, as_json=True), encode(other, as_json=True)
+    trees = encode_tree(one, as_json=True), encode_tree(other, as_json=True)
     if same_value(*trees, as_json=True, tolerance=0.0):
         assert _canonical(one) == _canonical(other)
 
@@ -132,7 +132,7 @@ def _alive(value: object) -> Any:
 
 @given(plain)
 def test_plain_values_arrive_as_they_were(value: Any) -> None:
-    arrived = decode(loads(dumps(encode(value, live=_alive))))
+    arrived = decode_tree(loads(dumps(encode_tree(value, live=_alive))))
     assert repr(_ordered(arrived)) == repr(_ordered(value))
 
 
@@ -153,10 +153,10 @@ def _ordered(value: Any) -> Any:
 )
 def test_trees_of_any_shape_decode_to_plain_values_or_fail(tree: Any) -> None:
     try:
-        value = decode(tree)
+        value = decode_tree(tree)
     except (ValueError, TypeError, RecursionError):
         return
-    encode(value, live=_alive)
+    encode_tree(value, live=_alive)
 
 
 reply_trees = st.recursive(
@@ -187,7 +187,7 @@ def test_replies_of_any_shape_are_values_or_refused(
     assert isinstance(raised, BaseException) == (said == "error")
     kind = type(value)
     standard = kind.__module__ in ("collections", "datetime", "decimal", "fractions")
-    assert standard or kind in (*PLAIN, Handle) or kind.__mro__[1] in PLAIN
+    assert standard or kind in (*PLAIN_TYPES, Handle) or kind.__mro__[1] in PLAIN_TYPES
     assert type(mine) is list
 
 
@@ -201,7 +201,10 @@ def test_trees_are_written_and_read_as_json_is(tree: Any) -> None:
 def test_order_of_keys_does_not_matter(value: dict[str, Any]) -> None:
     backwards = dict(reversed(value.items()))
     assert same_value(
-        encode(value, as_json=True), encode(backwards, as_json=True), as_json=True, tolerance=0.0
+        encode_tree(value, as_json=True),
+        encode_tree(backwards, as_json=True),
+        as_json=True,
+        tolerance=0.0,
     )
 
 
@@ -221,10 +224,10 @@ def test_an_expected_integer_is_met_exactly(value: int, tolerance: float) -> Non
 
 @given(json_values)
 def test_comparing_hostile_reports_never_raises(value: Any) -> None:
-    expected = encode([1, {"a": 2.0}], as_json=True)
+    expected = encode_tree([1, {"a": 2.0}], as_json=True)
     assert same_value(value, expected, as_json=False, tolerance=1e-9) in (True, False)
 
 
 @given(st.text(), st.text(alphabet=" \t\n"))
 def test_white_space_around_output_does_not_matter(text: str, space: str) -> None:
-    assert same_text(f"{space}{text}{space}", text)
+    assert same_output(f"{space}{text}{space}", text)

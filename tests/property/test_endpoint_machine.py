@@ -12,11 +12,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.budget import Price, estimate_tokens
-from adjudge.judges.endpoint import Endpoint, EndpointSettings
+from adjudge.judges.endpoint.endpoint import Endpoint
+from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
 from adjudge.types import Usage
 
 EPSILON_S = 0.05

@@ -11,12 +11,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adjudge.graders.instructions import detection, layout, words
-from adjudge.graders.instructions.capitals import capital_words
-from adjudge.graders.instructions.detection import detected
-from adjudge.graders.instructions.following import follows, readings
-from adjudge.graders.instructions.registry import Check, checks
-from adjudge.graders.instructions.sentences import sentence_count
+from adjudge.graders.instructions import checks, text_analysis
+from adjudge.graders.instructions.grader import (
+    InstructionCheck,
+    follows,
+    iter_readings,
+    parse_instructions,
+)
+from adjudge.graders.instructions.text_analysis import (
+    capital_words,
+    detect_language,
+    sentence_count,
+)
 
 pytestmark = pytest.mark.slow  # many examples
 
@@ -54,7 +60,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "change_case:english_lowercase": {},
     "punctuation:no_comma": {},
 }
-CHECKS = checks(list(ARGUMENTS), list(ARGUMENTS.values()))
+CHECKS = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()))
 ALL = [check for _, check in CHECKS]
 
 FRAGMENTS = [
@@ -106,7 +112,7 @@ def test_loose_is_any_of_the_eight_readings(text: str) -> None:
     shorter = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
     eight = [text, *shorter]
     eight += [one.replace("*", "") for one in eight]
-    assert set(readings(text)) == set(eight)
+    assert set(iter_readings(text)) == set(eight)
     expected = [any(one.strip() and check(one) for one in eight) for check in ALL]
     assert follows(text, ALL, "loose") == expected
 
@@ -118,18 +124,18 @@ def test_loose_is_any_of_the_eight_readings(text: str) -> None:
 def test_bullets_as_stated(text: str, number: int) -> None:
     found = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE)
     found += re.findall(r"^\s*-.*$", text, re.MULTILINE)
-    assert layout.bullet_lists(text, number) == (len(found) == number)
+    assert checks.bullet_lists(text, number) == (len(found) == number)
 
 
 @given(texts, numbers)
 def test_placeholders_as_stated(text: str, number: int) -> None:
-    assert layout.placeholders(text, number) == (len(re.findall(r"\[.*?\]", text)) >= number)
+    assert checks.placeholders(text, number) == (len(re.findall(r"\[.*?\]", text)) >= number)
 
 
 @given(texts)
 def test_titles_as_stated(text: str) -> None:
     found = re.findall(r"<<[^\n]+>>", text)
-    assert layout.title(text) == any(one.lstrip("<").rstrip(">").strip() for one in found)
+    assert checks.title(text) == any(one.lstrip("<").rstrip(">").strip() for one in found)
 
 
 @given(texts, numbers)
@@ -142,14 +148,14 @@ def test_paragraphs_as_stated(text: str, number: int) -> None:
                 count = -1
                 break
             count -= 1
-    assert layout.number_paragraphs(text, number) == (count == number)
+    assert checks.number_paragraphs(text, number) == (count == number)
 
 
 @given(texts, st.sampled_from(["P.S.", "P.P.S"]))
 def test_postscripts_as_stated(text: str, marker: str) -> None:
     pattern = {"P.S.": r"\s*p\.\s?s\..*$", "P.P.S": r"\s*p\.\s?p\.\s?s.*$"}[marker]
     stated = bool(re.findall(pattern, text.lower(), re.MULTILINE))
-    assert layout.postscript(text, marker) == stated
+    assert checks.postscript(text, marker) == stated
 
 
 @given(texts, numbers)
@@ -157,23 +163,23 @@ def test_highlights_as_stated(text: str, number: int) -> None:
     found = [one for one in re.findall(r"\*[^\n\*]*\*", text) if one.strip("*").strip()]
     doubles = re.findall(r"\*\*[^\n\*]*\*\*", text)
     count = len(found) + sum(bool(one[2:-2].strip()) for one in doubles)
-    assert layout.highlighted_sections(text, number) == (count >= number)
+    assert checks.highlighted_sections(text, number) == (count >= number)
 
 
 @given(texts, numbers, st.booleans())
 def test_words_as_stated(text: str, number: int, at_least: bool) -> None:
     count = len(re.findall(r"\w+", text))
-    assert words.number_words(text, number, at_least) == ((count >= number) is at_least)
+    assert checks.number_words(text, number, at_least) == ((count >= number) is at_least)
 
 
 @given(texts, st.sampled_from(["a", "the", "S", "dr.", "section 1", "é"]), numbers)
 def test_keywords_as_stated(text: str, keyword: str, number: int) -> None:
     literal = re.escape(keyword)
     count = len(re.findall(literal, text, re.IGNORECASE))
-    assert words.keyword_existence(text, (keyword,)) == bool(count)
-    assert words.keyword_frequency(text, keyword, number, True) == (count >= number)
+    assert checks.keyword_existence(text, (keyword,)) == bool(count)
+    assert checks.keyword_frequency(text, keyword, number, True) == (count >= number)
     alone = re.search(rf"\b{literal}\b", text, re.IGNORECASE)
-    assert words.forbidden_words(text, (keyword,)) == (alone is None)
+    assert checks.forbidden_words(text, (keyword,)) == (alone is None)
 
 
 @given(st.lists(st.sampled_from(["One thing.", "Is it?", "Go on!", "(So it is.)"]), max_size=9))
@@ -190,9 +196,9 @@ def test_plain_words_in_capitals_are_counted(chunks: list[str]) -> None:
 @given(texts)
 @settings(max_examples=50)
 def test_detection_repeats_itself(text: str) -> None:
-    found = detected(text)
-    detection._answer.cache_clear()
-    assert detected(text) == found
+    found = detect_language(text)
+    text_analysis._answer_for_words.cache_clear()
+    assert detect_language(text) == found
 
 
 @given(
@@ -211,7 +217,7 @@ def test_detection_is_that_of_the_seeded_library(parts: list[str]) -> None:
         expected = library.detect(text)
     except library.LangDetectException:
         expected = None
-    assert detected(text) == expected
+    assert detect_language(text) == expected
 
 
 HOSTILE = [
@@ -247,13 +253,13 @@ def seconds(call: Callable[[], object]) -> float:
     return best
 
 
-def loosely(text: str, check: Check) -> object:
-    detection._answer.cache_clear()
+def loosely(text: str, check: InstructionCheck) -> object:
+    text_analysis._answer_for_words.cache_clear()
     return follows(text, [check], "loose")
 
 
 @pytest.mark.parametrize(("name", "check"), CHECKS, ids=list(ARGUMENTS))
-def test_time_grows_with_the_length_not_its_square(name: str, check: Check) -> None:
+def test_time_grows_with_the_length_not_its_square(name: str, check: InstructionCheck) -> None:
     for unit in HOSTILE:
         for frame in ("{}", "X {}.\nX"):
             short, long = (frame.replace("{}", unit * (n // len(unit))) for n in (1_500, 24_000))

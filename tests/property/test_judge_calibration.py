@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.judge_training.scalar.calibration import (
-    LEAST_PAIRS,
-    calibrate,
-    isotonic_gaps,
+from adjudge.graders.llm.calibration import (
+    MIN_CALIBRATION_PAIRS,
+    IsotonicFit,
+    calibrate_scores,
+    fit_isotonic,
+    fit_isotonic_gaps,
+    fit_temperature,
     sigmoid,
-    temperature_of,
 )
-from adjudge.judge_training.scalar.isotonic import Isotonic, isotonic_of
 
 pytestmark = pytest.mark.slow  # many examples
 
 PLACES = st.integers(-5, 5).map(float)
 POINTS = st.lists(st.tuples(PLACES, st.sampled_from([0.0, 0.5, 1.0, 4.0])), min_size=1, max_size=40)
 DIFFERENCES = st.lists(
-    st.floats(-50, 50).map(lambda d: round(d, 3)), min_size=LEAST_PAIRS, max_size=60
+    st.floats(-50, 50).map(lambda d: round(d, 3)), min_size=MIN_CALIBRATION_PAIRS, max_size=60
 )
 
 
@@ -48,7 +49,7 @@ def squares(points: list[tuple[float, float]], values: dict[float, float]) -> fl
 
 @given(POINTS, st.lists(PLACES, max_size=20))
 def test_the_fit_rises_everywhere(points: list[tuple[float, float]], more: list[float]) -> None:
-    fit = isotonic_of(points)
+    fit = fit_isotonic(points)
     assert list(fit.at) == sorted(set(fit.at))
     values = [fit(x) for x in sorted([*fit.at, *more, -99.0, 99.0])]
     assert all(a <= b + 1e-12 for a, b in itertools.pairwise(values))
@@ -58,7 +59,7 @@ def test_the_fit_rises_everywhere(points: list[tuple[float, float]], more: list[
 
 @given(POINTS)
 def test_the_fit_is_the_least_squares_one(points: list[tuple[float, float]]) -> None:
-    fit, expected = isotonic_of(points), best_rising(points)
+    fit, expected = fit_isotonic(points), best_rising(points)
     for x, value in expected.items():
         assert fit(x) == pytest.approx(value, abs=1e-9)
 
@@ -66,7 +67,7 @@ def test_the_fit_is_the_least_squares_one(points: list[tuple[float, float]]) -> 
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=1, max_size=4))
 def test_no_rising_function_on_a_grid_is_closer(ys: list[float]) -> None:
     points = [(float(x), y) for x, y in enumerate(ys)]
-    fit = isotonic_of(points)
+    fit = fit_isotonic(points)
     ours = squares(points, {x: fit(x) for x, _ in points})
     grid = [step / 6 for step in range(13)]
     for values in itertools.combinations_with_replacement(grid, len(points)):
@@ -77,7 +78,7 @@ def test_no_rising_function_on_a_grid_is_closer(ys: list[float]) -> None:
 def test_the_order_of_points_means_nothing(
     points: list[tuple[float, float]], rng: random.Random
 ) -> None:
-    assert isotonic_of(rng.sample(points, len(points))) == isotonic_of(points)
+    assert fit_isotonic(rng.sample(points, len(points))) == fit_isotonic(points)
 
 
 def simulated(n: int, temperature: float, seed: int) -> list[float]:
@@ -91,7 +92,7 @@ def simulated(n: int, temperature: float, seed: int) -> list[float]:
 @given(st.floats(0.05, 50), st.integers(0, 10**6))
 def test_a_known_temperature_comes_back(temperature: float, seed: int) -> None:
     differences = simulated(1000, temperature, seed)
-    found = temperature_of(differences)
+    found = fit_temperature(differences)
     assert isinstance(found, float)
     # Five standard errors of 1/T, whose information is Σ Δ²·p·(1 − p).
     terms = (d * d * sigmoid(d / temperature) * sigmoid(-d / temperature) for d in differences)
@@ -110,7 +111,7 @@ def loss(differences: list[float], beta: float) -> float:
 
 @given(DIFFERENCES)
 def test_no_other_temperature_is_better(differences: list[float]) -> None:
-    found = temperature_of(differences)
+    found = fit_temperature(differences)
     if isinstance(found, str):
         positive = math.fsum(differences) > 0
         assert min(differences) >= 0 or not positive
@@ -124,19 +125,19 @@ def test_no_other_temperature_is_better(differences: list[float]) -> None:
 def test_a_temperature_is_in_the_units_of_the_outputs(
     differences: list[float], factor: float
 ) -> None:
-    found = temperature_of(differences)
-    scaled = temperature_of([factor * d for d in differences])
+    found = fit_temperature(differences)
+    scaled = fit_temperature([factor * d for d in differences])
     if isinstance(found, float) and isinstance(scaled, float):
         assert scaled == pytest.approx(factor * found, rel=1e-6)
 
 
 @given(DIFFERENCES)
 def test_the_probability_of_a_distance_is_never_below_a_half(differences: list[float]) -> None:
-    fit = isotonic_gaps(differences)
+    fit = fit_isotonic_gaps(differences)
     if isinstance(fit, str):
         assert not any(differences)
         return
-    assert isinstance(fit, Isotonic)
+    assert isinstance(fit, IsotonicFit)
     assert fit(0.0) == 0.5
     assert 0.5 <= fit(1e9) <= 1 - 1 / (len(differences) + 2)
 
@@ -146,8 +147,10 @@ def test_the_order_of_pairs_means_nothing(differences: list[float], rng: random.
     pairs = [(d, 0.0) for d in differences]
     prompts = [f"prompt {place % 9}" for place in range(len(pairs))]
     order = rng.sample(range(len(pairs)), len(pairs))
-    plain = calibrate(pairs, prompts)
-    turned = calibrate([pairs[place] for place in order], [prompts[place] for place in order])
+    plain = calibrate_scores(pairs, prompts)
+    turned = calibrate_scores(
+        [pairs[place] for place in order], [prompts[place] for place in order]
+    )
     assert turned.temperature == plain.temperature
     assert turned.isotonic == plain.isotonic
     assert turned.missing == plain.missing

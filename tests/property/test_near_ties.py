@@ -13,7 +13,7 @@ from tests.unit.helpers.reward_functions import build
 
 from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
 from adjudge.rewards import group_step
-from adjudge.rewards.batch import Judged
+from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep, snap_ties
 from adjudge.types import GraderResult
@@ -33,7 +33,7 @@ def function(weights: Sequence[float], **reward: Any) -> SpecRewardFunction:
 
 def judged(
     scores: Sequence[Sequence[float]], env: Sequence[float | None] | None = None, **options: Any
-) -> list[Judged]:
+) -> list[GradedSample]:
     """One group whose graders have said ``scores``."""
     found = []
     for place, row in enumerate(scores):
@@ -41,11 +41,11 @@ def judged(
             f"g{i}": GraderScore(f"g{i}", score, score_range=(0, 1), **options)
             for i, score in enumerate(row)
         }
-        found.append(Judged(place, place, "g", env[place] if env else None, outcome, []))
+        found.append(GradedSample(place, place, "g", env[place] if env else None, outcome, []))
     return found
 
 
-def rewards(made: SpecRewardFunction, said: Sequence[Judged]) -> list[float]:
+def rewards(made: SpecRewardFunction, said: Sequence[GradedSample]) -> list[float]:
     found = [result.score for result in made.reward(said)]
     return [score for score in found if score is not None]
 
@@ -90,12 +90,12 @@ def test_the_terms_are_the_measure_and_not_what_is_left_of_them() -> None:
     penalty = FunctionGrader(lambda x: x, "g1", score_range=(None, 0), role=Role.PENALTY)
     made = build({"g0": score, "g1": penalty}, reward={"normalise": False, "group": "rank"})
 
-    def said(a: float, b: float) -> Judged:
+    def said(a: float, b: float) -> GradedSample:
         both: dict[str, GraderResult] = {
             "g0": GraderScore("g0", a, score_range=(0, 10)),
             "g1": GraderScore("g1", b, role=Role.PENALTY),
         }
-        return Judged(0, 0, "g", None, both, [])
+        return GradedSample(0, 0, "g", None, both, [])
 
     assert 4.7 - 4.4 != 0.3  # 0.2999999999999998
     assert rewards(made, [said(4.7, -4.4), said(0.3, 0.0), said(1.0, 0.0)]) == [0.25, 0.25, 1.0]
@@ -123,7 +123,10 @@ def test_equal_with_the_environment_is_equal(
 def test_environments_rewards_of_unjudged_groups_are_made_equal_too() -> None:
     made = function((1.0,), combine_mode="weighted_sum", sample_rate=0.5, unjudged="env")
     left_out = GraderError("g0", ErrorKind.NOT_SAMPLED, "not drawn")
-    said = [Judged(0, 0, "g", env, {"g0": left_out}, [], sampled=False) for env in (0.1 + 0.2, 0.3)]
+    said = [
+        GradedSample(0, 0, "g", env, {"g0": left_out}, [], sampled=False)
+        for env in (0.1 + 0.2, 0.3)
+    ]
     found = made.reward(said)
     assert [result.score for result in found] == [0.3, 0.3]
     assert [(result.details or {})["source"] for result in found] == ["env", "env"]

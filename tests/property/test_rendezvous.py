@@ -11,7 +11,7 @@ from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
 from adjudge.client.wire import GroupRequest, JudgeResponse
-from adjudge.service.backends.mapping import sample_of
+from adjudge.service.backends.conversion import request_to_sample
 from adjudge.service.rendezvous import Rendezvous
 
 TIMEOUT_S = 50.0
@@ -65,7 +65,7 @@ async def visit(place: Rendezvous, index: int, member: Member, size: int) -> Jud
 async def at_once(made: Any, group: Sequence[GroupRequest]) -> dict[str, RewardResult]:
     """The same samples by the reward function itself."""
     named = sorted(group, key=lambda one: one.request_id or "")
-    samples = [sample_of(one, place) for place, one in enumerate(named)]
+    samples = [request_to_sample(one, place) for place, one in enumerate(named)]
     results = await made.compute_batch_scores({"g": samples})
     by_place = {result.original_index: result for result in results}
     return {one.request_id or "": by_place[place] for place, one in enumerate(named)}

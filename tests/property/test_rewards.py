@@ -20,9 +20,8 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.rewards import Term, aggregate, group_step, soft_min
-from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep
-from adjudge.rewards.missing import drop_short_group, fallback_group
+from adjudge.rewards import AggregateTerm, aggregate, group_step, soft_min
+from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep, drop_short_group, fallback_group
 from adjudge.types import GraderResult
 
 FINAL_KINDS = (ErrorKind.INVALID_INPUT, ErrorKind.BUDGET, ErrorKind.UNPARSABLE, ErrorKind.TIMEOUT)
@@ -181,7 +180,7 @@ def test_aggregates_stay_between_the_extremes(pairs: list[tuple[float, float]]) 
     results: dict[str, GraderResult] = {
         f"g{i}": GraderScore(f"g{i}", s, score_range=(0, 1)) for i, (s, _) in enumerate(pairs)
     }
-    terms = [Term(f"g{i}", w) for i, (_, w) in enumerate(pairs)]
+    terms = [AggregateTerm(f"g{i}", w) for i, (_, w) in enumerate(pairs)]
     low, high = min(s for s, _ in pairs), max(s for s, _ in pairs)
     for method in ("weighted_mean", "min", "soft_min", "points"):
         value = aggregate(results, terms, method=method)
@@ -200,7 +199,7 @@ def test_one_failure_that_counts_makes_the_aggregate_missing(
         for i, a in enumerate(answers)
     }
     counts = [data.draw(st.booleans()) for _ in answers]
-    terms = [Term(f"g{i}", float(c)) for i, c in enumerate(counts)]
+    terms = [AggregateTerm(f"g{i}", float(c)) for i, c in enumerate(counts)]
     if not any(counts):
         return
     value = aggregate(results, terms)

@@ -19,15 +19,14 @@ from adjudge.rubrics import (
     Incomplete,
     NotEvaluable,
     Rubric,
-    Scored,
+    RubricScore,
     lint,
     parse_rubric,
     rubric_from,
     score,
     score_range,
 )
-from adjudge.rubrics.criterion import Mark
-from adjudge.rubrics.rubric import Scheme
+from adjudge.rubrics.rubric import Mark, Scheme
 
 SCHEMES: tuple[Scheme, ...] = ("points", "weights", "categories")
 
@@ -72,7 +71,7 @@ def completions(rubric: Rubric, marks: Mapping[str, Mark]) -> list[dict[str, Mar
 
 def known(rubric: Rubric, marks: Mapping[str, Mark]) -> float | None:
     outcome = score(rubric, marks)
-    return outcome.score if isinstance(outcome, Scored) else None
+    return outcome.score if isinstance(outcome, RubricScore) else None
 
 
 @settings(deadline=None, max_examples=400)
@@ -86,7 +85,7 @@ def test_the_interval_is_what_all_completions_span(case: tuple[Rubric, dict[str,
     if isinstance(outcome, Incomplete):
         assert (outcome.low, outcome.high) == pytest.approx((min(scores), max(scores)), abs=1e-12)
         assert {*outcome.missing} <= {c.id for c in rubric.criteria} - {*marks}
-    elif isinstance(outcome, Scored):
+    elif isinstance(outcome, RubricScore):
         assert set(scores) == {outcome.score}
     else:
         assert scores == []
@@ -131,7 +130,7 @@ def test_the_order_of_criteria_and_marks_means_nothing(
     other = score(shuffled, dict(rng.sample(list(marks.items()), len(marks))))
     first = score(rubric, marks)
     assert type(first) is type(other)
-    if isinstance(first, Scored) and isinstance(other, Scored):
+    if isinstance(first, RubricScore) and isinstance(other, RubricScore):
         assert first.score == other.score
     elif isinstance(first, Incomplete) and isinstance(other, Incomplete):
         assert (first.low, first.high) == (other.low, other.high)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from adjudge.training.sentinel import Alarm, Reading, Sentinel
+from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 
 RUNS = 80
 BATCH = 64
@@ -20,7 +20,7 @@ def logistic(step: int, middle: float, width: float) -> float:
     return 1 / (1 + math.exp((middle - step) / width))
 
 
-def healthy_run(seed: int, steps: int) -> list[Alarm]:
+def healthy_run(seed: int, steps: int) -> list[SentinelAlarm]:
     """Judge and gold that are flat or learn together, at any level and speed."""
     rng = random.Random(seed)
     start, end = rng.uniform(0.2, 0.8), rng.uniform(0.0, 0.15)
@@ -30,7 +30,7 @@ def healthy_run(seed: int, steps: int) -> list[Alarm]:
     for step in range(steps):
         gold = start + (end - start) * logistic(step, middle, width)
         sentinel.observe(
-            Reading(
+            SentinelReading(
                 step=step,
                 judge=share_of(rng, 0.2 + 0.6 * gold),
                 gold=share_of(rng, gold),
@@ -55,7 +55,7 @@ def test_autocorrelated_golds_hardly_ever_raise_an_alarm() -> None:
         rng, off, sentinel = random.Random(seed), 0.0, Sentinel()
         for step in range(100):
             off = 0.4 * off + rng.gauss(0, 0.055)
-            sentinel.observe(Reading(step=step, judge=0.4 + step / 250, gold=0.6 + off))
+            sentinel.observe(SentinelReading(step=step, judge=0.4 + step / 250, gold=0.6 + off))
         alarmed += bool(sentinel.alarms)
     assert alarmed <= 0.05 * RUNS
 
@@ -70,13 +70,13 @@ def test_hacked_runs_are_seen_within_sixteen_steps() -> None:
             gold = level - min(0.04 * max(0, step - onset), level)
             judge = 0.4 + 0.5 * logistic(step, onset, 4)
             sentinel.observe(
-                Reading(step=step, judge=share_of(rng, judge), gold=share_of(rng, gold))
+                SentinelReading(step=step, judge=share_of(rng, judge), gold=share_of(rng, gold))
             )
         late += [alarm.rule for alarm in sentinel.alarms] != ["divergence"]
     assert late <= 0.1 * RUNS
 
 
-NAMES = [name for name in Reading.__dataclass_fields__ if name != "step"]
+NAMES = [name for name in SentinelReading.__dataclass_fields__ if name != "step"]
 ODD = (None, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e300, math.inf, -math.inf, math.nan)
 
 
@@ -84,7 +84,7 @@ ODD = (None, 0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, -1e300, math.inf, -math.inf
 def test_any_readings_are_taken_and_each_rule_speaks_once(seed: int) -> None:
     rng = random.Random(seed)
     given_readings = [
-        Reading(step=rng.randrange(1000), **{name: rng.choice(ODD) for name in NAMES})
+        SentinelReading(step=rng.randrange(1000), **{name: rng.choice(ODD) for name in NAMES})
         for _ in range(rng.randrange(41))
     ]
     sentinel = Sentinel("stop")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.client.wire import JudgeRequest, JudgeResponse
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
-from adjudge.service.batching import Batcher, QueueFull
+from adjudge.service.backend import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
 
 WORDS = ("fine", "fine", "fine", "poison", "nan", "slow")
@@ -85,7 +85,7 @@ def test_every_request_has_exactly_its_own_answer(
         deadline_s=deadline,
     )  # fmt: skip
 
-    async def call(batcher: Batcher, number: int, caller: Caller) -> None:
+    async def call(batcher: BackendQueue, number: int, caller: Caller) -> None:
         await asyncio.sleep(caller.at)
         prompts = [f"{number}{place}" for place in range(len(caller.words))]
         requests = [
@@ -112,7 +112,7 @@ def test_every_request_has_exactly_its_own_answer(
                 assert answer.error.kind is expected[request.completion]
 
     async def run() -> None:
-        batcher = Batcher(backend, chosen, lambda size: None)
+        batcher = BackendQueue(backend, chosen, lambda size: None)
         async with asyncio.TaskGroup() as group:
             for number, caller in enumerate(callers):
                 group.create_task(call(batcher, number, caller))

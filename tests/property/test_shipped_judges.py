@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.agent import (
+from adjudge.graders.llm.shipped_graders import (
+    CorrectnessGrader,
+    InstructionFollowingGrader,
     MemoryGrader,
     PlanFeasibilityGrader,
     ReflectionAccuracyGrader,
+    ShippedGrader,
     ToolSelectionGrader,
 )
-from adjudge.graders.llm.quality import CorrectnessGrader, InstructionFollowingGrader
-from adjudge.graders.llm.shipped import ShippedGrader
 from adjudge.graders.llm.trajectory import TrajectoryAccuracyGrader, TrajectoryComprehensiveGrader
 
 GRADERS = [

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
-from adjudge.graders.llm.forms import ChoiceForm, Form, MarksForm, ScoreForm
-from adjudge.verdicts import Menu, Unread, Verdict, read_object
+from adjudge.graders.llm.reply_forms import ChoiceForm, JudgeReplyForm, MarksForm, ScoreForm
+from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
-FORMS: list[Form] = [
+FORMS: list[JudgeReplyForm] = [
     ScoreForm(1, 5),
     ChoiceForm(Menu.pair(), ["A", "B"]),
     MarksForm(["1", "2", "3"]),
@@ -29,8 +29,8 @@ def meant(found: dict[str, object]) -> list[object]:
 
 @given(text=REPLY)
 def test_an_object_with_words_beside_it_is_no_verdict(text: str) -> None:
-    assert isinstance(read_object(text + " Done."), Unread)
-    assert isinstance(read_object(text, block=BLOCK), Unread)
+    assert isinstance(read_object(text + " Done."), UnreadableReply)
+    assert isinstance(read_object(text, block=BLOCK), UnreadableReply)
 
 
 @given(before=REPLY, after=REPLY, found=OBJECTS)
@@ -39,7 +39,7 @@ def test_no_text_around_the_block_changes_what_is_read(
 ) -> None:
     text = f"{before}\n<{BLOCK}>{json.dumps(found)}</{BLOCK}>\n{after}"
     read = read_object(text, block=BLOCK)
-    if isinstance(read, Unread):  # thinking tags may hide it; nothing may change it
+    if isinstance(read, UnreadableReply):  # thinking tags may hide it; nothing may change it
         assert any(name in before + after for name in ("think", "thought", "reasoning"))
     else:
         assert meant(read) == meant(json.loads(json.dumps(found)))
@@ -62,5 +62,5 @@ def test_well_formed_replies_are_read_whatever_is_quoted_in_them(
     if thought and any(name in candidate for name in ("think", "thought", "reasoning")):
         return  # a tag in the reason is one as soon as the reply has others
     read = read_object(text, quoted=[candidate])
-    assert not isinstance(read, Unread)
+    assert not isinstance(read, UnreadableReply)
     assert meant(read) == meant(found)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.studies.swap import agreement
-from adjudge.studies.swap.agreement import Comparison, compare
-from adjudge.studies.swap.estimates import Estimate
-from adjudge.studies.swap.features import features_of
-from adjudge.studies.swap.ranks import concordance_shares, spearman_shares
+from adjudge.judge_evaluation.intervals import Estimate, concordance_shares, spearman_shares
+from adjudge.judge_evaluation.swap import comparison
+from adjudge.judge_evaluation.swap.comparison import RewardAgreement, compare_rewards
+from adjudge.judge_evaluation.swap.judgements import compute_features
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
 NUMBERS = ("pearson", "spearman", "kendall", "kappa", "within_pearson", "within_spearman",
@@ -45,10 +44,10 @@ def value_alone(
 @pytest.fixture(autouse=True)
 def no_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values alone: the bootstrap has its own tests."""
-    monkeypatch.setattr(agreement, "estimate", value_alone)
+    monkeypatch.setattr(comparison, "bootstrap_groups", value_alone)
 
 
-def values(found: Comparison, names: tuple[str, ...]) -> list[float | None]:
+def values(found: RewardAgreement, names: tuple[str, ...]) -> list[float | None]:
     return [getattr(found, name).value for name in names]
 
 
@@ -58,7 +57,7 @@ def test_numbers_stay_in_their_ranges_and_do_not_know_which_judge_is_first(
     study: tuple[list[float | None], list[float | None], list[list[int]]],
 ) -> None:
     a, b, members = study
-    one, other = compare(a, b, members), compare(b, a, members)
+    one, other = compare_rewards(a, b, members), compare_rewards(b, a, members)
     for x, y in zip(values(one, NUMBERS), values(other, NUMBERS), strict=True):
         assert (x is None) == (y is None)
         if x is not None and y is not None:
@@ -86,7 +85,7 @@ def test_what_compares_orders_does_not_know_the_scale(
         "best_changes",
         "sign_flips",
     )
-    before, after = compare(a, b, members), compare(turned, b, members)
+    before, after = compare_rewards(a, b, members), compare_rewards(turned, b, members)
     assert values(before, names) == values(after, names)
 
 
@@ -97,7 +96,10 @@ def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
 ) -> None:
     a, b, members = study
     kept = [[at for at in group if a[at] is not None and b[at] is not None] for group in members]
-    whole, rest = compare(a, b, members), compare(a, b, [group for group in kept if group])
+    whole, rest = (
+        compare_rewards(a, b, members),
+        compare_rewards(a, b, [group for group in kept if group]),
+    )
     assert values(whole, NUMBERS + SHARES) == values(rest, NUMBERS + SHARES)
 
 
@@ -127,10 +129,10 @@ def test_shares_are_those_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
 def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
-    found = features_of(text)
+    found = compute_features(text)
     assert min(found) >= 0
     assert (
-        features_of(text + "\n").lists
+        compute_features(text + "\n").lists
         == found.lists
-        == sum(features_of(line).lists for line in text.split("\n"))
+        == sum(compute_features(line).lists for line in text.split("\n"))
     )

@@ -12,19 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules import text_sets
-from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
-from adjudge.graders.rules.efficiency import (
+from adjudge.graders.rules import similarity as set_similarity
+from adjudge.graders.rules.redundancy import (
+    ActionLoopDetectionGrader,
+    ObservationInformationGainGrader,
     ToolUsageEfficiencyGrader,
     TrajectoryStepEfficiencyGrader,
 )
-from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
-from adjudge.graders.rules.text_sets import nearest_earlier, similar_pairs
-from adjudge.graders.rules.tool_calls import (
+from adjudge.graders.rules.similarity import count_similar_pairs, nearest_earlier_similarities
+from adjudge.graders.rules.trajectory import (
     ToolCallPrecisionRecallMatchGrader,
     ToolCallStepSequenceMatchGrader,
+    calls_by_turn,
+    decode_arguments,
+    parse_trajectory,
 )
-from adjudge.graders.rules.trajectory import calls_by_turn, decode_arguments, parse_trajectory
 
 pytestmark = pytest.mark.slow  # many examples
 
@@ -162,8 +164,8 @@ def test_nearest_earlier_is_a_comparison_of_all_pairs(
         for position, text in enumerate(texts)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_sets, "_MAX_LANES", lanes)
-        assert nearest_earlier(texts, similarity) == expected
+        patch.setattr(set_similarity, "_MAX_LANES", lanes)
+        assert nearest_earlier_similarities(texts, similarity) == expected
 
 
 @given(
@@ -180,8 +182,8 @@ def test_similar_pairs_is_a_comparison_of_all_pairs(
         groups[words] = groups.get(words, 0) + 1
     expected = sum(jaccard(a, b) >= threshold for i, a in enumerate(texts) for b in texts[i + 1 :])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_sets, "_MAX_LANES", lanes)
-        assert similar_pairs(groups, threshold) == expected
+        patch.setattr(set_similarity, "_MAX_LANES", lanes)
+        assert count_similar_pairs(groups, threshold) == expected
 
 
 @given(
@@ -199,12 +201,14 @@ def test_sets_of_any_size_share_a_block(
     ]
     index = [[len(a & b) / len(a | b) for b in sets] for a in sets]
     expected = [max(row[:position], default=0.0) for position, row in enumerate(index)]
-    assert nearest_earlier([" ".join(members) for members in sets], "jaccard") == expected
+    assert (
+        nearest_earlier_similarities([" ".join(members) for members in sets], "jaccard") == expected
+    )
     groups: dict[frozenset[Any], int] = {}
     for members in sets:
         groups[frozenset(members)] = groups.get(frozenset(members), 0) + 1
     pairs = sum(row[i] >= threshold for k, row in enumerate(index) for i in range(k))
-    assert similar_pairs(groups, threshold) == pairs
+    assert count_similar_pairs(groups, threshold) == pairs
 
 
 @given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))
@@ -332,7 +336,7 @@ def test_messages_are_left_as_they_were(made: list[tuple[str, Any, str]]) -> Non
 def count_calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
     """How many sets the lanes are asked about, for ``steps`` texts that are all different."""
     asked = 0
-    overlaps = text_sets._Lanes.overlaps
+    overlaps = set_similarity._Lanes.overlaps
 
     def counting(lanes: Any, tokens: frozenset[int]) -> Any:
         nonlocal asked
@@ -340,8 +344,10 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
         return overlaps(lanes, tokens)
 
     with monkeypatch.context() as patch:
-        patch.setattr(text_sets._Lanes, "overlaps", counting)
-        nearest_earlier([f"w{n} w{n + 1} w{n * 7 % 50}" for n in range(steps)], "jaccard")
+        patch.setattr(set_similarity._Lanes, "overlaps", counting)
+        nearest_earlier_similarities(
+            [f"w{n} w{n + 1} w{n * 7 % 50}" for n in range(steps)], "jaccard"
+        )
     return asked
 
 
@@ -354,20 +360,20 @@ def test_one_question_per_text_and_block_not_per_pair(monkeypatch: pytest.Monkey
 
 def test_equal_texts_are_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    compare = text_sets._compare_with_block
+    compare = set_similarity._compare_with_block
 
     def noting(sets: Any, *rest: Any) -> None:
         sizes.append(len(sets))
         compare(sets, *rest)
 
-    monkeypatch.setattr(text_sets, "_compare_with_block", noting)
-    nearest_earlier(["the same text", "another text"] * 5000, "jaccard")
+    monkeypatch.setattr(set_similarity, "_compare_with_block", noting)
+    nearest_earlier_similarities(["the same text", "another text"] * 5000, "jaccard")
     assert sizes == [2]
 
 
 def test_masks_of_long_texts_stay_small() -> None:
     sets = [frozenset(range(n * 9000, (n + 1) * 9000)) for n in range(100)]
-    blocks = list(text_sets._blocks(sets))
+    blocks = list(set_similarity._blocks(sets))
     assert [start for start, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
     assert blocks[-1][1] == 100
     for start, end in blocks:

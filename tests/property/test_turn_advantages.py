@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge import ErrorKind, GradingFailure
-from adjudge.rewards.groups import mean_and_std
-from adjudge.rewards.turns import turn_advantages
+from adjudge.rewards.groups import mean_and_std, turn_advantages
 
 Turns = list[float] | None
 Group = list[tuple[float | None, Turns]]

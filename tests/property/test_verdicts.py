@@ -13,7 +13,7 @@ from tests.unit import verdict_corpus, verdict_corpus_choices, verdict_corpus_ob
 
 from adjudge.verdicts import (
     Menu,
-    Unread,
+    UnreadableReply,
     Verdict,
     read_choice,
     read_fields,
@@ -54,7 +54,7 @@ REPLY = st.one_of(
 )
 QUOTED = st.lists(st.one_of(st.sampled_from(REPLIES), REPLY), max_size=2)
 
-Reader = Callable[..., "Verdict | Unread"]
+Reader = Callable[..., "Verdict | UnreadableReply"]
 READERS: dict[str, Reader] = {
     "score": lambda text, **more: read_score(text, low=1, high=5, **more),
     "whole score": lambda text, **more: read_score(text, low=-2, high=2, integer=True, **more),
@@ -94,7 +94,7 @@ def test_every_text_has_a_verdict_on_the_scale_or_none(
     text: str, quoted: list[str], cut: bool, name: str
 ) -> None:
     read = READERS[name](text, quoted=quoted, cut=cut)
-    if isinstance(read, Unread):
+    if isinstance(read, UnreadableReply):
         assert str(read.kind) in {"unparsable", "out_of_range", "truncated"}
         assert str(read.kind) != "truncated" or cut
         assert read.why
@@ -159,7 +159,7 @@ def test_two_different_marked_scores_are_none(one: int, other: int, data: st.Dat
         assert isinstance(read, Verdict)
         assert read.value == one
     else:
-        assert isinstance(read, Unread)
+        assert isinstance(read, UnreadableReply)
 
 
 @given(score=st.floats(), shape=st.sampled_from(SHAPES))
@@ -216,7 +216,7 @@ def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
 @pytest.mark.parametrize("piece", ["[", '{"a":', "Output (a) is better. ", "\ud800"])
 def test_long_replies_are_answered(name: str, piece: str) -> None:
     read = READERS[name](piece * (100_000 // len(piece)))
-    assert isinstance(read, Unread | Verdict)
+    assert isinstance(read, UnreadableReply | Verdict)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ PLACES = st.sampled_from([
 @given(number=STRANGE, place=PLACES, name=st.sampled_from(sorted(READERS)))
 def test_numbers_beyond_every_scale_are_no_verdict(number: str, place: str, name: str) -> None:
     read = READERS[name](place.format(number))
-    if isinstance(read, Unread):
+    if isinstance(read, UnreadableReply):
         assert str(read.kind) in {"unparsable", "out_of_range"}
     else:
         assert name in {"fields", "open score", "marks"}

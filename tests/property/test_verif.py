@@ -7,17 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.judged import Told
-from adjudge.graders.verif.checking import Checked
-from adjudge.graders.verif.constraints import Constraints, Rule, parse_constraints
-from adjudge.graders.verif.grader import VerIFGrader
-from adjudge.graders.verif.parts import Parts
+from adjudge.graders.llm.judge_grader import JudgeOutcome
+from adjudge.graders.verif import (
+    CheckResult,
+    Constraints,
+    RuleConstraint,
+    VerIFGrader,
+    VerifParts,
+    parse_constraints,
+)
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.types import Provenance
 from adjudge.verdicts import Verdict
 
 outcomes = st.sampled_from(
-    [Checked(True), Checked(False), Checked(None, ErrorKind.TIMEOUT, "was late")]
+    [CheckResult(True), CheckResult(False), CheckResult(None, ErrorKind.TIMEOUT, "was late")]
 )
 verdicts = st.sampled_from([None, 0, 1, GradingFailure(ErrorKind.UNPARSABLE, "no verdict")])
 texts = st.text(max_size=30)
@@ -25,15 +29,15 @@ texts = st.text(max_size=30)
 
 def told(value: Any) -> Any:
     if isinstance(value, int):
-        return Told(Verdict(value=value), Provenance(), Reply(text=""))
+        return JudgeOutcome(Verdict(value=value), Provenance(), Reply(text=""))
     return value
 
 
-def score(checked: list[Checked], said: Any) -> float | GradingFailure:
-    rules = tuple(Rule(f"r{at}", "x") for at in range(len(checked)))
+def score(checked: list[CheckResult], said: Any) -> float | GradingFailure:
+    rules = tuple(RuleConstraint(f"r{at}", "x") for at in range(len(checked)))
     soft = () if said is None else ("soft",)
     try:
-        return Parts(Constraints(soft, rules), checked, told(said)).result("v", (0, 1)).score
+        return VerifParts(Constraints(soft, rules), checked, told(said)).result("v", (0, 1)).score
     except GradingFailure as failure:
         return failure
 
@@ -41,7 +45,7 @@ def score(checked: list[Checked], said: Any) -> float | GradingFailure:
 @given(st.lists(outcomes, max_size=6), verdicts)
 @settings(max_examples=40)
 def test_a_score_is_the_formula_and_a_missing_one_lies_in_its_interval(
-    checked: list[Checked], said: Any
+    checked: list[CheckResult], said: Any
 ) -> None:
     found = score(checked, said)
     rules = [[True, False] if one.passed is None else [one.passed] for one in checked]

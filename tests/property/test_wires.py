@@ -9,12 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adjudge.errors import GradingFailure
-from adjudge.judges.base import ChatCall, HttpResponse, Reply, Wire
-from adjudge.judges.presets import PRESETS
-from adjudge.judges.sse import events
-from adjudge.judges.wire_anthropic import AnthropicWire
-from adjudge.judges.wire_openai import OpenAIWire
-from adjudge.judges.wire_text import split_thinking
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, Wire
+from adjudge.judges.wire.anthropic import AnthropicWire
+from adjudge.judges.wire.common import split_thinking
+from adjudge.judges.wire.openai import OpenAIWire, parse_events
 
 CALL = ChatCall(
     model="m",
@@ -118,8 +116,8 @@ def test_a_stream_says_what_the_whole_reply_says(text: str, data: st.DataObject)
 @given(st.lists(st.binary(min_size=1).filter(lambda b: not set(b) & set(b"\r\n")), max_size=5))
 def test_events_come_out_as_they_went_in(payloads: list[bytes]) -> None:
     body = b"".join(b"data: " + payload + b"\n\n" for payload in payloads)
-    assert list(events(body)) == payloads
-    assert list(events(body, cut=True)) == payloads
+    assert list(parse_events(body)) == payloads
+    assert list(parse_events(body, cut=True)) == payloads
 
 
 @given(st.text(), st.text())

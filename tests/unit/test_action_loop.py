@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
+from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 
 
 def trajectory(*calls: tuple[str, Any]) -> list[dict[str, Any]]:

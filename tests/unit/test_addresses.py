@@ -6,7 +6,7 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
-from adjudge.judges.transport import checked_url
+from adjudge.judges.transport import normalize_url
 
 
 @pytest.mark.parametrize(
@@ -23,19 +23,19 @@ from adjudge.judges.transport import checked_url
         ("https://host/v1#x", "query or a fragment"),
         ("http://169.254.169.254/latest", "link-local"),
         ("http://[fe80::1]/v1", "link-local"),
-        ("http://[::1", "no URL"),
-        (None, "no URL"),
+        ("http://[::1", "not a URL"),
+        (None, "not a URL"),
     ],
 )
 def test_unusable_addresses_are_refused_without_showing_secrets(url: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
-        checked_url(url)
+        normalize_url(url)
     assert "s3cret" not in str(caught.value)
 
 
 def test_usable_addresses_lose_their_slash() -> None:
-    assert checked_url("https://api.openai.com/v1/") == "https://api.openai.com/v1"
-    assert checked_url("http://[::1]:8000") == "http://[::1]:8000"
+    assert normalize_url("https://api.openai.com/v1/") == "https://api.openai.com/v1"
+    assert normalize_url("http://[::1]:8000") == "http://[::1]:8000"
 
 
 def test_loopback() -> None:

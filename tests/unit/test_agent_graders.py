@@ -8,13 +8,13 @@ import pytest
 from tests.unit.helpers.shipped_judges import Judge, graded, text_of
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.agent import (
+from adjudge.graders.llm.shipped_graders import (
     MemoryGrader,
     PlanFeasibilityGrader,
     ReflectionAccuracyGrader,
+    ShippedGrader,
     ToolSelectionGrader,
 )
-from adjudge.graders.llm.shipped import ShippedGrader
 
 TOOLS = [
     {"type": "function", "function": {"name": "search", "parameters": {}}},

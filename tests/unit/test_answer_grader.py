@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.graders.base import require_package
 from adjudge.graders.registry import build_grader
-from adjudge.graders.rules.answer import AnswerGrader
-from adjudge.graders.rules.params import needs
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderScore, Role, decode_result, encode_result
 
@@ -128,7 +128,7 @@ def test_maths(judge: Judge, response: str, reference: Any, score: float) -> Non
 
 
 def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.graders.rules.answer.get_pool", lambda: 1 / 0)
+    monkeypatch.setattr("adjudge.graders.answers.grader.get_pool", lambda: 1 / 0)
     assert judge.score(r"\boxed{1,234}", "1234.0", MATHS) == 1
     assert judge.score(r"\boxed{14}", "4", MATHS) == 0
     assert judge.score(r"\boxed{\frac{3}{4}}", "0.75", MATHS) == 1
@@ -385,7 +385,7 @@ def test_maths_without_the_library_stops_a_run(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    needs.cache_clear()
+    require_package.cache_clear()
     with pytest.raises(ConfigError, match="pip install"):
         AnswerGrader(answer_type="MATH_EXPRESSIONS")
     with pytest.raises(ConfigError, match="pip install"):

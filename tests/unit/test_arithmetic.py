@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.rules.arithmetic import (
+from adjudge.graders.answers.arithmetic import (
     MAX_DIGITS,
     MAX_EXPONENT,
-    TooLarge,
+    ArithmeticLimitExceeded,
     _Reader,
-    latex,
     read_value,
+    to_latex,
 )
 
 
 def value(text: str) -> Fraction | None:
     """The value of all of ``text``; ``None`` where something is left over."""
-    text = latex(text)
+    text = to_latex(text)
     found = read_value(text)
     return found.number if found is not None and found.end == len(text) else None
 
@@ -86,7 +86,7 @@ def test_what_is_no_single_value(text: str) -> None:
 
 
 def test_irrational_values_are_marked_and_hold_many_digits() -> None:
-    root = read_value(latex("√2"))
+    root = read_value(to_latex("√2"))
     assert root is not None
     assert not root.exact
     assert abs(root.number**2 - 2) < Fraction(1, 10**50)
@@ -162,7 +162,7 @@ def test_nothing_large_is_ever_computed(monkeypatch: pytest.MonkeyPatch, bomb: s
     monkeypatch.setattr(_Reader, "within_limits", counted_result)
     monkeypatch.setattr(_Reader, "step", counted_step)
     monkeypatch.setattr(math, "factorial", small_factorial)
-    with pytest.raises(TooLarge):
+    with pytest.raises(ArithmeticLimitExceeded):
         read_whole(bomb)
     assert max(results, default=0) <= 8 * MAX_EXPONENT
     assert sum(results) <= 250_000
@@ -171,4 +171,4 @@ def test_nothing_large_is_ever_computed(monkeypatch: pytest.MonkeyPatch, bomb: s
 
 def read_whole(text: str) -> None:
     if read_value(text) is None:
-        raise TooLarge
+        raise ArithmeticLimitExceeded

@@ -13,8 +13,7 @@ import pytest
 from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.spec import RewardSpec
-from adjudge.service.backends import SpecBackend, load_backend
-from adjudge.service.backends.spec import for_service
+from adjudge.service.backends import SpecBackend, adapt_spec, load_backend
 from adjudge.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -233,7 +232,7 @@ def test_outages_and_sampling_are_left_to_the_trainer(beside: Path) -> None:
     hundred = [ask("fail with timeout.")] * 60 + [ask("four")] * 40
     found = scored(data, *hundred, folder=beside)
     assert [one.score for one in found] == [None] * 60 + [0.75] * 40
-    spec = for_service(RewardSpec.from_dict(data, folder=beside))
+    spec = adapt_spec(RewardSpec.from_dict(data, folder=beside))
     assert (spec.missing.policy, spec.missing.max_missing) == ("mask", 1.0)
 
 

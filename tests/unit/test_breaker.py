@@ -5,12 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.breaker import Breaker
-from adjudge.judges.replicas import Replica, pick
+from adjudge.judges.endpoint.calls import CircuitBreaker, Replica, pick_replica
 
 
-def opened(now: float = 0.0) -> Breaker:
-    breaker = Breaker(failures=3, cooldown_s=1.0, max_cooldown_s=4.0)
+def opened(now: float = 0.0) -> CircuitBreaker:
+    breaker = CircuitBreaker(failures=3, cooldown_s=1.0, max_cooldown_s=4.0)
     for _ in range(3):
         breaker.failed(now, probe=False)
     assert not breaker.closed
@@ -18,7 +17,7 @@ def opened(now: float = 0.0) -> Breaker:
 
 
 def test_only_failures_in_a_row_open_it() -> None:
-    breaker = Breaker(failures=3, cooldown_s=1.0, max_cooldown_s=4.0)
+    breaker = CircuitBreaker(failures=3, cooldown_s=1.0, max_cooldown_s=4.0)
     for _ in range(10):
         breaker.failed(0.0, probe=False)
         breaker.failed(0.0, probe=False)
@@ -76,7 +75,7 @@ def test_an_abandoned_probe_leaves_room_for_the_next() -> None:
 
 @given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
 def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
-    breaker = Breaker(failures=2, cooldown_s=1.0, max_cooldown_s=8.0)
+    breaker = CircuitBreaker(failures=2, cooldown_s=1.0, max_cooldown_s=8.0)
     now, out = 0.0, []
     for event in events:
         if event == "wait":
@@ -97,15 +96,15 @@ def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
 
 
 def replicas(n: int) -> list[Replica]:
-    return [Replica(f"http://{i}", Breaker(1, 1.0, 4.0)) for i in range(n)]
+    return [Replica(f"http://{i}", CircuitBreaker(1, 1.0, 4.0)) for i in range(n)]
 
 
 def test_a_lost_server_moves_only_its_own_groups() -> None:
     servers = replicas(4)
     groups = [f"group {i}" for i in range(200)]
-    before = {group: pick(servers, 0.0, group, None) for group in groups}
+    before = {group: pick_replica(servers, 0.0, group, None) for group in groups}
     servers[2].breaker.failed(0.0, probe=False)
-    after = {group: pick(servers, 0.0, group, None) for group in groups}
+    after = {group: pick_replica(servers, 0.0, group, None) for group in groups}
     moved = {group for group in groups if before[group] is not after[group]}
     assert moved == {group for group in groups if before[group] is servers[2]}
     assert 20 < len(moved) < 80
@@ -114,16 +113,16 @@ def test_a_lost_server_moves_only_its_own_groups() -> None:
 def test_a_server_that_is_due_for_its_probe_goes_first() -> None:
     servers = replicas(3)
     servers[1].breaker.failed(0.0, probe=False)
-    assert pick(servers, 0.5, None, None) is not servers[1]
-    assert pick(servers, 1.0, None, None) is servers[1]
-    assert pick(servers, 1.0, None, avoid=servers[1]) is not servers[1]
+    assert pick_replica(servers, 0.5, None, None) is not servers[1]
+    assert pick_replica(servers, 1.0, None, None) is servers[1]
+    assert pick_replica(servers, 1.0, None, avoid=servers[1]) is not servers[1]
 
 
 def test_the_server_to_avoid_is_better_than_none() -> None:
     one, two = servers = replicas(2)
-    assert pick(servers, 0.0, None, avoid=one) is two
+    assert pick_replica(servers, 0.0, None, avoid=one) is two
     two.breaker.failed(0.0, probe=False)
-    assert pick(servers, 0.0, None, avoid=one) is one
+    assert pick_replica(servers, 0.0, None, avoid=one) is one
     one.breaker.failed(0.0, probe=False)
-    assert pick(servers, 0.0, None, None) is None
-    assert pick([], 0.0, None, None) is None
+    assert pick_replica(servers, 0.0, None, None) is None
+    assert pick_replica([], 0.0, None, None) is None

@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine.virtual import VirtualLoop, run_virtual
+from adjudge.engine.clock import PeriodicTimer, VirtualLoop, run_virtual
 from adjudge.errors import ConfigError
-from adjudge.judges.budget import Afford, Price, SpendCeiling, estimate_tokens
-from adjudge.judges.endpoint import EndpointSettings
-from adjudge.judges.hedging import HedgeBudget, LatencyDigest
-from adjudge.judges.stats import Latencies, Stats
-from adjudge.judges.sweeper import Sweeper
+from adjudge.judges.endpoint.settings import (
+    BudgetDecision,
+    EndpointSettings,
+    Price,
+    SpendCeiling,
+    estimate_tokens,
+)
+from adjudge.judges.endpoint.stats import (
+    EndpointStats,
+    HedgeBudget,
+    LatencyDigest,
+    LatencyHistogram,
+)
 from adjudge.types import Usage
 
 
@@ -59,16 +67,16 @@ def test_tool_calls_are_counted() -> None:
 
 def test_reserve_then_settle() -> None:
     ceiling = SpendCeiling(10.0)
-    assert ceiling.afford(11.0) is Afford.NEVER
+    assert ceiling.decide(11.0) is BudgetDecision.NEVER
     ceiling.reserve(6.0)
-    assert ceiling.afford(4.0) is Afford.YES
-    assert ceiling.afford(5.0) is Afford.WAIT  # the call that is out may cost less
-    ceiling.settle(6.0, 5.0)
-    assert ceiling.afford(5.0) is Afford.YES
+    assert ceiling.decide(4.0) is BudgetDecision.YES
+    assert ceiling.decide(5.0) is BudgetDecision.WAIT  # the call that is out may cost less
+    ceiling.release(6.0, 5.0)
+    assert ceiling.decide(5.0) is BudgetDecision.YES
     ceiling.reserve(5.0)
-    ceiling.settle(5.0, 5.0)
-    assert ceiling.afford(0.1) is Afford.NEVER
-    assert SpendCeiling(None).afford(1e9) is Afford.YES
+    ceiling.release(5.0, 5.0)
+    assert ceiling.decide(0.1) is BudgetDecision.NEVER
+    assert SpendCeiling(None).decide(1e9) is BudgetDecision.YES
 
 
 @given(
@@ -81,14 +89,14 @@ def test_spend_never_passes_the_ceiling(
 ) -> None:
     ceiling, out = SpendCeiling(limit), []
     for estimate, share in calls:
-        if ceiling.afford(estimate) is Afford.YES:
+        if ceiling.decide(estimate) is BudgetDecision.YES:
             ceiling.reserve(estimate)
             out.append((estimate, estimate * share))
         if out and rng.random() < 0.5:
-            ceiling.settle(*out.pop(rng.randrange(len(out))))
+            ceiling.release(*out.pop(rng.randrange(len(out))))
         assert ceiling.spent + ceiling.reserved <= limit + 1e-9
     for estimate, cost in out:
-        ceiling.settle(estimate, cost)
+        ceiling.release(estimate, cost)
     assert ceiling.reserved == pytest.approx(0.0, abs=1e-9)
 
 
@@ -107,7 +115,7 @@ def test_spend_never_passes_the_ceiling(
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: found"):
+    with pytest.raises(ConfigError, match=f"{name}: must be .*found"):
         EndpointSettings(**{name: value})  # type: ignore[arg-type]  # one of many types
 
 
@@ -118,7 +126,7 @@ def test_every_setting_is_documented() -> None:
 
 @given(st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_quantiles_are_right_to_a_few_percent(samples: list[float], share: float) -> None:
-    seen = Latencies()
+    seen = LatencyHistogram()
     for sample in samples:
         seen.add(sample)
     exact = sorted(samples)[math.ceil(share * len(samples)) - 1]
@@ -131,8 +139,8 @@ def test_quantiles_are_right_to_a_few_percent(samples: list[float], share: float
 
 
 def test_a_summary_is_plain_data() -> None:
-    stats = Stats()
-    assert Latencies().quantile(0.5) is None
+    stats = EndpointStats()
+    assert LatencyHistogram().quantile(0.5) is None
     stats.latencies.add(0.0)
     stats.latencies.add(1.0)
     stats.count_failure("timeout", 2)
@@ -237,7 +245,7 @@ def test_lag_counts_on_no_clock() -> None:
             ticks.append(sweeper.now())
             return True
 
-        sweeper = Sweeper(loop, tick, period_s=0.02)
+        sweeper = PeriodicTimer(loop, tick, period_s=0.02)
         sweeper.wake()
         await asyncio.sleep(1.0)
         start = sweeper.now()
@@ -262,7 +270,7 @@ def test_a_sweeper_rests_when_there_is_nothing_to_do() -> None:
             ticks += 1
             return ticks < 3
 
-        sweeper = Sweeper(asyncio.get_running_loop(), tick)
+        sweeper = PeriodicTimer(asyncio.get_running_loop(), tick)
         sweeper.wake()
         sweeper.wake()
         await asyncio.sleep(60)

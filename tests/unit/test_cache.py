@@ -21,7 +21,7 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import asking_round
+from adjudge.judges.base import call_round
 from adjudge.judges.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance
 
@@ -213,7 +213,7 @@ def test_strict_lists_recorded_calls_that_were_never_asked(
     assert report.never_asked == 29
     assert len(report.never_asked_calls) == 20
     assert report.never_asked_calls[0].startswith(f"{keys[0][:12]} (model gpt-4o-mini, 2 messages")
-    assert "29 recorded calls were never asked" in caplog.text
+    assert "29 recorded calls were not used" in caplog.text
     assert SECRET not in caplog.text
     assert cache.close() == report
 
@@ -305,28 +305,28 @@ def test_a_refreshed_failure_takes_the_place_of_a_reply_on_its_way(path: Path) -
 
 def test_equal_calls_of_one_round_fail_alike(path: Path) -> None:
     with opened(path) as cache:
-        first = asking_round.set(object())
+        first = call_round.set(object())
         key = note(cache, refused())
         assert failure_of(cache, a_call()).kind is ErrorKind.REFUSED
-        asking_round.set(object())
+        call_round.set(object())
         assert cache.get(key) is None  # asked again
         cache.put(key, a_reply(), a_call())
         assert cache.get(key) is not None
         note(cache, refused(), draw=1)
-        asking_round.reset(first)
-        cache.settle()
+        call_round.reset(first)
+        cache.keep_failures()
         assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
 
 
 def test_a_call_that_ended_without_outcome_is_forgotten(path: Path) -> None:
     with opened(path) as cache:
-        before = asking_round.set(object())
+        before = call_round.set(object())
         key = cache.key(a_call(), "openai")
         assert cache.get(key) is None
         cache.forget(key)
         cache.put_failure(key, refused(), a_call())
         assert cache.get(key) is None  # it came in no round
-        asking_round.reset(before)
+        call_round.reset(before)
 
 
 def test_what_is_no_outcome_of_a_call_is_not_kept(path: Path) -> None:
@@ -334,9 +334,9 @@ def test_what_is_no_outcome_of_a_call_is_not_kept(path: Path) -> None:
         note(cache, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
         note(cache, refused(), sampling={"temperature": 1})  # nor are its replies
         stream_only = GradingFailure(ErrorKind.UNSUPPORTED, "only streams", {"stream_only": True})
-        asking_round.set(object())
+        call_round.set(object())
         note(cache, stream_only, draw=1)
         note(cache, stream_only, draw=1)  # the same call again, as a stream
-        asking_round.set(None)
+        call_round.set(None)
     with opened(path, "strict") as cache:
         assert cache.report().never_asked == 1

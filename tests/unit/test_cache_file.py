@@ -144,13 +144,13 @@ def test_another_schema_version_is_refused(path: Path) -> None:
         connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
     modes: list[CacheMode] = ["record", "strict"]
     for mode in modes:
-        with pytest.raises(ConfigError, match="schema version 99 and this adjudge reads version 1"):
+        with pytest.raises(ConfigError, match=r"schema version .*\(found 99; allowed: 1\)"):
             ReplyCache(path, mode)
 
 
 @pytest.mark.parametrize("mode", ["replay", "strict"])
 def test_a_cassette_to_replay_must_exist(path: Path, mode: CacheMode) -> None:
-    with pytest.raises(ConfigError, match="no such cassette"):
+    with pytest.raises(ConfigError, match="the cassette does not exist"):
         ReplyCache(path, mode)
     path.touch()
     with pytest.raises(ConfigError, match="empty"):

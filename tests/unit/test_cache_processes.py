@@ -110,8 +110,8 @@ def test_what_is_pending_at_the_exit_is_written(path: Path) -> None:
 def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) -> None:
     code = """
         import threading
-        from adjudge.judges import cache_writer
-        cache_writer.BATCH_S = 3600
+        from adjudge.judges import cassette
+        cassette.BATCH_S = 3600
         cache, done = ReplyCache(path), threading.Event()
 
         async def main():
@@ -129,9 +129,9 @@ def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) ->
 def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: Path) -> None:
     code = """
         import gc
-        from adjudge.judges import cache_file, cache_writer
+        from adjudge.judges import cassette
         cache = ReplyCache(path)
-        cache_writer.BATCH_S = 3600
+        cassette.BATCH_S = 3600
 
         def handles():
             return [cache._file._connection, cache._file._writer._connection]
@@ -149,7 +149,7 @@ def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: 
                 assert cache._file.flush()
                 assert not has(cache, 7)  # in the file: nobody has asked it
                 assert None not in handles() and not set(handles()) & set(inherited)
-                assert set(inherited) <= set(cache_file._inherited)
+                assert set(inherited) <= set(cassette._inherited)
                 cache.close()
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
@@ -166,10 +166,10 @@ def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: 
 
 def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Path) -> None:
     code = """
-        from adjudge.judges import cache_writer
-        cache_writer.BATCH_S = 0.0
+        from adjudge.judges import cassette
+        cassette.BATCH_S = 0.0
         cache = ReplyCache(path)
-        busy, insert = [], cache_writer.CacheWriter._insert
+        busy, insert = [], cassette.CassetteWriter._insert
 
         def slow(self, *arguments):
             busy.append(1)
@@ -177,7 +177,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
             time.sleep(0.002)
             busy.pop()
 
-        cache_writer.CacheWriter._insert = slow
+        cassette.CassetteWriter._insert = slow
 
         async def main():
             children, forked_busy = [], 0
@@ -202,7 +202,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
 
 def test_a_killed_process_loses_what_was_pending_and_leaves_a_whole_file(path: Path) -> None:
     code = """
-        from adjudge.judges import cache_writer
+        from adjudge.judges import cassette
         cache = ReplyCache(path)
 
         async def main():
@@ -211,7 +211,7 @@ def test_a_killed_process_loses_what_was_pending_and_leaves_a_whole_file(path: P
                 await asyncio.sleep(0)
             while cache._file._writer._pending:
                 await asyncio.sleep(0.001)
-            cache_writer.BATCH_S = 3600
+            cassette.BATCH_S = 3600
             for number in range(500, 510):
                 put(cache, number)
             print("ready", flush=True)

@@ -26,9 +26,9 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError
-from adjudge.judges import cache, cache_writer
+from adjudge.judges import cache, cassette
 from adjudge.judges.cache import CacheMode, ReplyCache
-from adjudge.judges.cache_writer import CacheWriter, Row
+from adjudge.judges.cassette import CassetteRow, CassetteWriter
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch is written for its age."""
-    monkeypatch.setattr(cache_writer, "BATCH_S", 3600.0)
+    monkeypatch.setattr(cassette, "BATCH_S", 3600.0)
 
 
 def text_of(cache: ReplyCache, number: int) -> str | None:
@@ -53,8 +53,8 @@ def test_writes_wait_for_their_batch_and_are_answered_meanwhile(path: Path) -> N
         put_many(cache, range(3))
         assert stored(path) == 0
         assert text_of(cache, 2) == "reply 2"
-        put_many(cache, range(3, cache_writer.BATCH_ROWS))
-        await until_stored(path, cache_writer.BATCH_ROWS)
+        put_many(cache, range(3, cassette.BATCH_ROWS))
+        await until_stored(path, cassette.BATCH_ROWS)
 
     with opened(path) as cache:
         asyncio.run(main(cache))
@@ -64,7 +64,7 @@ def test_a_batch_is_written_when_its_time_has_come(path: Path) -> None:
     async def main(cache: ReplyCache) -> None:
         put_many(cache, range(3))
         await until_stored(path, 3)
-        await asyncio.sleep(2 * cache_writer.BATCH_S)  # the thread has nothing to do and ends
+        await asyncio.sleep(2 * cassette.BATCH_S)  # the thread has nothing to do and ends
         put_many(cache, range(3, 6))
         await until_stored(path, 6)
 
@@ -79,16 +79,18 @@ def test_the_loop_goes_on_and_reads_while_a_batch_is_written(
     """The thread stands in the middle of its transaction until the loop has done all this."""
     (old,) = record(path, a_call(draw=999), text="old")
     monkeypatch.setattr(cache, "_MEMORY", 0)
-    monkeypatch.setattr(cache_writer, "BATCH_S", 0.0)
+    monkeypatch.setattr(cassette, "BATCH_S", 0.0)
     begun, go_on = threading.Event(), threading.Event()
-    insert = CacheWriter._insert
+    insert = CassetteWriter._insert
 
-    def waits(self: CacheWriter, connection: sqlite3.Connection, rows: list[Row]) -> None:
+    def waits(
+        self: CassetteWriter, connection: sqlite3.Connection, rows: list[CassetteRow]
+    ) -> None:
         insert(self, connection, rows)
         begun.set()
         assert go_on.wait(60)
 
-    monkeypatch.setattr(CacheWriter, "_insert", waits)
+    monkeypatch.setattr(CassetteWriter, "_insert", waits)
 
     async def main(cache: ReplyCache) -> None:
         put_many(cache, range(1))
@@ -195,7 +197,7 @@ def test_while_another_process_writes_replies_wait_in_memory(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "_MEMORY", 0)
-    monkeypatch.setattr(cache_writer, "BATCH_S", 0.0)
+    monkeypatch.setattr(cassette, "BATCH_S", 0.0)
 
     async def main(cache: ReplyCache, other: sqlite3.Connection) -> None:
         other.execute("BEGIN IMMEDIATE")
@@ -212,7 +214,7 @@ def test_while_another_process_writes_replies_wait_in_memory(
 def test_replies_that_cannot_be_written_are_not_lost_in_silence(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cache_writer, "CLOSE_WAIT_MS", 0)
+    monkeypatch.setattr(cassette, "CLOSE_WAIT_MS", 0)
     cache = ReplyCache(path)
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE judges")

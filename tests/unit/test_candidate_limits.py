@@ -15,12 +15,15 @@ import pytest
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.engine.processes import get_pool
 from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.graders.answers import math_equality
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.graders.instructions.grader import IFEvalGrader
-from adjudge.graders.rules import math_check
-from adjudge.graders.rules.answer import AnswerGrader
-from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
-from adjudge.graders.rules.json_match import JsonMatchGrader
+from adjudge.graders.rules.json_graders import (
+    JsonMatchGrader,
+    JsonSchemaGrader,
+    JsonValidatorGrader,
+)
 from adjudge.rewards import RewardSample
 from adjudge.types import GraderScore
 
@@ -303,12 +306,12 @@ HONEST = [
 
 @pytest.mark.parametrize(("text", "simple"), HONEST)
 def test_what_is_simple_at_sight(text: str, simple: bool) -> None:
-    [expression, *_] = math_check._parsed(text)
-    assert math_check._simple(expression) is simple
+    [expression, *_] = math_equality._parsed(text)
+    assert math_equality._simple(expression) is simple
 
 
 def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.graders.rules.code_blocks._PARSE_DEADLINE_S", 0.05)
+    monkeypatch.setattr("adjudge.graders.code.analysis._PARSE_DEADLINE_S", 0.05)
     response = "```python\n" + "x = [1, 2, 3]\n" * 60_000 + "```"
     for grader in (SyntaxCheckGrader(), CodeExecutionGrader()):
         fields = {} if isinstance(grader, SyntaxCheckGrader) else {"test_cases": [{"test": "f()"}]}

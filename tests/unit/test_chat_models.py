@@ -21,11 +21,10 @@ import pytest
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import connections
-from adjudge.judges.anthropic import AnthropicChatModel
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.connections import aclose_all
-from adjudge.judges.endpoint import EndpointSettings
-from adjudge.judges.openai import OpenAIChatModel
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
 
 MESSAGES = [{"role": "user", "content": "How good is it?"}]
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GROQ_API_KEY", "ANTHROPIC_API_KEY")
@@ -198,7 +197,7 @@ def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> No
         import os, warnings
         warnings.simplefilter("ignore")
         from adjudge.judges import connections
-        from adjudge.judges.openai import OpenAIChatModel
+        from adjudge.judges.models.http import OpenAIChatModel
 
         model = OpenAIChatModel("m", base_url="{provider.url}/v1")
         messages = [{{"role": "user", "content": "x"}}]

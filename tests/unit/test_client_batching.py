@@ -13,7 +13,7 @@ from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_service import Service, answers, asked, kind, line_to, scores
 
 from adjudge.client import batcher
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 
 
 def test_a_batch_leaves_when_it_is_full_or_its_first_has_waited() -> None:

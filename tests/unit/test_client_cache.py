@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
-from adjudge.client.line import prepare
+from adjudge.client.connection import prepare_request
 from adjudge.client.wire import JudgeRequest
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 
 
@@ -113,7 +113,7 @@ def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any
     one = JudgeRequest(prompt="p", **a)
     other = JudgeRequest(prompt="p", **b)
     same = told(one) == told(other)
-    assert (prepare(one).key == prepare(other).key) is same
+    assert (prepare_request(one).key == prepare_request(other).key) is same
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_only_equal_requests_have_equal_keys(a: dict[str, Any], b: dict[str, Any
 )
 def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]) -> None:
     with pytest.raises(GradingFailure) as caught:
-        prepare(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
+        prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
@@ -156,27 +156,27 @@ def test_what_looks_alike_does_not_share_a_score(
 ) -> None:
     """S8."""
     base = {"prompt": "a", "completion": "b"}
-    keys = {prepare(JudgeRequest(**{**base, **fields})).key for fields in (one, other)}
+    keys = {prepare_request(JudgeRequest(**{**base, **fields})).key for fields in (one, other)}
     assert len(keys) == 2
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
-    assert prepare(one).key == prepare(other).key
+    assert prepare_request(one).key == prepare_request(other).key
 
 
 def test_half_a_surrogate_pair_of_the_policy_is_a_question_mark() -> None:
-    prepared = prepare(JudgeRequest("p", "half \ud800 é"))
+    prepared = prepare_request(JudgeRequest("p", "half \ud800 é"))
     assert prepared.request.completion == "half ? é"
-    assert prepared.key == prepare(JudgeRequest("p", "half ? é")).key
+    assert prepared.key == prepare_request(JudgeRequest("p", "half ? é")).key
 
 
 def test_an_agents_messages_and_metadata_are_cleaned_of_half_surrogate_pairs() -> None:
     call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
     messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
     metadata = {"events": ({"text": "\udc80"},), "n": 1}
-    prepared = prepare(JudgeRequest("p", "c", messages=messages, metadata=metadata))
+    prepared = prepare_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
     assert prepared.request.messages == [
         {
             "role": "assistant",
@@ -193,4 +193,4 @@ def test_what_is_no_request_stays_so_beside_half_a_surrogate_pair() -> None:
     endless["again"] = endless
     for metadata in (endless, {"text": "\ud800", "thing": object()}):
         with pytest.raises(GradingFailure, match="cannot be sent"):
-            prepare(JudgeRequest("p", "c", metadata=metadata))
+            prepare_request(JudgeRequest("p", "c", metadata=metadata))

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.client.exchange import ServiceWire, encode, read_response
+from adjudge.client.exchange import ServiceWire, encode_request, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse
 
-BODY = encode(JudgeRequest(prompt="What is 2+2?", completion="4", request_id="mine"))
+BODY = encode_request(JudgeRequest(prompt="What is 2+2?", completion="4", request_id="mine"))
 
 
 def wire(n: int = 1, **config: Any) -> ServiceWire:
@@ -74,7 +74,7 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
 def test_what_json_would_write_as_something_else_is_not_sent(given: dict[str, Any]) -> None:
     request = JudgeRequest(**{"prompt": "p", "completion": "c", **given})
     with pytest.raises(GradingFailure, match="cannot be sent") as caught:
-        encode(request)
+        encode_request(request)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
@@ -82,7 +82,9 @@ def test_what_json_would_write_as_something_else_is_not_sent(given: dict[str, An
        | st.floats(allow_nan=False, allow_infinity=False))  # fmt: skip
 def test_every_answer_of_the_wire_arrives_as_it_was(answer: Any) -> None:
     with contextlib.suppress(GradingFailure):  # half a surrogate pair
-        found = msgspec.json.decode(encode(JudgeRequest("p", "c", answer)), type=JudgeRequest)
+        found = msgspec.json.decode(
+            encode_request(JudgeRequest("p", "c", answer)), type=JudgeRequest
+        )
         assert (type(found.answer), found.answer) == (type(answer), answer)
 
 
@@ -187,10 +189,10 @@ def test_a_mark_of_a_failure_arrives_as_it_was_set(kind: ErrorKind, suspect: boo
     sent = msgspec.json.encode(ErrorInfo.of(failed, "words"))
     arrived = msgspec.json.decode(sent, type=ErrorInfo)
     assert arrived.message == "words"
-    assert GradingFailure(kind, "", dict(arrived.marks)).suspect is failed.suspect
+    assert GradingFailure(kind, "", dict(arrived.failure_metadata)).suspect is failed.suspect
 
 
 def test_what_an_older_service_does_not_say_the_kind_does() -> None:
     arrived = msgspec.convert({"kind": "refused", "message": "m"}, ErrorInfo)
-    assert arrived.marks == {}
-    assert GradingFailure(arrived.kind, "", dict(arrived.marks)).suspect
+    assert arrived.failure_metadata == {}
+    assert GradingFailure(arrived.kind, "", dict(arrived.failure_metadata)).suspect

@@ -36,7 +36,7 @@ def by_rule(rewards: JudgeRewardSystem, caplog: pytest.LogCaptureFixture) -> dic
     assert right["source"] == wrong["source"] == "rule_fallback"
     assert right["error"]
     assert rewards.get_metrics()["fallbacks"] == 2
-    assert "a rule stands in" in caplog.text
+    assert "a rule gives the score" in caplog.text
     assert RIGHT not in caplog.text
     rewards.close()
     return right
@@ -121,4 +121,4 @@ def test_rules_by_answer_type(
         found = rewards.reward("p", completion, answer, answer_type)
         assert found["reward"] == reward
         assert found["source"] == ("none" if reward is None else "rule_fallback")
-        assert ("no rule stands in" in found["error"]) == (reward is None)
+        assert ("the rule gives no score" in found["error"]) == (reward is None)

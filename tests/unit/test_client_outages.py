@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 
 

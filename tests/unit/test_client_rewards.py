@@ -15,11 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
-from adjudge.client import (
-    JudgeRewardSystem,
-    RewardResult,
-    create_judge_reward,
-)
+from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_reward
 from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
@@ -73,8 +69,16 @@ def test_a_reward_without_start_and_what_it_says(service: StandIn) -> None:
 
 
 def test_every_module_imports() -> None:
-    names = ("base", "connection", "grader", "line", "metrics", "rules", "system", "wire")
-    for name in names:
+    for name in (
+        "batcher",
+        "connection",
+        "exchange",
+        "grader",
+        "rendezvous",
+        "reward_system",
+        "settings",
+        "wire",
+    ):
         importlib.import_module(f"adjudge.client.{name}")
 
 
@@ -216,9 +220,11 @@ def test_the_older_keyword_and_the_others(service: StandIn) -> None:
 def test_columns_must_be_of_one_length(service: StandIn) -> None:
     with system(service.url) as rewards:
         assert rewards.reward_batch([], []) == []
-        with pytest.raises(ConfigError, match="answers: has 1 items, prompts has 2"):
+        with pytest.raises(
+            ConfigError, match=r"answers: must have as many .* \(found 1; prompts has 2\)"
+        ):
             rewards.reward_batch(["p", "p"], ["a", "b"], ["x"])
-        with pytest.raises(ConfigError, match="completions: must be a list, got str"):
+        with pytest.raises(ConfigError, match=r"completions: must be a list \(found str\)"):
             rewards.reward_batch(["p", "p"], "ab")
         with pytest.raises(ConfigError, match="prompts: must be a list"):
             rewards.reward_batch("pq", ["a", "b"])
@@ -262,7 +268,7 @@ def test_debug_shows_timing_and_no_text(service: StandIn, caplog: pytest.LogCapt
 def test_create_judge_reward(service: StandIn) -> None:
     judge = create_judge_reward({"judge_url": service.url, "batch_timeout": 0.0})
     found = judge.compute_reward("p", "ccc", "4", "NUMBER")
-    assert isinstance(found, RewardResult)
+    assert isinstance(found, JudgeRewardResult)
     assert (found.score, found.cached, found.error) == (0.03, False, None)
     assert found.json_response is not None
     assert found.json_response["score"] == 0.03

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules import code_run
-from adjudge.graders.rules.code import CodeExecutionGrader
+from adjudge.graders.code import cases as case_runner
+from adjudge.graders.code.grader import CodeExecutionGrader
 
 CHANNEL = """
 import json, os, sys
@@ -280,15 +280,15 @@ def test_reports_are_read_up_to_the_first_line_that_is_none(
         read.append(line)
         return json.loads(line)
 
-    monkeypatch.setattr(code_run, "json", SimpleNamespace(loads=loads))
+    monkeypatch.setattr(case_runner, "json", SimpleNamespace(loads=loads))
     good = b'[4, "value", 1]\n'
     for noise in (b"\n" * 10**6, b"[" * 10**6, b"9\n" * 10**5, b'[7, "value", 1]\n', good):
         read.clear()
         stdout = good + noise + b'[5, "value", 1]\n'
-        assert [report[0] for report in code_run._reports(stdout, [4, 5])] == [4]
+        assert [report[0] for report in case_runner._reports(stdout, [4, 5])] == [4]
         assert len(read) == 2
     read.clear()
-    assert len(list(code_run._reports(good * 10**5, [4]))) == len(read) == 1
+    assert len(list(case_runner._reports(good * 10**5, [4]))) == len(read) == 1
 
 
 @needs_sandbox

@@ -8,8 +8,7 @@ from tests.unit.code_check_corpus import FOUND
 from tests.unit.code_check_corpus_clean import CLEAN
 
 from adjudge.errors import ConfigError
-from adjudge.runs.code_check.check import check_code, check_file
-from adjudge.runs.code_check.findings import RULES
+from adjudge.runs.code_check import CODE_RULES, check_code, check_file
 
 HERE = Path(__file__).parent
 SRC = HERE.parents[1] / "src/adjudge"
@@ -28,7 +27,7 @@ def test_measurements_are_left_alone(name: str) -> None:
 
 
 def test_every_rule_has_an_example() -> None:
-    assert {rule for rules, _ in FOUND.values() for rule in rules.split()} == set(RULES)
+    assert {rule for rules, _ in FOUND.values() for rule in rules.split()} == set(CODE_RULES)
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -72,14 +71,14 @@ def test_lines_and_code_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (b"x = 1\ndef f(:\n", "reward.py:2: not Python: "),
-        (b"x = '\n", "reward.py:1: not Python: "),
-        (b"x = 1\n\xff\n", "reward.py:2: not Python: not utf-8; save it as UTF-8"),
-        (b"# coding: rot13\n", "reward.py:1: not Python: 'rot13' is not a text encoding"),
-        (b"# coding: nonsense\n", "reward.py:1: not Python: unknown encoding: nonsense"),
-        (b"x = 1\x00", "reward.py:1: not Python"),
-        (b"(" * 5_000 + b")" * 5_000, "reward.py:1: not Python: too many nested parentheses"),
-        (b"x" * 5_000_000, "reward.py: 5,000,000 bytes; at most 4,000,000 are read"),
+        (b"x = 1\ndef f(:\n", "reward.py:2: is not Python: "),
+        (b"x = '\n", "reward.py:1: is not Python: "),
+        (b"x = 1\n\xff\n", "reward.py:2: is not Python: not utf-8. Save it as UTF-8."),
+        (b"# coding: rot13\n", "reward.py:1: is not Python: 'rot13' is not a text encoding"),
+        (b"# coding: nonsense\n", "reward.py:1: is not Python: unknown encoding: nonsense"),
+        (b"x = 1\x00", "reward.py:1: is not Python"),
+        (b"(" * 5_000 + b")" * 5_000, "reward.py:1: is not Python: too many nested parentheses"),
+        (b"x" * 5_000_000, "reward.py: must be at most 4,000,000 bytes (found 5,000,000)"),
     ],
 )
 def test_what_is_not_python_is_said_with_its_line(code: bytes, says: str) -> None:

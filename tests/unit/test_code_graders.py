@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
-from adjudge.graders.rules.code_blocks import fenced
-from adjudge.graders.rules.code_cases import parse_cases, same_text
+from adjudge.graders.code.analysis import split_fenced_blocks
+from adjudge.graders.code.cases import parse_cases, same_output
+from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.types import GraderScore
 
 
@@ -44,7 +44,7 @@ def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any)
     ],
 )
 def test_fenced_blocks(text: str, blocks: list[tuple[str, str]]) -> None:
-    assert fenced(text) == blocks
+    assert split_fenced_blocks(text) == blocks
 
 
 # Syntax
@@ -224,4 +224,4 @@ def test_equations_keep_what_they_expect_outside() -> None:
 def test_output_is_compared_up_to_white_space_at_the_ends(
     produced: str, expected: str, same: bool
 ) -> None:
-    assert same_text(produced, expected) is same
+    assert same_output(produced, expected) is same

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.helpers.code_grading import block, execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules.code import CodeExecutionGrader
-from adjudge.graders.rules.code_cases import parse_cases
+from adjudge.graders.code.cases import parse_cases
+from adjudge.graders.code.grader import CodeExecutionGrader
 
 # Right code passes, whatever the test does with it.
 

@@ -17,7 +17,7 @@ from adjudge.cli.main import command_line
 )
 def test_a_missing_file_is_one_message(arguments: list[str], tmp_path: Path) -> None:
     there = [str(tmp_path / one) if one.isupper() or "." in one else one for one in arguments]
-    found = CliRunner().invoke(command_line([arguments[0]]), there)
+    found = CliRunner().invoke(command_line(), there)
     assert found.exit_code == 2, found.output
     assert "NONE" in found.output
     assert "Traceback" not in found.output

@@ -14,11 +14,11 @@ from adjudge.errors import ConfigError
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import ReplyCache, ScriptedModel
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.local import LocalChatModel
-from adjudge.judges.local.tokenizers import read_control_tokens
+from adjudge.judges.models import LocalChatModel
+from adjudge.judges.models.local_loading import read_control_tokens
 from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.prompts import ChatMessage, PromptTemplate, clean_text
-from adjudge.prompts.control_tokens import control_tokens_in, part_families, part_tokens
+from adjudge.prompts.fence import break_control_tokens, break_token_patterns, select_control_tokens
 from adjudge.types import GraderScore
 
 _KNOWN = """
@@ -76,8 +76,8 @@ SIGNS = "<>[]|｜/~!eosb_INSTofnd09 "
 
 @given(st.text(SIGNS) | st.lists(st.sampled_from([*KNOWN, *ALIKE, *SIGNS])).map("".join))
 def test_nothing_is_left_of_a_family_and_nothing_but_spaces_is_added(text: str) -> None:
-    parted = part_families(text)
-    assert part_families(parted) == parted
+    parted = break_token_patterns(text)
+    assert break_token_patterns(parted) == parted
     assert parted.replace(" ", "") == text.replace(" ", "")
 
 
@@ -90,9 +90,9 @@ some_tokens = st.frozensets(st.sampled_from(sorted(TRICKY)) | st.text("<|>ab", m
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join) | st.text("<|>ab"), some_tokens)
 def test_no_token_is_left_however_they_overlap(text: str, tokens: frozenset[str]) -> None:
-    parted = part_tokens(text, tokens)
+    parted = break_control_tokens(text, tokens)
     assert not any(token in parted for token in tokens)
-    assert part_tokens(parted, tokens) == parted
+    assert break_control_tokens(parted, tokens) == parted
     rest = iter(parted)
     assert all(sign in rest for sign in text)  # in this order, and nothing taken away
     cleaned = clean_text(text, tokens)
@@ -101,24 +101,26 @@ def test_no_token_is_left_however_they_overlap(text: str, tokens: frozenset[str]
 
 def test_tokens_are_found_as_a_tokenizer_may_write_them() -> None:
     tokens = frozenset({"<|End|>", "[sep]"})
-    assert part_tokens("<|end|>＜|END|＞[SEP]", tokens) == "< |end|>＜ |END|＞[ SEP]"
+    assert break_control_tokens("<|end|>＜|END|＞[SEP]", tokens) == "< |end|>＜ |END|＞[ SEP]"
 
 
 def test_one_character_cannot_be_parted() -> None:
-    assert part_tokens("a\ue000b\ue000", frozenset({"\ue000", "<x>"})) == "a\ufffdb\ufffd"
+    assert break_control_tokens("a\ue000b\ue000", frozenset({"\ue000", "<x>"})) == "a\ufffdb\ufffd"
 
 
 @pytest.mark.parametrize("unit", ["<|", "<", "[", "]~", "]<]a", "<end_of_end_of_", "[A_A_", "a"])
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = unit * (400_000 // len(unit)) + ">]"
-    part_tokens(part_families(text), frozenset({"<|x|>", "aaaaaaaaaaaab", "<<<<<<<<<<<<a"}))
+    break_control_tokens(
+        break_token_patterns(text), frozenset({"<|x|>", "aaaaaaaaaaaab", "<<<<<<<<<<<<a"})
+    )
 
 
 def test_control_tokens_are_those_that_no_writer_needs() -> None:
     added = [("<|im_end|>", True), ("</s>", True), ("<think>", False), ("\ue000", True)]
     left = [("\n\n", False), ("▁▁", False), ("  ", True), ("<table>", False), ("</H1>", False),
             ("ü", False), ("!", True), ("", True)]  # fmt: skip
-    assert control_tokens_in([*added, *left]) == {token for token, _ in added}
+    assert select_control_tokens([*added, *left]) == {token for token, _ in added}
 
 
 def test_a_template_parts_what_it_fences_and_nothing_else() -> None:
@@ -171,7 +173,7 @@ def test_a_tokenizer_is_read_from_its_files(tmp_path: Path, name: str, content: 
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [("{", "cannot be read as JSON"), ("[]", "no JSON object"), ("{}", "no special or added")],
+    [("{", "cannot be read as JSON"), ("[]", "not a JSON object"), ("{}", "no special or added")],
 )
 def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
@@ -200,7 +202,7 @@ def test_a_tokenizer_that_is_not_there_is_an_error_before_anything_is_asked(tmp_
     table = JudgeTable(type="scripted", script="x", tokenizer="./nowhere/tokenizer.json")
     with pytest.raises(ConfigError, match=r"^spec\.toml: judges\.main: tokenizer: .*nowhere"):
         build_judge("main", table, where="spec.toml", folder=tmp_path)
-    with pytest.raises(ValueError, match="no key of type 'local'"):
+    with pytest.raises(ValueError, match="not a key of type 'local'"):
         JudgeTable(type="local", model="m", tokenizer="t")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.graders.rules.efficiency import (
+from adjudge.graders.rules.redundancy import (
     ToolUsageEfficiencyGrader,
     TrajectoryStepEfficiencyGrader,
 )

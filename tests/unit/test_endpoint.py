@@ -17,9 +17,9 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 
-from adjudge.engine.virtual import VirtualLoop, run_virtual
+from adjudge.engine.clock import VirtualLoop, run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.endpoint import Endpoint
+from adjudge.judges.endpoint.endpoint import Endpoint
 
 
 def test_a_reply_says_where_it_comes_from() -> None:

@@ -17,7 +17,7 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 
 
 def test_a_slow_call_is_asked_twice_and_the_first_reply_wins() -> None:

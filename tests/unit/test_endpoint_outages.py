@@ -17,10 +17,10 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
-from adjudge.judges.checkup import wait_until_reached
+from adjudge.judges.table import wait_for_server
 
 
 def test_an_open_circuit_lets_one_probe_through_and_calls_wait() -> None:
@@ -271,7 +271,7 @@ def test_waiting_for_a_server_ends_with_its_first_answer_or_the_cause() -> None:
         heard: list[str] = []
 
         def waiting(seconds: float) -> Coroutine[Any, Any, None]:
-            return wait_until_reached(
+            return wait_for_server(
                 URLS, seconds, transport=provider, clock=Clock(), on_wait=heard.append
             )
 

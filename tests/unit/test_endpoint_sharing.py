@@ -13,7 +13,7 @@ from tests.unit.helpers.scripted_provider import (
     together,
 )
 
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
 

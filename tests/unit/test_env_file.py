@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.cli.env_file import load_env_file, read_env_file
+from adjudge.config import load_env_file, read_env_file
 from adjudge.errors import ConfigError
 
 SECRET = "s3cret-value"

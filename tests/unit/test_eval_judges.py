@@ -10,11 +10,11 @@ import pytest
 from tests.unit.helpers.benchmark_judges import Knower
 from typer.testing import CliRunner, Result
 
-from adjudge.cli.eval_judge_tables import _n
+from adjudge.cli.eval import _format_number
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
-from adjudge.judge_training.benchmarks.items import KINDS, Kind
-from adjudge.judge_training.benchmarks.local import write_local_sample
+from adjudge.judge_evaluation.benchmarks.benchmark_data import write_sample
+from adjudge.judge_evaluation.benchmarks.items import BENCHMARK_KINDS, BenchmarkKind
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
@@ -49,7 +49,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(*arguments: str) -> Result:
-    return CliRunner().invoke(command_line(["eval"]), ["eval", *arguments])
+    return CliRunner().invoke(command_line(), ["eval", "judge", *arguments])
 
 
 def done(*arguments: str, code: int = 0) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def refused(*arguments: str) -> str:
     return found.stderr
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_judge_that_knows_all_scores_one(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", BENCHMARK_KINDS)
+def test_a_judge_that_knows_all_scores_one(kind: BenchmarkKind) -> None:
     summary = done("good.toml", "--benchmark", kind, "--data", "local")
     assert summary["benchmark"]["local"]
     [judge] = summary["judges"]
@@ -84,7 +84,7 @@ def test_a_judge_that_knows_all_scores_one(kind: Kind) -> None:
 
 
 def test_the_score_is_the_share_that_it_gets_right() -> None:
-    path = write_local_sample(Path("p.jsonl"), "preference", 200)
+    path = write_sample(Path("p.jsonl"), "preference", 200)
     summary = done("poor.toml", "--data", str(path))
     assert summary["benchmark"]["kind"] == "preference"
     [judge] = summary["judges"]
@@ -173,7 +173,7 @@ def test_position_bias_and_nonsense_of_a_pairwise_judge() -> None:
 
 
 def test_several_judges_on_the_same_items() -> None:
-    path = write_local_sample(Path("p.jsonl"), "preference", 60)
+    path = write_sample(Path("p.jsonl"), "preference", 60)
     asked = ("--data", str(path), "--against", "poor.toml", "--against", "part.toml")
     summary = done("good.toml", *asked)
     # A third one that answers as the first does is another judge: its spec differs.
@@ -189,7 +189,7 @@ def test_several_judges_on_the_same_items() -> None:
 
 
 def test_own_judgements_are_a_judge() -> None:
-    path = write_local_sample(Path("p.jsonl"), "preference", 60)
+    path = write_sample(Path("p.jsonl"), "preference", 60)
     first = done("poor.toml", "--data", str(path), "--against", "good.toml")
     name = first["judges"][0]["name"]
     said = refused("out/judgements.jsonl", "--data", str(path))
@@ -201,7 +201,7 @@ def test_own_judgements_are_a_judge() -> None:
     assert found.exit_code == 0, found.output
     [again] = json.loads(found.stdout)["judges"]
     assert (again["kind"], again["overall"]) == ("recorded", first["judges"][0]["overall"])
-    other = write_local_sample(Path("other.jsonl"), "preference", 5, seed=9)
+    other = write_sample(Path("other.jsonl"), "preference", 5, seed=9)
     assert "none of its" in refused(f"out/judgements.jsonl#{name}", "--data", str(other))
 
 
@@ -218,8 +218,8 @@ def test_calibration_where_the_scale_is_stated() -> None:
     assert judge["calibration"]["ruled_out"] > 0
     assert "∞" in Path("sure/report.html").read_text(encoding="utf-8")
     assert "∞" in found.output
-    assert _n(5e-26, 4) == "5.0e-26"
-    assert _n(0.0, 4) == "0.0000"
+    assert _format_number(5e-26, 4) == "5.0e-26"
+    assert _format_number(0.0, 4) == "0.0000"
 
 
 def test_pairs_of_rewardbench2_only_when_asked_for() -> None:
@@ -232,7 +232,7 @@ def test_pairs_of_rewardbench2_only_when_asked_for() -> None:
 
 
 def test_rows_that_are_no_items_are_named() -> None:
-    path = write_local_sample(Path("p.jsonl"), "preference", 3)
+    path = write_sample(Path("p.jsonl"), "preference", 3)
     path.write_text(path.read_text() + '{"chosen": 3, "rejected": 4}\n')
     summary = done("good.toml", "--data", str(path), code=2)
     assert summary["benchmark"]["unusable"]["rows"] == 1
@@ -247,22 +247,25 @@ def test_rows_that_are_no_items_are_named() -> None:
         (("good.toml", "--benchmark", "llmbar"), "--data: is required"),
         (("good.toml", "--data", "local"), "needs --benchmark"),
         (("good.toml", "--data", "none.jsonl"), "none.jsonl: no such file"),
-        (("good.toml", "--data", "p.jsonl", "--benchmark", "llmbar"), "columns of preference"),
+        (
+            ("good.toml", "--data", "p.jsonl", "--benchmark", "llmbar"),
+            "columns of another benchmark (found preference)",
+        ),
         (("good.toml", "--data", "p.jsonl", "--data", "./p.jsonl"), "same file twice"),
-        (("good.toml", "--data", "local", "--data", "p.jsonl"), "goes with no file"),
+        (("good.toml", "--data", "local", "--data", "p.jsonl"), "cannot be combined with files"),
         (("good.toml#no", "--data", "p.jsonl"), "no grader 'no'"),
-        (("good.toml", "--data", "p.jsonl", "--mode", "listwise"), "--mode: found 'listwise'"),
-        (("good.toml", "--data", "p.jsonl", "--mode", "pairwise"), "cannot do"),
-        (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "--seeds: is for a policy"),
-        (("nobody", "--data", "p.jsonl"), "nobody: no such file or folder"),
+        (("good.toml", "--data", "p.jsonl", "--mode", "listwise"), "(found 'listwise'"),
+        (("good.toml", "--data", "p.jsonl", "--mode", "pairwise"), "does not support this mode"),
+        (("good.toml", "--data", "p.jsonl", "--seeds", "1"), "No such option: --seeds"),
+        (("nobody", "--data", "p.jsonl"), "nobody: there is no such file or folder"),
         ((".", "--data", "p.jsonl"), "holds no judge.json"),
-        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: not a judgement"),
-        (("none/*/x.json", "--data", "p.jsonl"), "no file has such a name"),
+        (("p.jsonl", "--data", "p.jsonl"), "p.jsonl:1: is not a judgement"),
+        (("none/*/x.json", "--data", "p.jsonl"), "no file matches this name"),
         (("--data", "p.jsonl"), "JUDGE: is required"),
-        (("p.jsonl",), "p.jsonl:1: not a judgement"),
+        (("p.jsonl",), "p.jsonl:1: is not a judgement"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:
-    write_local_sample(Path("p.jsonl"), "preference", 3)
+    write_sample(Path("p.jsonl"), "preference", 3)
     assert said in refused(*arguments)
     assert not Path("runs").exists()

@@ -12,7 +12,7 @@ from tests.unit.helpers.reward_functions import build, samples
 from adjudge import ErrorKind, FunctionGrader, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
-from adjudge.rollouts.events import events_of
+from adjudge.rollouts.columns import split_events
 
 MOVE = {"id": "a", "function": {"name": "move", "arguments": '{"to": "tree"}'}}
 TRAJECTORY: list[dict[str, Any]] = [
@@ -29,7 +29,7 @@ TRAJECTORY: list[dict[str, Any]] = [
 
 
 def test_an_event_is_a_turn_with_all_that_follows_it() -> None:
-    events = events_of(TRAJECTORY)
+    events = split_events(TRAJECTORY)
     assert [event["index"] for event in events] == [0, 1, 2]
     assert [event["response"] for event in events] == [
         'I go.\nmove({"to": "tree"})',
@@ -44,21 +44,21 @@ def test_an_event_is_a_turn_with_all_that_follows_it() -> None:
 
 def test_turns_in_a_row_are_events_of_their_own() -> None:
     said = [{"role": "assistant", "content": word} for word in ("one", "two")]
-    assert [event["response"] for event in events_of(said)] == ["one", "two"]
-    assert events_of([{"role": "user", "content": "Hello"}]) == []
-    assert events_of([]) == []
+    assert [event["response"] for event in split_events(said)] == ["one", "two"]
+    assert split_events([{"role": "user", "content": "Hello"}]) == []
+    assert split_events([]) == []
 
 
 def test_wrapped_messages_and_the_former_call_form_are_read() -> None:
     turn = {"role": "assistant", "function_call": {"name": "look", "arguments": {"at": 1}}}
-    [event] = events_of([{"message": turn}])
+    [event] = split_events([{"message": turn}])
     assert event["response"] == 'look({"at":1})'
 
 
 @pytest.mark.parametrize("given", [None, "text", {"role": "assistant"}, [1], [["a"]], [None]])
 def test_what_is_no_list_of_messages_is_refused(given: Any) -> None:
     with pytest.raises(GradingFailure) as failed:
-        events_of(given)
+        split_events(given)
     assert failed.value.kind is ErrorKind.INVALID_INPUT
 
 
@@ -78,7 +78,7 @@ MESSAGE = st.fixed_dictionaries(
 def test_any_json_gives_events_or_invalid_input(given: Any) -> None:
     events: list[dict[str, Any]] | None
     try:
-        events = events_of(given)
+        events = split_events(given)
     except GradingFailure as failure:
         kind = failure.kind
         events = None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.expected import ExpectedScoreGrader
+from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import TokenLogprobs
 from adjudge.types import GraderScore

@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.rules.answer_box import iou, last_box, read_box
-from adjudge.graders.rules.answer_choice import read_boolean, read_letter
-from adjudge.graders.rules.answer_number import last_number, numbers_match, read_number
-from adjudge.graders.rules.answer_text import find_json
-from adjudge.graders.rules.extraction import last_json, last_marked, last_math, plain
+from adjudge.graders.answers.extraction import (
+    find_json_text,
+    find_last_box,
+    find_last_json,
+    find_last_marked,
+    find_last_math,
+    intersection_over_union,
+    read_boolean,
+    read_box,
+    read_letter,
+    strip_wrappers,
+)
+from adjudge.graders.answers.numbers import find_last_number, numbers_match, read_number
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ from adjudge.graders.rules.extraction import last_json, last_marked, last_math, 
     ],
 )
 def test_the_last_closed_marker_counts(text: str, marked: str | None) -> None:
-    assert last_marked(text) == marked
+    assert find_last_marked(text) == marked
 
 
 @pytest.mark.parametrize(
@@ -117,7 +125,7 @@ def test_the_last_closed_marker_counts(text: str, marked: str | None) -> None:
     ],
 )
 def test_the_last_number_is_read_whole(text: str, value: str) -> None:
-    number = last_number(text)
+    number = find_last_number(text)
     assert number is not None
     assert number.value == Decimal(value)
 
@@ -131,12 +139,12 @@ def test_the_last_number_is_read_whole(text: str, value: str) -> None:
     ],
 )
 def test_parts_and_hedges_are_no_numbers(text: str) -> None:
-    assert last_number(text) is None
+    assert find_last_number(text) is None
 
 
 def test_a_number_far_from_the_end_is_read_whole() -> None:
     for filler in range(1_980, 2_020):
-        number = last_number("it is 1,234,567 " + "x" * filler)
+        number = find_last_number("it is 1,234,567 " + "x" * filler)
         assert number is not None
         assert number.text == "1,234,567"
 
@@ -281,7 +289,7 @@ def test_booleans_are_whole_words(text: str, value: bool | None) -> None:
     ],
 )
 def test_boxes(text: str, box: tuple[float, ...] | None) -> None:
-    assert last_box(text) == box
+    assert find_last_box(text) == box
 
 
 def test_reference_boxes() -> None:
@@ -293,16 +301,18 @@ def test_reference_boxes() -> None:
 
 
 def test_overlap_of_known_boxes() -> None:
-    assert iou((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
-    assert iou((0, 0, 2, 2), (2, 0, 4, 2)) == 0
-    assert iou((0, 0, 0, 2), (0, 0, 0, 2)) == 0
-    assert iou((2, 2, 0, 0), (0, 0, 2, 2)) == 0
-    assert iou((-1e308, -1e308, 1e308, 1e308), (-1e308, -1e308, 1e308, 1e308)) == 1
+    assert intersection_over_union((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
+    assert intersection_over_union((0, 0, 2, 2), (2, 0, 4, 2)) == 0
+    assert intersection_over_union((0, 0, 0, 2), (0, 0, 0, 2)) == 0
+    assert intersection_over_union((2, 2, 0, 0), (0, 0, 2, 2)) == 0
+    assert (
+        intersection_over_union((-1e308, -1e308, 1e308, 1e308), (-1e308, -1e308, 1e308, 1e308)) == 1
+    )
 
 
 def test_formulas_in_text() -> None:
-    assert last_math("costs $5") is None
-    assert last_math(r"price \$5, then $x$") is not None
+    assert find_last_math("costs $5") is None
+    assert find_last_math(r"price \$5, then $x$") is not None
     for text, formula in [
         ("$a$ and $$b$$", "b"),
         (r"\[a\] and \(b\)", "b"),
@@ -310,26 +320,26 @@ def test_formulas_in_text() -> None:
         (r"$\text{cost \$5}$", r"\text{cost \$5}"),
         ("$$ $$ and $a$", "a"),
     ]:
-        found = last_math(text)
+        found = find_last_math(text)
         assert found is not None, text
         assert found.text == formula
 
 
 def test_json_in_text() -> None:
-    assert last_json('{"a": [1, 2]}') == '{"a": [1, 2]}'
-    assert last_json('[1] and {"a": "}"} end') == '{"a": "}"}'
-    assert last_json("[1 and {2}") == "{2}"
-    assert last_json("[1} {2]") is None
-    assert find_json('"text"') == '"text"'
-    assert find_json('```json\n{"a": 1}\n```') == '{"a": 1}'
+    assert find_last_json('{"a": [1, 2]}') == '{"a": [1, 2]}'
+    assert find_last_json('[1] and {"a": "}"} end') == '{"a": "}"}'
+    assert find_last_json("[1 and {2}") == "{2}"
+    assert find_last_json("[1} {2]") is None
+    assert find_json_text('"text"') == '"text"'
+    assert find_json_text('```json\n{"a": 1}\n```') == '{"a": 1}'
 
 
 def test_wrappers_come_off_only_in_pairs() -> None:
-    assert plain(r"$\boxed{\text{ a }}$") == "a"
-    assert plain("{a} and {b}") == "{a} and {b}"
-    assert plain("$a$ and $b$") == "$a$ and $b$"
-    assert plain(r"$\$5$") == r"\$5"
-    assert plain(r"\frac{1}{2}") == r"\frac{1}{2}"
+    assert strip_wrappers(r"$\boxed{\text{ a }}$") == "a"
+    assert strip_wrappers("{a} and {b}") == "{a} and {b}"
+    assert strip_wrappers("$a$ and $b$") == "$a$ and $b$"
+    assert strip_wrappers(r"$\$5$") == r"\$5"
+    assert strip_wrappers(r"\frac{1}{2}") == r"\frac{1}{2}"
 
 
 HOSTILE = [
@@ -364,15 +374,15 @@ HOSTILE += [
 HOSTILE += ["[1,", "[1 ", "( ", "**", "`", "it isn't true ", "n't ", "1" + " " * 50]
 
 READERS: list[Callable[[str], Any]] = [
-    last_marked,
-    last_math,
-    last_json,
-    last_number,
+    find_last_marked,
+    find_last_math,
+    find_last_json,
+    find_last_number,
     read_number,
     read_letter,
     read_boolean,
 ]
-READERS += [last_box, plain, find_json]
+READERS += [find_last_box, strip_wrappers, find_json_text]
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.rules.format import ReasoningFormatGrader, ReasoningToolCallFormatGrader
+from adjudge.graders.rules.response_form import ReasoningFormatGrader, ReasoningToolCallFormatGrader
 
 GOOD = "<think>2+2</think><answer>4</answer>"
 

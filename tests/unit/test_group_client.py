@@ -13,8 +13,8 @@ from adjudge.client.rendezvous import GroupClient
 from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.service.reading import error_body
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.requests import error_body
 
 Trouble = tuple[int, ErrorKind] | ErrorKind | None
 

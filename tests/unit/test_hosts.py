@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.hosts import names_loopback
+from adjudge.hosts import is_loopback_header
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from adjudge.hosts import names_loopback
      "[0:0:0:0:0:0:0:1]:65535", "localhost:"],
 )  # fmt: skip
 def test_this_machine_by_any_port(header: str) -> None:
-    assert names_loopback(header)
+    assert is_loopback_header(header)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_this_machine_by_any_port(header: str) -> None:
      "http://localhost"],
 )  # fmt: skip
 def test_what_is_no_host_of_this_machine(header: str) -> None:
-    assert not names_loopback(header)
+    assert not is_loopback_header(header)
 
 
 @given(st.sampled_from(["localhost", "127.0.0.1", "[::1]"]), st.text(min_size=1))
@@ -32,4 +32,4 @@ def test_only_a_port_may_follow(host: str, rest: str) -> None:
     port = rest[1:]
     is_port = rest[0] == ":" and len(port) <= 5 and all(one in "0123456789" for one in port)
     digits = host == "127.0.0.1" and rest.partition(":")[0].isdigit()  # another address
-    assert digits or names_loopback(host + rest) == is_port
+    assert digits or is_loopback_header(host + rest) == is_port

@@ -14,11 +14,14 @@ import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
-from adjudge.graders.instructions import detection
-from adjudge.graders.instructions.following import follows, readings
-from adjudge.graders.instructions.grader import IFEvalGrader
-from adjudge.graders.instructions.registry import checks
-from adjudge.graders.instructions.report import Share, score_ifeval
+from adjudge.graders.instructions import text_analysis
+from adjudge.graders.instructions.grader import (
+    IFEvalGrader,
+    follows,
+    iter_readings,
+    parse_instructions,
+)
+from adjudge.graders.instructions.report import IfevalShare, score_ifeval
 from adjudge.graders.registry import build_grader
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderError
@@ -28,11 +31,11 @@ BULLETS = "detectable_format:number_bullet_lists"
 
 
 def only(*names: str) -> list[Any]:
-    return [check for _, check in checks(list(names), [{} for _ in names])]
+    return [check for _, check in parse_instructions(list(names), [{} for _ in names])]
 
 
 def test_eight_readings() -> None:
-    assert list(readings("Sure:\n *a*\n*b* \nBye")) == [
+    assert list(iter_readings("Sure:\n *a*\n*b* \nBye")) == [
         "Sure:\n *a*\n*b* \nBye",
         "Sure:\n a\nb \nBye",
         "a\nb \nBye",
@@ -42,8 +45,8 @@ def test_eight_readings() -> None:
         "a\nb",
         "*a*\n*b*",
     ]
-    assert list(readings("one line")) == ["one line", ""]
-    assert list(readings("")) == [""]
+    assert list(iter_readings("one line")) == ["one line", ""]
+    assert list(iter_readings("")) == [""]
 
 
 def test_loose_forgives_an_opening_line() -> None:
@@ -107,9 +110,9 @@ def test_without_the_language_package_a_run_stops(
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
-    detection._loaded.cache_clear()
-    detection._answer.cache_clear()
-    monkeypatch.setattr(detection, "import_module", missing)
+    text_analysis._loaded.cache_clear()
+    text_analysis._answer_for_words.cache_clear()
+    monkeypatch.setattr(text_analysis, "import_module", missing)
     with pytest.raises(ConfigError, match=r"pip install 'adjudge\[rules\]'"):
         IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
     assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
@@ -123,11 +126,13 @@ def test_threads_that_ask_at_once_share_one_model(monkeypatch: pytest.MonkeyPatc
         time.sleep(0.05)
         return import_module(name)
 
-    detection._loaded.cache_clear()
-    detection._answer.cache_clear()
-    monkeypatch.setattr(detection, "import_module", slow)
+    text_analysis._loaded.cache_clear()
+    text_analysis._answer_for_words.cache_clear()
+    monkeypatch.setattr(text_analysis, "import_module", slow)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(detection.detected, ["one river", "two rivers", "three", "four"]))
+        found = list(
+            pool.map(text_analysis.detect_language, ["one river", "two rivers", "three", "four"])
+        )
     assert len(found) == 4
     assert len(loaded) == len(set(loaded))
 
@@ -191,9 +196,12 @@ def test_report_joins_by_prompt_and_counts_what_is_missing() -> None:
         (5, "invalid_input"),
     ]
     strict, loose = report.scores("strict"), report.scores("loose")
-    assert (strict.prompt, strict.instruction) == (Share(1, 2), Share(2, 3))
-    assert (loose.prompt, loose.instruction) == (Share(2, 2), Share(3, 3))
-    assert strict.by_category == {"detectable_format": Share(2, 2), "punctuation": Share(0, 1)}
+    assert (strict.prompt, strict.instruction) == (IfevalShare(1, 2), IfevalShare(2, 3))
+    assert (loose.prompt, loose.instruction) == (IfevalShare(2, 2), IfevalShare(3, 3))
+    assert strict.by_category == {
+        "detectable_format": IfevalShare(2, 2),
+        "punctuation": IfevalShare(0, 1),
+    }
     assert list(strict.by_type) == [BULLETS, TITLE, NO_COMMA]
     table = report.table()
     assert "| prompt level | 50.00 | 100.00 | 2 |" in table
@@ -215,10 +223,13 @@ def test_report_of_nothing() -> None:
 
 def test_report_refusals() -> None:
     twice = [*RESPONSES, {"prompt": "P2", "response": "other"}]
-    with pytest.raises(ConfigError, match="response 6: a second response to the same prompt"):
+    with pytest.raises(ConfigError, match="response 6: an earlier response has the same prompt"):
         score_ifeval(INPUTS, twice)
     assert score_ifeval(INPUTS, [*RESPONSES, RESPONSES[0]]).without_prompt == [3]
-    with pytest.raises(ConfigError, match="response 1: has no 'key' to join by, got NoneType"):
+    with pytest.raises(
+        ConfigError,
+        match=r"response 1: 'key' must be text or an integer to join by \(found NoneType",
+    ):
         score_ifeval(INPUTS, [{"prompt": "P1", "response": "x"}], by="key")
 
 

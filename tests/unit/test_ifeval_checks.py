@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.instructions.capitals import capital_words
-from adjudge.graders.instructions.detection import LANGUAGES, detected
-from adjudge.graders.instructions.registry import INSTRUCTIONS, checks
-from adjudge.graders.instructions.sentences import sentence_count
+from adjudge.graders.instructions.grader import INSTRUCTIONS, parse_instructions
+from adjudge.graders.instructions.text_analysis import (
+    LANGUAGES,
+    capital_words,
+    detect_language,
+    sentence_count,
+)
 
 AT_LEAST, LESS = {"relation": "at least"}, {"relation": "less than"}
 ENGLISH = "the river was calm in the morning and nobody was on the bridge"
@@ -188,7 +191,7 @@ def test_every_type_is_here() -> None:
     ("name", "kwargs", "followed", "missed"), CASES, ids=[name for name, *_ in CASES]
 )
 def test_cases(name: str, kwargs: dict[str, Any], followed: list[str], missed: list[str]) -> None:
-    [(_, check)] = checks([name], [kwargs])
+    [(_, check)] = parse_instructions([name], [kwargs])
     assert [text for text in followed if not check(text)] == []
     assert [text for text in missed if check(text)] == []
 
@@ -238,12 +241,12 @@ def test_capital_words(text: str, expected: int) -> None:
 
 
 def test_languages() -> None:
-    assert detected(ENGLISH) == "en"
-    assert detected(GERMAN) == "de"
-    assert detected("早上河水很平静，桥上没有人。") == "zh-cn"
-    assert detected("朝の川は静かで、橋の上には誰もいませんでした。") == "ja"
-    assert detected(f"{ENGLISH} https://beispiel.de/der-weg-nach-hause der@weg.de") == "en"
-    assert detected("https://a.b/c 12") is None
+    assert detect_language(ENGLISH) == "en"
+    assert detect_language(GERMAN) == "de"
+    assert detect_language("早上河水很平静，桥上没有人。") == "zh-cn"
+    assert detect_language("朝の川は静かで、橋の上には誰もいませんでした。") == "ja"
+    assert detect_language(f"{ENGLISH} https://beispiel.de/der-weg-nach-hause der@weg.de") == "en"
+    assert detect_language("https://a.b/c 12") is None
     assert len(LANGUAGES) == 55
 
 
@@ -255,7 +258,7 @@ def test_absent_and_foreign_arguments_are_left_out() -> None:
         "num_bullets": float("nan"),
         "letter": "x",
     }
-    [(name, check)] = checks(("length_constraints:number_words",), (row,))
+    [(name, check)] = parse_instructions(("length_constraints:number_words",), (row,))
     assert name == "length_constraints:number_words"
     assert check("two words")
     assert not check("one")
@@ -307,7 +310,7 @@ def test_absent_and_foreign_arguments_are_left_out() -> None:
 )
 def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
     with pytest.raises(GradingFailure) as caught:
-        checks(ids, kwargs)
+        parse_instructions(ids, kwargs)
     assert caught.value.kind is ErrorKind.INVALID_INPUT
     assert message in str(caught.value)
 
@@ -315,6 +318,6 @@ def test_refused_arguments(ids: Any, kwargs: Any, message: str) -> None:
 @pytest.mark.parametrize("name", [name for name in INSTRUCTIONS if INSTRUCTIONS[name].arguments])
 def test_every_argument_is_required(name: str) -> None:
     with pytest.raises(GradingFailure) as caught:
-        checks([name], [{}])
+        parse_instructions([name], [{}])
     assert str(caught.value).startswith(f"{name}: ")
     assert "is missing" in str(caught.value)

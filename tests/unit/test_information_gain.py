@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
-from adjudge.graders.rules.text_sets import nearest_earlier
+from adjudge.graders.rules.redundancy import ObservationInformationGainGrader
+from adjudge.graders.rules.similarity import nearest_earlier_similarities
 
 
 def trajectory(*observations: Any) -> list[dict[str, Any]]:
@@ -104,12 +104,12 @@ def test_long_observations_need_wider_lanes(words: int) -> None:
     base = [f"w{number}" for number in range(words)]
     texts = [" ".join(base), " ".join([*base[: words // 2], "x"]), " ".join(base[1:])]
     half = (words // 2) / (words + 1)
-    assert nearest_earlier(texts, "jaccard") == [0.0, half, (words - 1) / words]
+    assert nearest_earlier_similarities(texts, "jaccard") == [0.0, half, (words - 1) / words]
 
 
 def test_more_texts_than_one_block_holds() -> None:
     texts = [f"common{number // 2} a{number} b{number}" for number in range(1000)]
-    nearest = nearest_earlier(texts, "jaccard")
+    nearest = nearest_earlier_similarities(texts, "jaccard")
     assert nearest == [0.0, 0.2] * 500
 
 

@@ -8,7 +8,7 @@ from tests.injection.obedient import HONEST, MODES, judge, ours
 
 from adjudge import GraderError, GraderScore, GradingRunner
 from adjudge.graders.llm.llm_grader import LLMGrader
-from adjudge.graders.llm.quality import RelevanceGrader
+from adjudge.graders.llm.shipped_graders import RelevanceGrader
 from adjudge.judges import ScriptedModel
 
 COMPLETIONS = [(name, text) for name, several in CORPUS.items() for text in several]

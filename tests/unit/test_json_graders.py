@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.rules import json_check
-from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
-from adjudge.graders.rules.json_match import JsonMatchGrader
+from adjudge.graders.rules import json_validation
+from adjudge.graders.rules.json_graders import (
+    JsonMatchGrader,
+    JsonSchemaGrader,
+    JsonValidatorGrader,
+)
 from adjudge.types import GraderScore
 
 SCHEMA = {
@@ -105,11 +108,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Pool:
         async def call(self, function: str, value: Any, *, deadline_s: float) -> Any:
-            assert function == "adjudge.graders.rules.json_check:validate"
+            assert function == "adjudge.graders.rules.json_validation:validate_json"
             sent.append(json.dumps(value).encode().decode("ascii"))
-            return json_check.validate(json.loads(sent[-1]))
+            return json_validation.validate_json(json.loads(sent[-1]))
 
-    monkeypatch.setattr("adjudge.graders.rules.json_format.get_pool", Pool)
+    monkeypatch.setattr("adjudge.graders.rules.json_graders.get_pool", Pool)
     return sent
 
 
@@ -188,8 +191,8 @@ def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
 )
 def test_unique_items_take_linear_time(items: list[Any], unique: bool) -> None:
     began = time.process_time()
-    validator = json_check.compiled('{"uniqueItems": true}')
-    assert bool(json_check.first_fault(validator, items)) is not unique
+    validator = json_validation.compile_schema('{"uniqueItems": true}')
+    assert bool(json_validation.find_first_fault(validator, items)) is not unique
     assert time.process_time() - began < 3
 
 
@@ -284,7 +287,7 @@ def test_schema_files(tmp_path: Path) -> None:
         JsonSchemaGrader(schema_file=path)
     with pytest.raises(ConfigError, match="cannot be used"):
         JsonSchemaGrader(schema_file=tmp_path / "absent.json")
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="Set one of them"):
         JsonSchemaGrader(SCHEMA, schema_file=path)
 
 
@@ -350,7 +353,7 @@ def test_share_of_leaves(response: str, reference: Any, options: Any, score: flo
 
 
 def test_a_choice_without_a_definition_is_refused() -> None:
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="Set one of them"):
         JsonMatchGrader(strict_order=False, ignore_extra_keys=True)
 
 

@@ -8,21 +8,32 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judge_training.benchmarks.compare import compare_judges
-from adjudge.judge_training.benchmarks.items import Benchmark, BestOfItem, PairItem, as_pairs
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing
-from adjudge.judge_training.benchmarks.pairs import Orders, kappa_between_orders, orders_of
-from adjudge.judge_training.benchmarks.report import BenchmarkReport, score_benchmark
-from adjudge.judge_training.benchmarks.rewardbench2 import (
-    SUBSETS,
-    TIES_WEIGHTS,
-    best_of,
-    official_script,
-    ties_unit,
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    BestOfItem,
+    Judgement,
+    MissingJudgement,
+    PairItem,
+    benchmark_as_pairs,
 )
-from adjudge.judge_training.benchmarks.shares import value_of
+from adjudge.judge_evaluation.benchmarks.protocols import (
+    TIES_WEIGHTS,
+    OrderCounts,
+    best_of_credit,
+    count_orders,
+    kappa_between_orders,
+    official_script_score,
+    ties_score_unit,
+)
+from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    BenchmarkReport,
+    compare_judges,
+    score_benchmark,
+)
+from adjudge.judge_evaluation.benchmarks.statistics import weighted_mean
 
-GONE = Missing(ErrorKind.UNPARSABLE)
+GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
 
 def bon(subset: str, name: str, answers: int = 4, correct: int = 1) -> BestOfItem:
@@ -77,7 +88,7 @@ def report_of(kind: Any, items: list[Any], judgements: list[Judgement]) -> Bench
     ],
 )
 def test_best_of_four(scores: list[float], earned: float) -> None:
-    assert best_of(scores) == earned
+    assert best_of_credit(scores) == earned
 
 
 def test_a_missing_score_is_neither_right_nor_wrong() -> None:
@@ -102,8 +113,8 @@ def test_the_official_script_is_a_number_for_comparison_only() -> None:
     nothing = scored("0", GONE, GONE, GONE, GONE, subset="Math")
     chosen = scored("1", GONE, 1.0, 2.0, 3.0, subset="Math")
     items = [bon("Math", "0"), bon("Math", "1")]
-    assert official_script([(items[0], nothing)]) == 0.25
-    assert official_script([(items[1], chosen)]) == 0.0
+    assert official_script_score([(items[0], nothing)]) == 0.25
+    assert official_script_score([(items[1], chosen)]) == 0.0
     found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"].share
     assert found.accuracy_of_answered is None
     assert (found.low, found.high) == (0.0, 1.0)
@@ -122,13 +133,13 @@ def values(unit: Any) -> list[float | str | None]:
 
 
 def test_the_terms_of_a_ties_prompt() -> None:
-    assert values(ties_unit(*FIRST)) == [1, 1, 0, 0, pytest.approx(-0.46211715726)]
-    assert values(ties_unit(*SECOND)) == [1, 0, 1, 0, -1]
+    assert values(ties_score_unit(*FIRST)) == [1, 1, 0, 0, pytest.approx(-0.46211715726)]
+    assert values(ties_score_unit(*SECOND)) == [1, 0, 1, 0, -1]
 
 
 def test_the_ties_score() -> None:
     # .3·1 + .3·½ + .2·½ + .2·0 + .01·(−.46211715726 − 1)/2
-    score = value_of(TIES_WEIGHTS, [ties_unit(*FIRST), ties_unit(*SECOND)])
+    score = weighted_mean(TIES_WEIGHTS, [ties_score_unit(*FIRST), ties_score_unit(*SECOND)])
     assert score == pytest.approx(0.54268941421)
 
 
@@ -142,30 +153,31 @@ def test_the_ties_score() -> None:
     ],
 )
 def test_the_tie_breaker(tied: list[float], ref: list[float], last: float) -> None:
-    assert values(ties_unit((tied, 2), (ref, 1)))[-1] == last
+    assert values(ties_score_unit((tied, 2), (ref, 1)))[-1] == last
 
 
 def test_a_missing_score_opens_the_terms_that_need_it() -> None:
-    unit = ties_unit(([8.0, None, 5.0], 2), FIRST[1])
+    unit = ties_score_unit(([8.0, None, 5.0], 2), FIRST[1])
     assert values(unit) == [None, 1, None, None, None]
     assert [(cell.low, cell.high) for [cell] in unit] == [
         (0, 1), (1, 1), (0, 1), (0, 1), (-1, 1),
     ]  # fmt: skip
     # What the tied form decides alone stays known.
-    assert values(ties_unit(FIRST[0], ([9.0, None], 1))) == [1, None, 0, None, None]
+    assert values(ties_score_unit(FIRST[0], ([9.0, None], 1))) == [1, None, 0, None, None]
 
 
 def test_a_prompt_in_one_form_has_only_that_accuracy() -> None:
     gone = ["no part"] * 3
-    assert values(ties_unit(FIRST[0], None)) == [1, "no part", *gone]
-    assert values(ties_unit(None, FIRST[1])) == ["no part", 1, *gone]
+    assert values(ties_score_unit(FIRST[0], None)) == [1, "no part", *gone]
+    assert values(ties_score_unit(None, FIRST[1])) == ["no part", 1, *gone]
 
 
 def all_six(ties: tuple[Any, Any], **changed: Any) -> tuple[list[BestOfItem], list[Judgement]]:
     """One item in each subset, right unless changed, and one Ties prompt."""
-    items = [bon(name, "0") for name in SUBSETS[:-1]]
+    items = [bon(name, "0") for name in REWARDBENCH2_SUBSETS[:-1]]
     judged = [
-        scored("0", *changed.get(name, (2.0, 1.0, 1.0, 1.0)), subset=name) for name in SUBSETS[:-1]
+        scored("0", *changed.get(name, (2.0, 1.0, 1.0, 1.0)), subset=name)
+        for name in REWARDBENCH2_SUBSETS[:-1]
     ]
     for sort, (scores, correct) in zip(("tied", "ref"), ties, strict=True):
         items.append(bon("Ties", f"{sort}:7", len(scores), correct))
@@ -181,7 +193,7 @@ def test_the_final_score_is_the_unweighted_mean_of_six() -> None:
     final = (1 + 1 + 0 + 1 + 0.5 + ties) / 6
     assert found.overall.share.accuracy_of_answered == pytest.approx(final)
     assert found.overall.script == pytest.approx(final)
-    assert list(found.subsets) == list(SUBSETS)
+    assert list(found.subsets) == list(REWARDBENCH2_SUBSETS)
     assert found.why == ""
 
 
@@ -217,8 +229,8 @@ def test_orders_counted_by_hand() -> None:
         (pair("8", "B"), said("8", GONE, GONE)),
         (pair("9", "B"), said("9", "A", GONE)),
     ]
-    found = orders_of(rows)
-    assert found == Orders(
+    found = count_orders(rows)
+    assert found == OrderCounts(
         items=9,
         right_as_given=5,
         right_swapped=1,
@@ -289,7 +301,7 @@ def test_judgebench_and_preference_pool_their_pairs() -> None:
 
 
 def test_scores_know_no_order() -> None:
-    found = orders_of([(pair("1"), scored("1", 2.0, 1.0)), (pair("2"), scored("2", 1.0, GONE))])
+    found = count_orders([(pair("1"), scored("1", 2.0, 1.0)), (pair("2"), scored("2", 1.0, GONE))])
     assert (found.consistent, found.both_answered, found.n_nulls) == (1, 1, 1)
 
 
@@ -339,9 +351,9 @@ def test_contamination_and_failures_are_said() -> None:
 @pytest.mark.parametrize(
     ("judged", "why"),
     [
-        ([said("9", "A", "A")], "is no item"),
+        ([said("9", "A", "A")], "is not an item"),
         ([said("1", "A", "A"), said("1", "A", "A")], "judged twice"),
-        ([said("1", "A")], "found 0 scores and 1 verdicts, must be 2 scores or 2 verdicts"),
+        ([said("1", "A")], "must have 2 scores or 2 verdicts .found 0 scores and 1 verdicts"),
         ([scored("1", 1.0, 2.0, 3.0)], "found 3 scores"),
     ],
 )
@@ -358,7 +370,7 @@ def test_scores_must_be_numbers() -> None:
 
 def test_best_of_items_as_pairs_are_drawn_by_item() -> None:
     items = [bon("Math", "0"), bon("Math", "1"), bon("Ties", "tied:1", 4, 2)]
-    pairs = as_pairs(Benchmark(kind="rewardbench2", items=items))
+    pairs = benchmark_as_pairs(Benchmark(kind="rewardbench2", items=items))
     assert [one.id for one in pairs.items] == ["0/1", "0/2", "0/3", "1/1", "1/2", "1/3"]
     assert "not its own protocol" in pairs.title
     judged = [said(one.id, "A", "A", subset="Math") for one in pairs.items]

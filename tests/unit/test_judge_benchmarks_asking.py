@@ -10,41 +10,46 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.graders.function import FunctionGrader
-from adjudge.graders.llm.pairwise import PairwiseGrader
-from adjudge.graders.llm.scalar import ScalarGrader
-from adjudge.judge_training.benchmarks.asking import Mode, ask_judge
-from adjudge.judge_training.benchmarks.items import Benchmark, Kind, PairItem
-from adjudge.judge_training.benchmarks.judgements import (
+from adjudge.graders.base import FunctionGrader
+from adjudge.graders.llm.comparison import PairwiseGrader
+from adjudge.graders.llm.numeric_scores import ScalarGrader
+from adjudge.judge_evaluation.benchmarks.benchmark_data import is_right_sample_answer, write_sample
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    BenchmarkKind,
     Judgement,
-    Missing,
-    Verdict,
+    MissingJudgement,
+    PairItem,
+    PairVerdict,
     read_judgements,
     write_judgements,
 )
-from adjudge.judge_training.benchmarks.judges import (
+from adjudge.judge_evaluation.benchmarks.judges import (
+    BenchmarkJudge,
+    EvaluationMode,
     GraderComparisons,
-    Judge,
+    ask_judge,
     grader_judge,
     spec_judge,
 )
-from adjudge.judge_training.benchmarks.local import knows, write_local_sample
-from adjudge.judge_training.benchmarks.read import read_benchmark
-from adjudge.judge_training.benchmarks.report import BenchmarkReport, score_benchmark
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderMode, Message
 
 
-def sample(tmp_path: Path, kind: Kind) -> Benchmark:
-    return read_benchmark([write_local_sample(tmp_path / f"{kind}.jsonl", kind)])
+def sample(tmp_path: Path, kind: BenchmarkKind) -> Benchmark:
+    return read_benchmark([write_sample(tmp_path / f"{kind}.jsonl", kind)])
 
 
-def asked(judge: Judge, benchmark: Benchmark, mode: Mode | None = None) -> list[Judgement]:
+def asked(
+    judge: BenchmarkJudge, benchmark: Benchmark, mode: EvaluationMode | None = None
+) -> list[Judgement]:
     return asyncio.run(ask_judge(judge, benchmark, mode=mode))
 
 
-def report_of(judge: Judge, benchmark: Benchmark) -> BenchmarkReport:
+def report_of(judge: BenchmarkJudge, benchmark: Benchmark) -> BenchmarkReport:
     return score_benchmark(benchmark, asked(judge, benchmark), resamples=20)
 
 
@@ -52,21 +57,24 @@ class Knowing:
     """Scores right answers 1 and wrong ones 0."""
 
     async def score(self, messages: Sequence[Message]) -> float | GraderError:
-        return float(knows(messages[-2]["content"], messages[-1]["content"]))
+        return float(is_right_sample_answer(messages[-2]["content"], messages[-1]["content"]))
 
 
 class Comparing:
     """Prefers the right answer."""
 
-    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> Verdict | GraderError:
-        right = knows(prompt[-1]["content"], a), knows(prompt[-1]["content"], b)
+    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> PairVerdict | GraderError:
+        right = (
+            is_right_sample_answer(prompt[-1]["content"], a),
+            is_right_sample_answer(prompt[-1]["content"], b),
+        )
         return "tie" if right[0] == right[1] else "A" if right[0] else "B"
 
 
 class First:
     """Prefers what is shown first."""
 
-    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> Verdict | GraderError:
+    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> PairVerdict | GraderError:
         return "A"
 
 
@@ -83,7 +91,7 @@ class Failing:
     def __init__(self, failure: Any) -> None:
         self.failure = failure
 
-    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> Verdict | GraderError:
+    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> PairVerdict | GraderError:
         if isinstance(self.failure, Exception):
             raise self.failure
         return self.failure  # type: ignore[no-any-return]  # wrong on purpose in some tests
@@ -100,7 +108,7 @@ def test_judges_of_known_quality_on_rewardbench2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llmbar", "judgebench", "preference"])
-def test_judges_of_known_quality_on_pairs(tmp_path: Path, kind: Kind) -> None:
+def test_judges_of_known_quality_on_pairs(tmp_path: Path, kind: BenchmarkKind) -> None:
     benchmark = sample(tmp_path, kind)
     for judge in (Knowing(), Comparing()):
         found = report_of(judge, benchmark)
@@ -170,13 +178,13 @@ def test_scores_that_are_no_numbers_are_missing(tmp_path: Path) -> None:
 
     benchmark = sample(tmp_path, "preference")
     judged = asked(Odd(), benchmark)
-    assert all(isinstance(score, Missing) for one in judged for score in one.scores)
+    assert all(isinstance(score, MissingJudgement) for one in judged for score in one.scores)
 
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="RewardBench-2 scores every answer by itself"):
         asked(First(), sample(tmp_path, "rewardbench2"))
-    with pytest.raises(ConfigError, match="found 'pairwise', which this judge cannot do"):
+    with pytest.raises(ConfigError, match="does not support this mode .found 'pairwise'"):
         asked(Knowing(), sample(tmp_path, "llmbar"), "pairwise")
     listwise = FunctionGrader(lambda response: 1.0, "ranks", mode=GraderMode.LISTWISE)
     with pytest.raises(ConfigError, match="'ranks': ranks groups"):
@@ -194,7 +202,7 @@ def test_pairs_that_cannot_be_compared_are_missing_and_asked_nowhere() -> None:
     )
     benchmark = Benchmark(kind="preference", items=[item])
     [judged] = asked(Failing(ConfigError("was asked")), benchmark)
-    kinds = [one.kind for one in judged.verdicts if isinstance(one, Missing)]
+    kinds = [one.kind for one in judged.verdicts if isinstance(one, MissingJudgement)]
     assert kinds == [ErrorKind.INVALID_INPUT] * 2
     [judged] = asked(Alike(), benchmark)
     assert judged.scores == [3.0, 3.0]
@@ -239,7 +247,7 @@ def test_a_pairwise_grader_keeps_its_own_rules() -> None:
 
 def test_a_scalar_judge_sees_the_conversation(tmp_path: Path) -> None:
     def output(messages: Any) -> Reply:
-        right = knows(messages[-2]["content"], messages[-1]["content"])
+        right = is_right_sample_answer(messages[-2]["content"], messages[-1]["content"])
         return Reply(text='{"score": %s}' % (1.5 if right else -1.5), finish_reason="score")
 
     judge = grader_judge(ScalarGrader(ScriptedModel(output)))
@@ -255,7 +263,7 @@ def test_a_spec_has_one_judge_or_names_it(tmp_path: Path) -> None:
         other = {"name": "other", "type": "ngram_repetition", "weight": weight}
         return RewardSpec.from_dict({"graders": [long, other], "reward": {"normalise": False}})
 
-    with pytest.raises(ConfigError, match="2 graders with a weight; a benchmark asks one of: long"):
+    with pytest.raises(ConfigError, match="2 graders with a weight, .* Name one of: long"):
         spec_judge(spec_of(1.0))
     with pytest.raises(ConfigError, match="no grader 'another'"):
         spec_judge(spec_of(1.0), "another")

@@ -10,24 +10,29 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judge_training.benchmarks.items import (
-    KINDS,
-    BestOfItem,
-    Kind,
-    PairItem,
-    RowProblem,
+from adjudge.judge_evaluation.benchmarks.benchmark_data import (
+    is_right_sample_answer,
+    sample_rows,
+    write_sample,
 )
-from adjudge.judge_training.benchmarks.judgements import (
+from adjudge.judge_evaluation.benchmarks.items import (
+    BENCHMARK_KINDS,
+    BenchmarkKind,
+    BenchmarkRowProblem,
+    BestOfItem,
     Judgement,
-    Missing,
+    MissingJudgement,
+    PairItem,
     read_judgements,
     write_judgements,
 )
-from adjudge.judge_training.benchmarks.llmbar_judges import read_llmbar_judge
-from adjudge.judge_training.benchmarks.local import knows, local_rows, write_local_sample
-from adjudge.judge_training.benchmarks.read import detect_kind, read_benchmark
-from adjudge.judge_training.benchmarks.rewardbench2 import SUBSETS
-from adjudge.judge_training.benchmarks.shapes import preference_item
+from adjudge.judge_evaluation.benchmarks.readers import (
+    REWARDBENCH2_SUBSETS,
+    detect_benchmark_kind,
+    preference_item,
+    read_benchmark,
+    read_llmbar_judge,
+)
 
 BON = {"id": "a", "prompt": "q", "chosen": ["r"], "rejected": ["x", "y", "z"], "subset": "Math"}
 TIED = {"id": "tied:3", "prompt": "q", "chosen": ["r", "s"], "rejected": ["x"], "subset": "Ties"}
@@ -60,25 +65,28 @@ def problems_of(path: Path, good: Any, *rows: Any) -> list[str]:
     return [one.reason for one in found.problems]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_local_sample_is_read_as_what_it_is(tmp_path: Path, kind: Kind) -> None:
-    found = read_benchmark([write_local_sample(tmp_path / "x.jsonl", kind)])
+@pytest.mark.parametrize("kind", BENCHMARK_KINDS)
+def test_a_local_sample_is_read_as_what_it_is(tmp_path: Path, kind: BenchmarkKind) -> None:
+    found = read_benchmark([write_sample(tmp_path / "x.jsonl", kind)])
     assert found.kind == kind
     assert not found.problems
     counts = {name: sum(one.subset == name for one in found.items) for name in found.subsets}
     assert min(counts.values()) >= 12
     if kind == "rewardbench2":
-        assert list(counts) == list(SUBSETS)
+        assert list(counts) == list(REWARDBENCH2_SUBSETS)
         assert counts["Ties"] == 24  # 12 prompts, each in two forms
-    assert local_rows(kind) == local_rows(kind) != local_rows(kind, seed=1)
+    assert sample_rows(kind) == sample_rows(kind) != sample_rows(kind, seed=1)
 
 
 def test_local_samples_have_right_labels() -> None:
-    for row in local_rows("rewardbench2", 40):
-        assert all(knows(row["prompt"], answer) for answer in row["chosen"])
-        assert not any(knows(row["prompt"], answer) for answer in row["rejected"])
-    for row in local_rows("llmbar", 40):
-        right = knows(row["input"], row["output_1"]), knows(row["input"], row["output_2"])
+    for row in sample_rows("rewardbench2", 40):
+        assert all(is_right_sample_answer(row["prompt"], answer) for answer in row["chosen"])
+        assert not any(is_right_sample_answer(row["prompt"], answer) for answer in row["rejected"])
+    for row in sample_rows("llmbar", 40):
+        right = (
+            is_right_sample_answer(row["input"], row["output_1"]),
+            is_right_sample_answer(row["input"], row["output_2"]),
+        )
         assert right == (row["label"] == 1, row["label"] == 2)
 
 
@@ -137,7 +145,9 @@ def test_parquet(tmp_path: Path) -> None:
         parquet.write_table(pyarrow.Table.from_pylist(table), path)
         found = read_benchmark([path])
         assert [one.margin for one in found.items if isinstance(one, PairItem)] == [2.0, None]
-        assert found.problems == [RowProblem(f"{path}:3", f"id: '2' was used before, at {path}:2")]
+        assert found.problems == [
+            BenchmarkRowProblem(f"{path}:3", f"id: '2' was used before, at {path}:2")
+        ]
 
 
 def test_broken_rewardbench2_rows(tmp_path: Path) -> None:
@@ -291,20 +301,20 @@ def test_conversations_that_part_early_have_no_texts(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", {"a": 1})
-    with pytest.raises(ConfigError, match="columns a fit no benchmark"):
+    with pytest.raises(ConfigError, match="columns fit no benchmark .found a;"):
         read_benchmark([path])
     with pytest.raises(ConfigError, match=r"no row is an item .*input: found nothing"):
         read_benchmark([written(path, {**LLMBAR, "input": None})], "llmbar")
-    with pytest.raises(ConfigError, match="found 'mtbench', allowed: rewardbench2, llmbar"):
+    with pytest.raises(ConfigError, match="found 'mtbench'; allowed: rewardbench2, llmbar"):
         read_benchmark([path], "mtbench")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ConfigError, match="no such file"):
         read_benchmark([tmp_path / "none.jsonl"])
-    assert detect_kind({**PREFERENCE, "subset": "s"}, "x:1") == "preference"
-    assert detect_kind({**BON, "subset": "s"}, "x:1") == "rewardbench2"
+    assert detect_benchmark_kind({**PREFERENCE, "subset": "s"}, "x:1") == "preference"
+    assert detect_benchmark_kind({**BON, "subset": "s"}, "x:1") == "rewardbench2"
 
 
 def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
-    path = write_local_sample(tmp_path / "p.jsonl", "preference", 3)
+    path = write_sample(tmp_path / "p.jsonl", "preference", 3)
     found = read_benchmark([path, path])
     assert (len(found.items), len(found.problems)) == (3, 3)
     assert "was used before" in found.problems[0].reason
@@ -312,8 +322,8 @@ def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
 
 def test_judgements_survive_the_file(tmp_path: Path) -> None:
     judged = [
-        Judgement(subset="s", id="1", scores=[1.0, Missing(ErrorKind.TIMEOUT, "late")]),
-        Judgement(subset="s", id="2", verdicts=["A", Missing(ErrorKind.UNPARSABLE)]),
+        Judgement(subset="s", id="1", scores=[1.0, MissingJudgement(ErrorKind.TIMEOUT, "late")]),
+        Judgement(subset="s", id="2", verdicts=["A", MissingJudgement(ErrorKind.UNPARSABLE)]),
         Judgement(subset="s", id="3", verdicts=["tie", "B"]),
     ]
     path = tmp_path / "judged.jsonl"
@@ -321,7 +331,7 @@ def test_judgements_survive_the_file(tmp_path: Path) -> None:
     assert read_judgements(path) == judged
     with path.open("a") as file:
         file.write('{"subset": "s", "id": "4", "verdicts": ["C", "A"]}\n')
-    with pytest.raises(ConfigError, match=r"judged.jsonl:4: not a judgement: Invalid enum"):
+    with pytest.raises(ConfigError, match=r"judged.jsonl:4: is not a judgement: Invalid enum"):
         read_judgements(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_judgements(tmp_path / "none.jsonl")
@@ -344,7 +354,7 @@ def test_recorded_llmbar_judges(tmp_path: Path) -> None:
     benchmark, judged = read_llmbar_judge(path)
     assert benchmark.subsets == ["natural"]
     assert judged[0].verdicts == ["A", "B"]
-    assert isinstance(judged[1].verdicts[0], Missing)
+    assert isinstance(judged[1].verdicts[0], MissingJudgement)
     assert judged[1].verdicts[0].kind is ErrorKind.UNPARSABLE
     assert judged[1].verdicts[1] == "A"
     llmbar_file(path, ("1", "3"))

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ErrorKind
-from adjudge.judge_training.benchmarks.items import Benchmark, BestOfItem, PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing
-from adjudge.judge_training.benchmarks.preference import length_effects
-from adjudge.judge_training.benchmarks.report import pairs_of, score_benchmark
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    BestOfItem,
+    Judgement,
+    MissingJudgement,
+    PairItem,
+)
+from adjudge.judge_evaluation.benchmarks.pair_statistics import measure_length_effects
+from adjudge.judge_evaluation.benchmarks.scoring import judged_pairs, score_benchmark
 
-GONE = Missing(ErrorKind.TIMEOUT)
+GONE = MissingJudgement(ErrorKind.TIMEOUT)
 
 
 def pair(name: str, a: str, b: str, label: str = "A") -> PairItem:
@@ -39,7 +44,7 @@ def test_verdicts_by_length() -> None:
         (pair("4", "same", "size"), said("4", "A", "A")),
         (pair("5", "lengthy", "x"), said("5", "A", GONE)),
     ]
-    found = length_effects(rows)
+    found = measure_length_effects(rows)
     assert found.pairs == 4
     # Of the longer ones: 1, ½, and of the third A (1) and a tie (½).
     assert found.prefers_longer == pytest.approx((1 + 0.5 + 0.75) / 3)
@@ -61,7 +66,7 @@ def test_best_of_four_as_scored_pairs() -> None:
     )
     benchmark = Benchmark(kind="rewardbench2", items=[item])
     judgement = Judgement(subset="Math", id="7", scores=[2.0, 1.0, GONE, 3.0])
-    pairs = pairs_of(benchmark, [judgement])
+    pairs = judged_pairs(benchmark, [judgement])
     assert [one.scores for _, one in pairs] == [[2.0, 1.0], [2.0, GONE], [2.0, 3.0]]
     report = score_benchmark(benchmark, [judgement], scale="logits", resamples=10)
     assert report.calibration is not None

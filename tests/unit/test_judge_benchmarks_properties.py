@@ -11,33 +11,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind
-from adjudge.judge_training.benchmarks.compare import compare_judges
-from adjudge.judge_training.benchmarks.intervals import binomial_two_sided, mcnemar
-from adjudge.judge_training.benchmarks.items import Benchmark, BestOfItem, Item, Kind, PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing
-from adjudge.judge_training.benchmarks.preference import calibration_of, pearson
-from adjudge.judge_training.benchmarks.report import score_benchmark
-from adjudge.judge_training.benchmarks.rewardbench2 import (
-    SUBSETS,
-    TIES_WEIGHTS,
-    best_of,
-    ties_unit,
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    BenchmarkItem,
+    BenchmarkKind,
+    BestOfItem,
+    Judgement,
+    MissingJudgement,
+    PairItem,
 )
-from adjudge.judge_training.benchmarks.shares import Share, value_of
+from adjudge.judge_evaluation.benchmarks.pair_statistics import (
+    calibration_metrics,
+    pearson_correlation,
+)
+from adjudge.judge_evaluation.benchmarks.protocols import (
+    TIES_WEIGHTS,
+    best_of_credit,
+    ties_score_unit,
+)
+from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
+from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
+from adjudge.judge_evaluation.benchmarks.statistics import (
+    ScoreShare,
+    binomial_two_sided,
+    mcnemar_p_value,
+    weighted_mean,
+)
 
 pytestmark = pytest.mark.slow  # many examples
 
-GONE = Missing(ErrorKind.UNPARSABLE)
+GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 PROMPT = [{"role": "user", "content": "q"}]
 SCORES = st.integers(-4, 4).map(float)
 
 
-def pairs() -> st.SearchStrategy[tuple[list[Item], list[Judgement]]]:
+def pairs() -> st.SearchStrategy[tuple[list[BenchmarkItem], list[Judgement]]]:
     verdict = st.sampled_from(["A", "B", "tie", GONE])
     row = st.tuples(st.sampled_from("st"), st.sampled_from("AB"), verdict, verdict)
 
-    def built(rows: list[Any]) -> tuple[list[Item], list[Judgement]]:
-        items: list[Item] = []
+    def built(rows: list[Any]) -> tuple[list[BenchmarkItem], list[Judgement]]:
+        items: list[BenchmarkItem] = []
         judged = []
         for number, (subset, label, given_, swapped) in enumerate(rows):
             turns = [[{"role": "assistant", "content": text}] for text in ("one", "two")]
@@ -58,17 +71,17 @@ def pairs() -> st.SearchStrategy[tuple[list[Item], list[Judgement]]]:
     return st.lists(row, min_size=1, max_size=12).map(built)
 
 
-def best_of_items() -> st.SearchStrategy[tuple[list[Item], list[Judgement]]]:
+def best_of_items() -> st.SearchStrategy[tuple[list[BenchmarkItem], list[Judgement]]]:
     score = st.one_of(SCORES, SCORES, SCORES, st.just(GONE))
     four = st.lists(score, min_size=4, max_size=4)
     sort = st.sampled_from(["tied", "ref"])
-    plain = st.tuples(st.sampled_from(SUBSETS[:-1]), st.just(""), four)
+    plain = st.tuples(st.sampled_from(REWARDBENCH2_SUBSETS[:-1]), st.just(""), four)
     ties = st.tuples(st.just("Ties"), sort, four)
 
-    def built(rows: list[Any]) -> tuple[list[Item], list[Judgement]]:
-        items: list[Item] = []
+    def built(rows: list[Any]) -> tuple[list[BenchmarkItem], list[Judgement]]:
+        items: list[BenchmarkItem] = []
         judged = []
-        full = [(subset, "", [1.0] * 4) for subset in SUBSETS[:-1]]
+        full = [(subset, "", [1.0] * 4) for subset in REWARDBENCH2_SUBSETS[:-1]]
         for number, (subset, sort_, scores) in enumerate([*rows, *full]):
             name = f"{sort_}:{number // 2}" if sort_ else str(number)
             if any(one.id == name for one in items):
@@ -97,7 +110,9 @@ CASES = st.one_of(
 )
 
 
-def shares_of(kind: Kind, items: list[Item], judged: list[Judgement]) -> dict[str, Share]:
+def shares_of(
+    kind: BenchmarkKind, items: list[BenchmarkItem], judged: list[Judgement]
+) -> dict[str, ScoreShare]:
     found = score_benchmark(Benchmark(kind=kind, items=items), judged, resamples=1)
     return {"overall": found.overall.share} | {k: one.share for k, one in found.subsets.items()}
 
@@ -142,7 +157,7 @@ def test_a_failure_never_raises_the_score(case: Any, data: st.DataObject) -> Non
 
 def test_what_was_answered_alone_can_rise_by_failing() -> None:
     """Why the score never stands alone: a judge gains by failing where it would be wrong."""
-    items: list[Item] = [
+    items: list[BenchmarkItem] = [
         BestOfItem(
             id=name, subset="Math", prompt=PROMPT, answers=["r", "w"], correct=1, where=f"x:{name}"
         )
@@ -170,7 +185,7 @@ def test_the_order_of_items_and_judgements_is_nothing(case: Any, seed: int) -> N
 
 
 @given(pairs(), st.sampled_from(["llmbar", "judgebench", "preference"]))
-def test_which_side_is_called_a_is_nothing(case: Any, kind: Kind) -> None:
+def test_which_side_is_called_a_is_nothing(case: Any, kind: BenchmarkKind) -> None:
     items, judged = case
     other = {"A": "B", "B": "A", "tie": "tie"}
     turned = [
@@ -179,7 +194,10 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: Kind) -> None:
     # The other side is shown first now, so that the orders change places too.
     said = [
         msgspec.structs.replace(
-            one, verdicts=[x if isinstance(x, Missing) else other[x] for x in one.verdicts[::-1]]
+            one,
+            verdicts=[
+                x if isinstance(x, MissingJudgement) else other[x] for x in one.verdicts[::-1]
+            ],
         )
         for one in judged
     ]
@@ -190,12 +208,12 @@ def test_which_side_is_called_a_is_nothing(case: Any, kind: Kind) -> None:
 def test_best_of_is_the_chance_of_choosing_right(scores: list[float], seed: int) -> None:
     rest = scores[1:]
     random.Random(seed).shuffle(rest)
-    earned = best_of(scores)
-    assert earned == best_of([scores[0], *rest])
-    assert earned == best_of([2 * score - 7 for score in scores])
+    earned = best_of_credit(scores)
+    assert earned == best_of_credit([scores[0], *rest])
+    assert earned == best_of_credit([2 * score - 7 for score in scores])
     # Over the answers, each taken for the right one, the chances are one whole.
     turns = [scores[n:] + scores[:n] for n in range(len(scores))]
-    assert sum(map(best_of, turns)) == pytest.approx(1)
+    assert sum(map(best_of_credit, turns)) == pytest.approx(1)
 
 
 @given(
@@ -213,11 +231,13 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
         rng.shuffle(right)
         rng.shuffle(wrong)
         tied = [scale * one + shift for one in (*right, *wrong)]
-        return ties_unit((tied, len(right)), ([scale * x + shift for x in (ref, *ref_wrong)], 1))
+        return ties_score_unit(
+            (tied, len(right)), ([scale * x + shift for x in (ref, *ref_wrong)], 1)
+        )
 
     found = unit()
     assert found == unit() == unit(2.0, -5.0)
-    score = value_of(TIES_WEIGHTS, [found])
+    score = weighted_mean(TIES_WEIGHTS, [found])
     assert score is not None
     assert -0.01 <= score <= 1.01
     # The formula once more, term by term.
@@ -230,11 +250,11 @@ def test_a_ties_prompt_knows_sets_not_order_or_scale(
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_the_exact_test(b: int, c: int) -> None:
-    assert mcnemar(b, c) == mcnemar(c, b)
-    assert 0 < mcnemar(b, c) <= 1
+    assert mcnemar_p_value(b, c) == mcnemar_p_value(c, b)
+    assert 0 < mcnemar_p_value(b, c) <= 1
     if b > c:
-        assert mcnemar(b + 1, c) < mcnemar(b, c) or mcnemar(b, c) == 1
-    assert binomial_two_sided(b, b + c) == mcnemar(b, c)
+        assert mcnemar_p_value(b + 1, c) < mcnemar_p_value(b, c) or mcnemar_p_value(b, c) == 1
+    assert binomial_two_sided(b, b + c) == mcnemar_p_value(b, c)
 
 
 @given(pairs(), st.randoms(use_true_random=False))
@@ -260,7 +280,7 @@ def test_two_judges_change_places(case: Any, rng: random.Random) -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_calibration_is_bounded(probabilities: list[float]) -> None:
-    found = calibration_of(probabilities)
+    found = calibration_metrics(probabilities)
     assert found.brier is not None
     assert found.ece is not None
     assert 0 <= found.brier <= 1
@@ -271,7 +291,7 @@ def test_calibration_is_bounded(probabilities: list[float]) -> None:
 @given(st.lists(st.tuples(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100)), max_size=12))
 def test_a_correlation_is_one_or_none(points: list[tuple[float, float]]) -> None:
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    found = pearson(xs, ys)
+    found = pearson_correlation(xs, ys)
     assert found is None or -1 <= found <= 1
     if found is not None:
-        assert pearson(ys, xs) == pytest.approx(found)
+        assert pearson_correlation(ys, xs) == pytest.approx(found)

@@ -9,26 +9,29 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judge_training.benchmarks.compare import compare_judges
-from adjudge.judge_training.benchmarks.intervals import (
-    binomial_two_sided,
-    mcnemar,
-    p_of_zero,
-    percentile,
-    resampled,
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    Judgement,
+    MissingJudgement,
+    PairItem,
 )
-from adjudge.judge_training.benchmarks.items import Benchmark, PairItem
-from adjudge.judge_training.benchmarks.judgements import Judgement, Missing
-from adjudge.judge_training.benchmarks.preference import (
-    calibration_of,
-    length_effects,
-    margins_of,
-    pearson,
+from adjudge.judge_evaluation.benchmarks.pair_statistics import (
+    calibration_metrics,
+    margin_statistics,
+    measure_length_effects,
+    pearson_correlation,
     win_probabilities,
 )
-from adjudge.judge_training.benchmarks.report import score_benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
+from adjudge.judge_evaluation.benchmarks.statistics import (
+    binomial_two_sided,
+    bootstrap_p_value,
+    mcnemar_p_value,
+    percentile_interval,
+    resample_statistic,
+)
 
-GONE = Missing(ErrorKind.UNPARSABLE)
+GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
 
 def pair(name: str, label: str = "A", *, subset: str = "s", **more: Any) -> PairItem:
@@ -63,7 +66,7 @@ def test_margins() -> None:
         (pair("4", margin=3.0), scored("4", 1.0, 2.0)),
         (pair("5", margin=3.0), scored("5", GONE, 2.0)),
     ]
-    found = margins_of(rows)
+    found = margin_statistics(rows)
     assert (found.pairs, found.negative, found.zero, found.with_margin) == (4, 1, 1, 3)
     assert (found.mean, found.median) == (1.25, 1.0)  # 2, 4, 0, −1
     assert found.std == pytest.approx(math.sqrt(14.75 / 3))
@@ -72,7 +75,7 @@ def test_margins() -> None:
 
 
 def test_calibration() -> None:
-    found = calibration_of([0.95, 0.95, 0.35, 0.5])
+    found = calibration_metrics([0.95, 0.95, 0.35, 0.5])
     assert found.pairs == 4
     assert found.brier == pytest.approx((0.05**2 * 2 + 0.65**2 + 0.25) / 4)
     # Confidences .95 twice (right), .65 (wrong), .5 (half right).
@@ -81,13 +84,13 @@ def test_calibration() -> None:
         -(2 * math.log(0.95) + math.log(0.35) + math.log(0.5)) / 4
     )
     assert [one[0] for one in found.bins] == [1, 1, 2]
-    assert calibration_of([]).ece is None
+    assert calibration_metrics([]).ece is None
 
 
 def test_an_answer_without_a_chance_that_was_better_makes_the_log_loss_infinite() -> None:
-    found = calibration_of([0.0, 0.9])
+    found = calibration_metrics([0.0, 0.9])
     assert (found.log_loss, found.ruled_out) == (None, 1)  # JSON has no infinity
-    assert calibration_of([1.0, 1.0]).log_loss == 0
+    assert calibration_metrics([1.0, 1.0]).log_loss == 0
 
 
 def test_probabilities_of_winning() -> None:
@@ -95,7 +98,7 @@ def test_probabilities_of_winning() -> None:
     assert win_probabilities(rows, "logits") == [pytest.approx(1 / (1 + math.exp(-1))), 0.5]
     rows = [(pair("1"), scored("1", 0.9, 0.5)), (pair("2"), scored("2", 1.0, 1.0))]
     assert win_probabilities(rows, "probabilities") == [pytest.approx(0.9), 0.5]
-    with pytest.raises(ConfigError, match=r"found 2.0 and 0.5 .*must be in \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"must be in \[0, 1\] .found 2.0 and 0.5"):
         win_probabilities([(pair("1"), scored("1", 2.0, 0.5))], "probabilities")
 
 
@@ -115,22 +118,22 @@ def test_length_effects() -> None:
         (pair("3", "B", a="short", b="long answer"), scored("3", 1.0, 2.0)),
         (pair("4", a="same", b="size"), scored("4", 1.0, 0.0)),
     ]
-    found = length_effects(rows)
+    found = measure_length_effects(rows)
     assert found.prefers_longer == 1.0
     assert found.better_is_longer == pytest.approx(2 / 3)
     assert (found.accuracy_longer, found.accuracy_shorter) == (1.0, 0.0)
     # Margins 1, −1, 1, 1 against lengths 6, −6, 6, 0: deviations ½, −1½, ½, ½ and 4½, −7½, 4½, −1½.
     assert found.pearson == pytest.approx(15 / math.sqrt(3 * 99))
-    assert pearson([1, 1], [1, 2]) is None
+    assert pearson_correlation([1, 1], [1, 2]) is None
 
 
 # Intervals and tests.
 
 
 def test_exact_tests_by_hand() -> None:
-    assert mcnemar(1, 7) == mcnemar(7, 1) == 2 * (1 + 8) / 256
-    assert mcnemar(0, 0) == 1.0
-    assert mcnemar(5, 5) == 1.0
+    assert mcnemar_p_value(1, 7) == mcnemar_p_value(7, 1) == 2 * (1 + 8) / 256
+    assert mcnemar_p_value(0, 0) == 1.0
+    assert mcnemar_p_value(5, 5) == 1.0
     assert binomial_two_sided(0, 10) == 2 / 1024
     normal = 2 * NormalDist(1500, math.sqrt(750)).cdf(1400.5)
     assert binomial_two_sided(1400, 3000) == pytest.approx(normal, rel=0.01)
@@ -143,25 +146,25 @@ def test_the_interval_has_the_width_of_a_binomial() -> None:
     def accuracy(places: list[list[int]]) -> float:
         return sum(credits_[place] for place in places[0]) / len(places[0])
 
-    drawn = resampled([200], accuracy, seed=3)
-    found = percentile(drawn)
+    drawn = resample_statistic([200], accuracy, seed=3)
+    found = percentile_interval(drawn)
     assert found.low is not None
     assert found.high is not None
     half = 1.96 * math.sqrt(0.3 * 0.7 / 200)
     assert found.low == pytest.approx(0.3 - half, abs=half / 8)
     assert found.high == pytest.approx(0.3 + half, abs=half / 8)
-    assert drawn == resampled([200], accuracy, seed=3)
+    assert drawn == resample_statistic([200], accuracy, seed=3)
 
 
 def test_no_interval_where_nothing_varies() -> None:
-    assert percentile([1.0, 1.0]).why == "all units score the same"
-    assert percentile([1.0, None]).why == "too few resamples have a score"
-    assert p_of_zero([]) is None
-    assert p_of_zero([1.0] * 98 + [2.0]) == 2 / 100
-    assert p_of_zero([0.0] * 99) == 1.0
-    assert p_of_zero([0.5] * 90 + [2.0, None, None]) is not None
-    assert p_of_zero([0.5, 2.0] * 45 + [None] * 10) is None  # nor is there an interval
-    assert p_of_zero([1.0] * 99) is None  # one item drawn again and again says nothing
+    assert percentile_interval([1.0, 1.0]).why == "all units score the same"
+    assert percentile_interval([1.0, None]).why == "too few resamples have a score"
+    assert bootstrap_p_value([]) is None
+    assert bootstrap_p_value([1.0] * 98 + [2.0]) == 2 / 100
+    assert bootstrap_p_value([0.0] * 99) == 1.0
+    assert bootstrap_p_value([0.5] * 90 + [2.0, None, None]) is not None
+    assert bootstrap_p_value([0.5, 2.0] * 45 + [None] * 10) is None  # nor is there an interval
+    assert bootstrap_p_value([1.0] * 99) is None  # one item drawn again and again says nothing
 
 
 def test_drawing_keeps_the_sizes_of_subsets() -> None:
@@ -171,7 +174,7 @@ def test_drawing_keeps_the_sizes_of_subsets() -> None:
         sizes.add(tuple(map(len, sample)))
         return 0.0
 
-    resampled([3, 1, 0], note, resamples=5)
+    resample_statistic([3, 1, 0], note, resamples=5)
     assert sizes == {(3, 1, 0)}
 
 

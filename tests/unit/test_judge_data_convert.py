@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError
-from adjudge.judge_training.data.convert import (
-    MAX_PAIRS,
-    comparisons_from,
-    demonstrations_from,
-    detect_shape,
-    preferences_from,
-    ratings_from,
+from adjudge.datasets.published import (
+    MAX_PAIRS_PER_PROMPT,
+    detect_format,
+    read_published_comparisons,
+    read_published_demonstrations,
+    read_published_preferences,
+    read_published_ratings,
 )
-from adjudge.judge_training.data.rows import Preference
+from adjudge.datasets.rows import Preference
+from adjudge.errors import ConfigError
 
 
 def lines(folder: Path, *rows: Any) -> list[Path]:
@@ -48,36 +48,38 @@ def answers(row: Preference) -> tuple[Any, Any]:
 
 
 def test_shapes_are_known_by_their_columns(tmp_path: Path) -> None:
-    assert detect_shape(lines(tmp_path, steer("p", "r", 1))) == "helpsteer2"
-    assert detect_shape(lines(tmp_path, bench())) == "rewardbench2"
-    assert detect_shape(lines(tmp_path, LLMBAR)) == "llmbar"
-    assert detect_shape(lines(tmp_path, HH)) == "hh"
+    assert detect_format(lines(tmp_path, steer("p", "r", 1))) == "helpsteer2"
+    assert detect_format(lines(tmp_path, bench())) == "rewardbench2"
+    assert detect_format(lines(tmp_path, LLMBAR)) == "llmbar"
+    assert detect_format(lines(tmp_path, HH)) == "hh"
 
 
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ([steer("p", "r", 1) | bench()], "may be helpsteer2 or rewardbench2; name the shape"),
-        ([LLMBAR, HH], "rows of several shapes"),
-        ([{"chosen": "[]", "rejected": "[]"}], "no known shape .columns: chosen, rejected.; known"),
+        ([steer("p", "r", 1) | bench()], "found helpsteer2 or rewardbench2.. Name the shape"),
+        ([LLMBAR, HH], "the rows have several shapes"),
+        ([{"chosen": "[]", "rejected": "[]"}], "no known shape .columns: chosen, rejected; known"),
         ([], "no known shape"),
     ],
 )
 def test_uncertain_shapes_are_refused(tmp_path: Path, rows: list[Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        detect_shape(lines(tmp_path, *rows))
+        detect_format(lines(tmp_path, *rows))
 
 
 def test_a_named_shape_is_not_questioned(tmp_path: Path) -> None:
-    [row] = ratings_from(lines(tmp_path, steer("p", "r", 1) | bench(prompt="p")), "helpsteer2").rows
+    [row] = read_published_ratings(
+        lines(tmp_path, steer("p", "r", 1) | bench(prompt="p")), "helpsteer2"
+    ).rows
     assert (row.label, row.messages[-1]["content"]) == (1, "r")
 
 
 def test_helpfulness_is_the_rating(tmp_path: Path) -> None:
     talk = "What?\n\n<extra_id_1>Assistant\nThis.\n\n<extra_id_1>User\nWhy?\n"
-    first, second = ratings_from(
+    first, second = read_published_ratings(
         lines(tmp_path, steer("c#", "A language.", 3), steer(talk, "So.", 0))
-    ).checked()
+    ).require_usable()
     assert first.label == 3
     assert second.label == 0
     assert [(m["role"], m["content"]) for m in second.messages] == [
@@ -100,10 +102,10 @@ def test_helpfulness_is_the_rating(tmp_path: Path) -> None:
     ],
 )
 def test_broken_helpsteer2_rows_are_named(tmp_path: Path, row: Any, complaint: str) -> None:
-    found = ratings_from(lines(tmp_path, row))
+    found = read_published_ratings(lines(tmp_path, row))
     assert not found.rows
     with pytest.raises(ConfigError, match=f"rows.jsonl:1: .*{complaint}"):
-        found.checked()
+        found.require_usable()
 
 
 def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path
         steer("q", "y", 2),
         steer("z", "alone", 3),
     ]
-    found = preferences_from(lines(tmp_path, *rows))
+    found = read_published_preferences(lines(tmp_path, *rows))
     [pair] = found.rows
     assert (*answers(pair), pair.margin) == ("high", "low", 3.0)
     assert [(p.where[-1], p.key, p.found) for p in found.problems.first] == [
@@ -124,17 +126,17 @@ def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path
 
 
 def test_a_flood_of_answers_to_one_prompt_is_refused(tmp_path: Path) -> None:
-    rows = [steer("p", f"r{n}", n % 5) for n in range(MAX_PAIRS)]
-    found = preferences_from(lines(tmp_path, *rows))
+    rows = [steer("p", f"r{n}", n % 5) for n in range(MAX_PAIRS_PER_PROMPT)]
+    found = read_published_preferences(lines(tmp_path, *rows))
     assert not found.rows
     assert found.problems.first[0].found == "1,000 answers to it"
 
 
 def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> None:
     ties = bench(id="tied:3", subset="Ties", chosen=["a", "b"], rejected=["x", "y"])
-    rows = preferences_from(
+    rows = read_published_preferences(
         lines(tmp_path, bench(), ties | {"num_correct": 2, "num_incorrect": 2})
-    ).checked()
+    ).require_usable()
     assert [answers(row) for row in rows[:3]] == [("4", "3"), ("4", "5"), ("4", "22")]
     assert [answers(row) for row in rows[3:]] == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
     assert {(row.subset, row.source_ids) for row in rows} == {
@@ -160,15 +162,15 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
 def test_broken_rewardbench2_rows_give_no_pair_at_all(
     tmp_path: Path, row: Any, complaint: str
 ) -> None:
-    found = preferences_from(lines(tmp_path, row), "rewardbench2")
+    found = read_published_preferences(lines(tmp_path, row), "rewardbench2")
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
-        found.checked()
+        found.require_usable()
 
 
 def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
     paths = lines(tmp_path, LLMBAR, LLMBAR | {"label": 2})
-    one, two = comparisons_from(paths, subset="natural").checked()
+    one, two = read_published_comparisons(paths, subset="natural").require_usable()
     assert (one.prompt[0]["content"], one.a, one.b, one.label) == (
         "Name a tree.",
         "Oak.",
@@ -176,7 +178,7 @@ def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
         "A",
     )
     assert (two.label, two.subset) == ("B", "natural")
-    assert [answers(row) for row in preferences_from(paths).checked()] == [
+    assert [answers(row) for row in read_published_preferences(paths).require_usable()] == [
         ("Oak.", "Trout."),
         ("Trout.", "Oak."),
     ]
@@ -184,21 +186,21 @@ def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", [0, 3, "1", None, True])
 def test_other_llmbar_labels_are_problems(tmp_path: Path, label: Any) -> None:
-    found = comparisons_from(lines(tmp_path, LLMBAR | {"label": label}))
+    found = read_published_comparisons(lines(tmp_path, LLMBAR | {"label": label}))
     assert (len(found.rows), found.problems.first[0].allowed) == (0, "1, 2")
 
 
 def test_equal_llmbar_outputs_are_no_preference_but_a_problem(tmp_path: Path) -> None:
-    found = preferences_from(lines(tmp_path, LLMBAR | {"output_2": "Oak."}))
+    found = read_published_preferences(lines(tmp_path, LLMBAR | {"output_2": "Oak."}))
     assert (len(found.rows), found.problems.first[0].found) == (0, "the same as chosen")
 
 
 def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
-    [row] = preferences_from(lines(tmp_path, HH)).checked()
+    [row] = read_published_preferences(lines(tmp_path, HH)).require_usable()
     assert [m["role"] for m in row.chosen] == ["user", "assistant"] * 2
     assert answers(row) == ("Goodbye!", "No.")
     assert row.chosen[:3] == row.rejected[:3]
-    [shown] = demonstrations_from(lines(tmp_path, HH)).checked()
+    [shown] = read_published_demonstrations(lines(tmp_path, HH)).require_usable()
     assert shown.messages == row.chosen
 
 
@@ -214,27 +216,27 @@ def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
     ],
 )
 def test_broken_dialogues_are_named(tmp_path: Path, text: Any, complaint: str) -> None:
-    found = preferences_from(lines(tmp_path, HH | {"chosen": text}), "hh")
+    found = read_published_preferences(lines(tmp_path, HH | {"chosen": text}), "hh")
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
-        found.checked()
+        found.require_usable()
 
 
 def test_low_answers_are_no_demonstrations_and_counted(tmp_path: Path) -> None:
     rows = [steer("p", "best", 4), steer("p", "good", 3), steer("p", "bad", 0)]
-    found = demonstrations_from(lines(tmp_path, *rows), at_least=3)
+    found = read_published_demonstrations(lines(tmp_path, *rows), at_least=3)
     assert [row.messages[-1]["content"] for row in found.rows] == ["best", "good"]
     assert [problem.allowed for problem in found.problems.first] == ["3 or more (at_least)"]
 
 
 def test_kinds_that_a_shape_has_not_are_refused(tmp_path: Path) -> None:
     paths = lines(tmp_path, LLMBAR)
-    with pytest.raises(ConfigError, match="ratings are made from helpsteer2 rows, not llmbar"):
-        ratings_from(paths)
-    with pytest.raises(ConfigError, match="helpsteer2 or hh rows, not llmbar"):
-        demonstrations_from(paths)
-    with pytest.raises(ConfigError, match="comparisons are made from llmbar"):
-        comparisons_from(lines(tmp_path, HH))
+    with pytest.raises(ConfigError, match="ratings cannot .*found llmbar; allowed: helpsteer2"):
+        read_published_ratings(paths)
+    with pytest.raises(ConfigError, match="found llmbar; allowed: helpsteer2, hh"):
+        read_published_demonstrations(paths)
+    with pytest.raises(ConfigError, match="comparisons cannot be made .*allowed: llmbar"):
+        read_published_comparisons(lines(tmp_path, HH))
 
 
 @pytest.mark.parametrize(("subset", "ones", "twos"), [("natural", 42, 58), ("neighbor", 75, 59)])
@@ -245,7 +247,9 @@ def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
     path = Path(data) / "llmbar" / subset / "dataset.json"
     if not path.is_file():
         pytest.skip(f"ADJUDGE_DATA has no llmbar/{subset}")
-    assert detect_shape([path]) == "llmbar"
-    labels = [row.label for row in comparisons_from([path], subset=subset).checked()]
+    assert detect_format([path]) == "llmbar"
+    labels = [
+        row.label for row in read_published_comparisons([path], subset=subset).require_usable()
+    ]
     assert (labels.count("A"), labels.count("B")) == (ones, twos)
-    assert len(preferences_from([path]).checked()) == ones + twos
+    assert len(read_published_preferences([path]).require_usable()) == ones + twos

@@ -7,25 +7,27 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError
-from adjudge.judge_training.data.conversation import MAX_MESSAGES
-from adjudge.judge_training.data.problems import BrokenRow, Loaded, RowProblems
-from adjudge.judge_training.data.read import (
+from adjudge.datasets.files import MAX_MESSAGES
+from adjudge.datasets.readers import (
     read_comparisons,
     read_demonstrations,
     read_preferences,
     read_ratings,
+    write_dataset_rows,
 )
-from adjudge.judge_training.data.rows import (
+from adjudge.datasets.rows import (
+    BrokenRow,
     Comparison,
+    DatasetRow,
     Demonstration,
+    LoadedRows,
     Preference,
     Rating,
-    Row,
-    answers_of,
-    spoken,
+    RowProblems,
+    render_transcript,
+    split_answers,
 )
-from adjudge.judge_training.data.write import write_rows
+from adjudge.errors import ConfigError
 
 ASKED = {"role": "user", "content": "Is exercise good for me?"}
 GOOD = {"role": "assistant", "content": "Yes: it helps heart, sleep and mood."}
@@ -50,14 +52,14 @@ def parquet(folder: Path, rows: Sequence[dict[str, Any]]) -> list[Path]:
 
 
 def test_parquet_of_sft_has_a_column_of_message_lists(tmp_path: Path) -> None:
-    [row] = read_demonstrations(parquet(tmp_path, [{"messages": CHOSEN}])).checked()
+    [row] = read_demonstrations(parquet(tmp_path, [{"messages": CHOSEN}])).require_usable()
     assert row.messages == CHOSEN
     assert row.where.endswith("train.parquet:1")
 
 
 def test_parquet_of_bradley_terry_has_json_texts(tmp_path: Path) -> None:
     columns = {"chosen": json.dumps(CHOSEN), "rejected": json.dumps(REJECTED)}
-    [row] = read_preferences(parquet(tmp_path, [columns])).checked()
+    [row] = read_preferences(parquet(tmp_path, [columns])).require_usable()
     assert (row.chosen, row.rejected, row.margin) == (CHOSEN, REJECTED, None)
 
 
@@ -69,7 +71,7 @@ def test_null_fields_that_parquet_adds_are_left_out(tmp_path: Path) -> None:
         {"role": "tool", "content": "42", "tool_call_id": "1"},
         GOOD,
     ]
-    [row] = read_demonstrations(parquet(tmp_path, [{"messages": messages}])).checked()
+    [row] = read_demonstrations(parquet(tmp_path, [{"messages": messages}])).require_usable()
     assert row.messages == messages
 
 
@@ -86,7 +88,7 @@ def test_preferences_with_margin_ids_and_names_of_columns(tmp_path: Path) -> Non
     second = {"win": CHOSEN, "lose": REJECTED, "by": None, "source_ids": ["x:1", "x:2"]}
     paths = lines(tmp_path, first, second)
     found = read_preferences(paths, chosen_key="win", rejected_key="lose", margin_key="by")
-    one, two = found.checked()
+    one, two = found.require_usable()
     assert (one.margin, one.subset, one.source_ids) == (2.0, "s", ("7",))
     assert (two.margin, two.subset, two.source_ids) == (None, None, ("x:1", "x:2"))
     assert (one.where, two.where) == (f"{paths[0]}:1", f"{paths[0]}:2")
@@ -94,14 +96,14 @@ def test_preferences_with_margin_ids_and_names_of_columns(tmp_path: Path) -> Non
 
 def test_ratings_as_messages_or_prompt_and_response(tmp_path: Path) -> None:
     paths = lines(tmp_path, {"prompt": "Is it?", "response": "It is.", "label": 3.0, "id": "a"})
-    [row] = read_ratings(paths).checked()
+    [row] = read_ratings(paths).require_usable()
     assert row.messages == [
         {"role": "user", "content": "Is it?"},
         {"role": "assistant", "content": "It is."},
     ]
     assert (row.label, type(row.label), row.source_ids) == (3, int, ("a",))
     paths = lines(tmp_path, {"messages": json.dumps(CHOSEN), "score": 0})
-    [row] = read_ratings(paths, label_key="score").checked()
+    [row] = read_ratings(paths, label_key="score").require_usable()
     assert (row.messages, row.label) == (CHOSEN, 0)
 
 
@@ -109,7 +111,7 @@ def test_prompts_are_text_or_conversations(tmp_path: Path) -> None:
     turns = [{"role": "system", "content": "Be brief."}, ASKED]
     prompts = ["[1] is a list", '[{"a": 1}]', turns, json.dumps(turns)]
     paths = lines(tmp_path, *({"prompt": p, "a": "x", "b": "y", "label": "tie"} for p in prompts))
-    rows = read_comparisons(paths).checked()
+    rows = read_comparisons(paths).require_usable()
     assert [row.prompt for row in rows] == [
         [{"role": "user", "content": "[1] is a list"}],
         [{"role": "user", "content": '[{"a": 1}]'}],
@@ -184,8 +186,8 @@ def test_broken_demonstrations_are_named(tmp_path: Path, row: Any, complaint: st
     [problem] = found.problems.first
     assert problem.where == f"{tmp_path / 'rows.jsonl'}:2"
     with pytest.raises(ConfigError, match=complaint):
-        found.checked()
-    assert len(found.checked(allow=0.4)) == 2
+        found.require_usable()
+    assert len(found.require_usable(allow=0.4)) == 2
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_broken_preferences_are_named(tmp_path: Path, change: Any, complaint: st
     found = read_preferences(lines(tmp_path, row))
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
-        found.checked(allow=1.0)
+        found.require_usable(allow=1.0)
 
 
 @pytest.mark.parametrize("label", [5, -1, 2.5, True, "3", None, [1], float("nan"), 10**30])
@@ -237,7 +239,7 @@ def test_texts_of_the_data_are_not_in_messages_of_errors(tmp_path: Path) -> None
         {"messages": [ASKED, {"role": "assistant", "content": [secret]}], "label": 0},
     )
     with pytest.raises(ConfigError) as caught:
-        read_ratings(paths).checked()
+        read_ratings(paths).require_usable()
     assert secret not in str(caught.value)
 
 
@@ -248,7 +250,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     ):
         read_demonstrations(paths, messages_key="messages")
     with pytest.raises(
-        ConfigError, match=r"no column for messages; rename the one.*columns: mesages, label"
+        ConfigError, match=r"no column for messages .columns: mesages, label.. Rename the one"
     ):
         read_demonstrations(paths)
     with pytest.raises(ConfigError, match=r"messages \(or prompt and response\)"):
@@ -257,9 +259,11 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 
 def test_two_usual_columns_are_ambiguous(tmp_path: Path) -> None:
     row = {"question": "p", "query": "q", "a": "x", "b": "y", "label": "A"}
-    with pytest.raises(ConfigError, match="may be question or query; rename the one .* prompt"):
+    with pytest.raises(
+        ConfigError, match="may be prompt .found question, query.. Rename the one .* prompt"
+    ):
         read_comparisons(lines(tmp_path, row))
-    [read] = read_comparisons(lines(tmp_path, row), prompt_key="query").checked()
+    [read] = read_comparisons(lines(tmp_path, row), prompt_key="query").require_usable()
     assert read.prompt[0]["content"] == "q"
 
 
@@ -303,12 +307,12 @@ def test_parquet_text_that_is_not_utf8_gives_nothing(tmp_path: Path) -> None:
 
 def test_all_rows_beyond_those_looked_at_are_read(tmp_path: Path) -> None:
     rows = [{"messages": CHOSEN}] * 1003
-    assert len(read_demonstrations(lines(tmp_path, *rows)).checked()) == 1003
+    assert len(read_demonstrations(lines(tmp_path, *rows)).require_usable()) == 1003
 
 
 def test_files_without_a_row(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no usable row of 0"):
-        read_demonstrations(lines(tmp_path)).checked()
+    with pytest.raises(ConfigError, match="no row of 0 can be used"):
+        read_demonstrations(lines(tmp_path)).require_usable()
     with pytest.raises(ConfigError, match="no such file"):
         read_preferences([tmp_path / "none.parquet"])
 
@@ -316,16 +320,18 @@ def test_files_without_a_row(tmp_path: Path) -> None:
 def test_problems_are_counted_and_the_first_shown() -> None:
     problems = RowProblems(shown=2)
     for number in range(5):
-        problems.add(BrokenRow(f"messages[{number}].role", "nothing", "user").at(f"f:{number}"))
+        problems.add(
+            BrokenRow(f"messages[{number}].role", "nothing", "user").problem_at(f"f:{number}")
+        )
     assert (len(problems), len(problems.first)) == (5, 2)
     assert str(problems).endswith("… and 3 more")
     assert problems.by_key == {("messages", "user"): 5}
-    after = Loaded([1, 2], problems).then(lambda rows: Loaded([sum(rows)], problems))
+    after = LoadedRows([1, 2], problems).and_then(lambda rows: LoadedRows([sum(rows)], problems))
     assert (after.rows, after.problems.count, len(after.problems.first)) == ([3], 10, 4)
     assert str(RowProblems()) == "no problems"
 
 
-ROWS: list[list[Row]] = [
+ROWS: list[list[DatasetRow]] = [
     [Demonstration(messages=CHOSEN, subset="s", source_ids=("a:1",))],
     [
         Preference(chosen=CHOSEN, rejected=REJECTED, margin=1.5),
@@ -343,8 +349,8 @@ def test_what_is_written_reads_back(tmp_path: Path, kind: int, ending: str) -> N
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     path = tmp_path / f"rows.{ending}"
-    write_rows(path, ROWS[kind])
-    rows = READERS[kind]([path]).checked()
+    write_dataset_rows(path, ROWS[kind])
+    rows = READERS[kind]([path]).require_usable()
     assert [row.where for row in rows] == [f"{path}:{n + 1}" for n in range(len(rows))]
     assert list(map(unplaced, rows)) == ROWS[kind]
 
@@ -354,14 +360,14 @@ def unplaced(row: Any) -> Any:
 
 
 def test_rows_are_written_to_known_files_only(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"as \.jsonl or \.parquet"):
-        write_rows(tmp_path / "rows.csv", ROWS[0])
+    with pytest.raises(ConfigError, match=r"allowed: \.jsonl, \.parquet"):
+        write_dataset_rows(tmp_path / "rows.csv", ROWS[0])
     with pytest.raises(ConfigError, match="no rows"):
-        write_rows(tmp_path / "rows.jsonl", [])
+        write_dataset_rows(tmp_path / "rows.jsonl", [])
 
 
 def test_questions_and_answers_of_every_kind() -> None:
-    assert [answers_of(row[0]) for row in ROWS] == [
+    assert [split_answers(row[0]) for row in ROWS] == [
         ([ASKED], [[GOOD]]),
         ([ASKED], [[GOOD], [POOR]]),
         ([ASKED], [[GOOD]]),
@@ -371,6 +377,6 @@ def test_questions_and_answers_of_every_kind() -> None:
         ),
     ]
     calls = [{"function": {"name": "f"}}]
-    assert spoken([{"role": "assistant", "content": None, "tool_calls": calls}]) == (
+    assert render_transcript([{"role": "assistant", "content": None, "tool_calls": calls}]) == (
         'assistant: \n[{"function":{"name":"f"}}]'
     )

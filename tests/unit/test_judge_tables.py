@@ -83,7 +83,7 @@ def test_a_server_table_becomes_the_model_with_everything_passed_on(tmp_path: Pa
     assert model.stream
     assert model.price is not None
     assert (model.price.input, model.price.output) == (1.0, 2.0)
-    settings = model._wanted.settings
+    settings = model._endpoint_key.settings
     assert settings is not None
     assert (settings.max_concurrency, settings.deadline_s) == (7, 3.0)
     other = spec({"a": {"type": "anthropic", "model": "m"}}).build_judges()["a"]
@@ -95,11 +95,11 @@ def test_a_cache_stands_beside_the_spec_and_a_given_one_replaces_it(tmp_path: Pa
     one = spec({"main": table}, folder=tmp_path)
     model = one.build_judges()["main"]
     assert isinstance(model, OpenAIChatModel)
-    assert model._wanted.cache == str(tmp_path / "judge.sqlite")
+    assert model._endpoint_key.cache == str(tmp_path / "judge.sqlite")
     given = ReplyCache(tmp_path / "other.sqlite")
     replaced = one.build_judges(given)["main"]
     assert isinstance(replaced, OpenAIChatModel)
-    assert replaced._wanted.cache is given
+    assert replaced._endpoint_key.cache is given
     given.close()
 
 
@@ -127,9 +127,9 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ({"type": "openai", "model": "m", "temprature": 1}, "did you mean 'temperature'?"),
         ({"type": "openai", "model": "m", "temperature": "hot"}, "judges.main.temperature"),
         ({"type": "openai", "model": "m", "price": {"input": 1.0}}, "price.output: is required"),
-        ({"type": "openai", "model": "m", "cache_sampled": True}, "give its file in cache"),
-        ({"type": "openai", "model": "m", "script": "x"}, "script: is no key of type 'openai'"),
-        ({"type": "scripted", "script": "x", "base_url": "http://a"}, "base_url: is no key"),
+        ({"type": "openai", "model": "m", "cache_sampled": True}, "Give its file in cache"),
+        ({"type": "openai", "model": "m", "script": "x"}, "script: is not a key of type 'openai'"),
+        ({"type": "scripted", "script": "x", "base_url": "http://a"}, "base_url: is not a key"),
         ({"type": "scripted"}, "needs script or function"),
         ({"type": "scripted", "script": "x", "function": "a:b"}, "needs script or function"),
         ({"type": "recorded"}, "needs cassette"),
@@ -146,10 +146,13 @@ def test_a_wrong_table_is_refused_by_file_and_key(table: dict[str, Any], complai
     ("table", "complaint"),
     [
         ({"base_url": "ftp://x"}, "base_url"),
-        ({"features": ["scheme"]}, "features: 'scheme' unknown"),
+        ({"features": ["scheme"]}, "features: has an unknown name (found 'scheme'"),
         ({"endpoint": {"max_concurency": 3}}, "did you mean 'max_concurrency'?"),
         ({"endpoint": {"max_concurrency": "many"}}, "endpoint: Expected `int`"),
-        ({"endpoint": {"max_concurrency": 0}}, "endpoint: max_concurrency: found 0"),
+        (
+            {"endpoint": {"max_concurrency": 0}},
+            "endpoint: max_concurrency: must be at least 1 (found 0)",
+        ),
     ],
 )
 def test_what_only_building_can_tell(table: dict[str, Any], complaint: str) -> None:
@@ -169,8 +172,8 @@ def test_a_literal_key_is_refused_and_never_shown(key: str) -> None:
 
 def test_missing_cassettes_and_functions_are_config_errors(tmp_path: Path) -> None:
     for table, word in (
-        ({"type": "recorded", "cassette": "none.sqlite"}, "no such cassette"),
-        ({"type": "scripted", "function": "no_such_module_x:f"}, "cannot import"),
+        ({"type": "recorded", "cassette": "none.sqlite"}, "the cassette does not exist"),
+        ({"type": "scripted", "function": "no_such_module_x:f"}, "cannot be imported"),
     ):
         with pytest.raises(ConfigError, match=word):
             spec({"main": table}, folder=tmp_path).build_judges()
@@ -189,7 +192,7 @@ def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:
     asks = {"type": "own_judged:Asks"}
     with pytest.raises(ConfigError, match=r"g0: judge: is required .*strict, kind"):
         spec(two, asks, folder=beside).build_graders()
-    with pytest.raises(ConfigError, match=r"asks a judge; add a \[judges.main\] table"):
+    with pytest.raises(ConfigError, match=r"needs a judge. Add a \[judges.main\] table"):
         spec({}, asks, folder=beside).build_graders()
     with pytest.raises(ConfigError, match=r"no \[judges.strct\]; did you mean 'strict'"):
         spec(two, {**asks, "judge": "strct"})
@@ -224,7 +227,7 @@ def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
 
 def test_a_graders_model_is_named_by_its_judge(beside: Path) -> None:
     main = {"main": {"type": "scripted", "script": "1"}}
-    with pytest.raises(ConfigError, match="name a .judges. table in 'judge'"):
+    with pytest.raises(ConfigError, match="Name a .judges. table in 'judge'"):
         spec(main, {"type": "own_judged:Asks", "model": "gpt"}, folder=beside).build_graders()
 
 

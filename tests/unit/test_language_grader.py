@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.rules.language import LanguageGrader
-from adjudge.graders.rules.params import needs
+from adjudge.graders.base import require_package
+from adjudge.graders.rules.response_form import LanguageGrader
 
 TEXTS = {
     "en": "The river was calm in the morning, and nobody was on the bridge.",
@@ -108,6 +108,6 @@ def test_pickled_and_used_from_threads() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    needs.cache_clear()
-    with pytest.raises(ConfigError, match="py3langid: pip install"):
+    require_package.cache_clear()
+    with pytest.raises(ConfigError, match="py3langid. Run: pip install"):
         LanguageGrader("en")

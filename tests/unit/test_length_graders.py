@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.rules.length import LengthPenaltyGrader, SoftOverlongPunishmentGrader
+from adjudge.graders.rules.response_form import LengthPenaltyGrader, SoftOverlongPunishmentGrader
 from adjudge.types import Role
 
 
@@ -51,11 +51,14 @@ def test_units_and_views() -> None:
     [
         ({"min_length": -1}, "min_length must be a whole number"),
         ({"min_length": True}, "min_length must be a whole number"),
-        ({"max_length": 5}, r"max_length must be at least min_length \(10\), got 5"),
+        (
+            {"max_length": 5},
+            r"max_length must be at least min_length \(found max_length 5, min_length 10\)",
+        ),
         ({"penalty_rate": -0.1}, "penalty_rate must be a number from 0"),
         ({"penalty_rate": float("nan")}, "penalty_rate must be a number"),
         ({"floor": 0.5}, "floor must be a number"),
-        ({"unit": "tokens"}, "unit must be one of 'chars', 'words', got 'tokens'"),
+        ({"unit": "tokens"}, r"unit must be one of 'chars', 'words' \(found 'tokens'\)"),
         ({"view": ["final"]}, "view must be one of"),
     ],
 )

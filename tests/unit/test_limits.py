@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.limits import AdaptiveLimit, RateBucket, retry_after
+from adjudge.judges.endpoint.capacity import AdaptiveLimit, RateBucket, parse_retry_after
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
@@ -228,12 +228,12 @@ def test_a_bucket_serves_calls_larger_than_itself_and_takes_leftovers_back() -> 
     ],
 )
 def test_what_headers_ask_for(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers) == (None if seconds is None else pytest.approx(seconds))
+    assert parse_retry_after(headers) == (None if seconds is None else pytest.approx(seconds))
 
 
 @given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()))
 def test_no_header_breaks_it(headers: dict[str, str]) -> None:
-    wait = retry_after(headers)
+    wait = parse_retry_after(headers)
     assert wait is None or 0.0 <= wait <= 3600.0
 
 
@@ -245,5 +245,5 @@ def test_no_reset_breaks_it(text: str) -> None:
             "x-ratelimit-reset-tokens": text,
             "anthropic-ratelimit-tokens-reset": text,
         }
-        wait = retry_after(headers)
+        wait = parse_retry_after(headers)
         assert wait is None or 0.0 <= wait <= 3600.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.listwise import ListwiseGrader
+from adjudge.graders.llm.comparison import ListwiseGrader
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
 from adjudge.types import GraderError, GraderMode, GraderRank

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.judged import REPAIR_DRAW
+from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
@@ -264,5 +264,5 @@ def test_a_sample_without_a_field_is_invalid() -> None:
 def test_what_is_no_grader() -> None:
     with pytest.raises(ConfigError, match="template: is required"):
         LLMGrader(Judge("1"))
-    with pytest.raises(ConfigError, match="model: found str"):
+    with pytest.raises(ConfigError, match=r"model: must be a chat model with achat \(found str"):
         LLMGrader("gpt-4o", template=QUESTION)  # type: ignore[arg-type]

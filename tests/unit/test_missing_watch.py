@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adjudge.runs.missing_watch import MissingWatch, properties_of
+from adjudge.runs.summary import MissingWatch, answer_properties
 
 NONE: frozenset[str] = frozenset()
 
@@ -96,8 +96,8 @@ def test_length_is_watched_in_pairs() -> None:
 
 
 def test_the_middle_of_a_long_answer_costs_nothing() -> None:
-    assert properties_of("x" * 9_000 + "```" + "y" * 9_000) == frozenset()
-    assert properties_of("```" + "y" * 90_000) == {"code block"}
+    assert answer_properties("x" * 9_000 + "```" + "y" * 9_000) == frozenset()
+    assert answer_properties("```" + "y" * 90_000) == {"code block"}
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_the_middle_of_a_long_answer_costs_nothing() -> None:
     ],
 )
 def test_properties(text: str, expected: set[str]) -> None:
-    assert properties_of(text) == expected
+    assert answer_properties(text) == expected

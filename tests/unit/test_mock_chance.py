@@ -6,31 +6,41 @@ from collections import Counter
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.mock.draws import Stream, uniform
-from adjudge.mock.faults import FAULTS, Faults, Outage, parse_fault, parse_outage
-from adjudge.mock.latency import latency_of, parse_latency
-from adjudge.mock.limits import Bucket, rate_headers, retry_headers
+from adjudge.mock.faults import (
+    FAULTS,
+    DrawStream,
+    FaultSampler,
+    Outage,
+    RateLimitBucket,
+    draw_latency,
+    draw_uniform,
+    parse_fault_option,
+    parse_latency,
+    parse_outage_option,
+    rate_limit_headers,
+    retry_headers,
+)
 
 N = 20_000
 
 
 def drawn(*specs: str, seed: int = 1) -> list[float]:
     parts = [parse_latency(spec) for spec in specs]
-    return [latency_of(parts, seed, number, 3) for number in range(1, N + 1)]
+    return [draw_latency(parts, seed, number, 3) for number in range(1, N + 1)]
 
 
 def test_draws_are_uniform_and_their_own() -> None:
-    for stream in (Stream.FAULT, Stream.LATENCY, Stream.LATENCY + 1):
-        values = [uniform(5, number, stream) for number in range(N)]
+    for stream in (DrawStream.FAULT, DrawStream.LATENCY, DrawStream.LATENCY + 1):
+        values = [draw_uniform(5, number, stream) for number in range(N)]
         assert min(values) > 0
         assert max(values) < 1
         assert statistics.fmean(values) == pytest.approx(0.5, abs=0.01)
         assert statistics.pvariance(values) == pytest.approx(1 / 12, abs=0.003)
-    one = [uniform(5, number, 0) for number in range(N)]
-    other = [uniform(5, number, 1) for number in range(N)]
+    one = [draw_uniform(5, number, 0) for number in range(N)]
+    other = [draw_uniform(5, number, 1) for number in range(N)]
     assert abs(statistics.correlation(one, other)) < 0.03
     assert abs(statistics.correlation(one[1:], one[:-1])) < 0.03
-    assert uniform(5, 7, 0) != uniform(6, 7, 0)
+    assert draw_uniform(5, 7, 0) != draw_uniform(6, 7, 0)
 
 
 def test_lognormal_has_its_median_and_tail() -> None:
@@ -79,7 +89,9 @@ def test_a_wrong_latency_is_explained(spec: str, complaint: str) -> None:
 
 
 def test_faults_come_as_often_as_asked_and_one_at_a_time() -> None:
-    faults = Faults([parse_fault("429:0.05"), parse_fault("drip=0.5:0.2")], seed=3)
+    faults = FaultSampler(
+        [parse_fault_option("429:0.05"), parse_fault_option("drip=0.5:0.2")], seed=3
+    )
     names = Counter(fault.name for n in range(N) if (fault := faults.breaking(n)) is not None)
     assert names["429"] / N == pytest.approx(0.05, abs=0.006)
     assert names["drip"] / N == pytest.approx(0.2, abs=0.012)
@@ -87,7 +99,7 @@ def test_faults_come_as_often_as_asked_and_one_at_a_time() -> None:
 
 def test_details_go_wrong_on_their_own() -> None:
     specs = ("drop-logprobs:0.5", "wrong-id:0.5", "500:0.5")
-    faults = Faults([parse_fault(spec) for spec in specs], seed=3)
+    faults = FaultSampler([parse_fault_option(spec) for spec in specs], seed=3)
     seen = Counter((faults.breaking(n) is not None, faults.modifying(n)) for n in range(N))
     assert len(seen) == 8
     assert min(seen.values()) / N == pytest.approx(1 / 8, abs=0.015)
@@ -95,43 +107,43 @@ def test_details_go_wrong_on_their_own() -> None:
 
 def test_every_fault_can_be_asked_for() -> None:
     for name in FAULTS:
-        assert parse_fault(f"{name}:0.5").name == name
-    assert parse_fault("429-retry:1").value == 1.0
-    assert parse_fault("hang:1").value is None
-    assert parse_fault("hang=30:1").value == 30.0
+        assert parse_fault_option(f"{name}:0.5").name == name
+    assert parse_fault_option("429-retry:1").value == 1.0
+    assert parse_fault_option("hang:1").value is None
+    assert parse_fault_option("hang=30:1").value == 30.0
 
 
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
         ("429", "NAME:PROBABILITY"),
-        ("429:2", "within 0 and 1"),
-        ("429:x", "within 0 and 1"),
+        ("429:2", "from 0 to 1"),
+        ("429:x", "from 0 to 1"),
         ("resett:0.1", "did you mean 'reset'"),
-        ("500=3:0.1", "take a value"),
-        ("hang=x:0.1", "must be seconds"),
+        ("500=3:0.1", "takes no value"),
+        ("hang=x:0.1", "must be a number of seconds"),
     ],
 )
 def test_a_wrong_fault_is_explained(spec: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        parse_fault(spec)
+        parse_fault_option(spec)
 
 
 def test_faults_beyond_all_requests_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"add up to 1\.2"):
-        Faults([parse_fault("429:0.6"), parse_fault("500:0.6")], seed=0)
+    with pytest.raises(ConfigError, match=r"must be at most 1 \(found 1\.2\)"):
+        FaultSampler([parse_fault_option("429:0.6"), parse_fault_option("500:0.6")], seed=0)
 
 
 def test_outages() -> None:
-    assert parse_outage("60,120") == Outage(60, 120)
-    assert parse_outage("60,120,503") == Outage(60, 120, 503)
+    assert parse_outage_option("60,120") == Outage(60, 120)
+    assert parse_outage_option("60,120,503") == Outage(60, 120, 503)
     for wrong in ("60", "120,60", "60,120,500", "a,b", "1,2,503,4", ""):
         with pytest.raises(ConfigError, match="START,END"):
-            parse_outage(wrong)
+            parse_outage_option(wrong)
 
 
 def test_a_bucket_starts_full_and_fills_evenly() -> None:
-    bucket = Bucket(60, now=100.0)
+    bucket = RateLimitBucket(60, now=100.0)
     assert [bucket.take(100.0) for _ in range(60)] == [0.0] * 60
     assert bucket.take(100.0) == pytest.approx(1.0)
     assert bucket.take(100.75) == pytest.approx(0.25)
@@ -142,11 +154,11 @@ def test_a_bucket_starts_full_and_fills_evenly() -> None:
 
 
 def test_rate_limit_headers_have_each_providers_form() -> None:
-    lines = rate_headers("openai", 500, 3, 360.5).decode()
+    lines = rate_limit_headers("openai", 500, 3, 360.5).decode()
     assert "x-ratelimit-limit-requests: 500\r\n" in lines
     assert "x-ratelimit-remaining-requests: 3\r\n" in lines
     assert "x-ratelimit-reset-requests: 6m0.5s\r\n" in lines
-    assert "x-ratelimit-reset-requests: 1.5s" in rate_headers("openai", 5, 0, 1.5).decode()
+    assert "x-ratelimit-reset-requests: 1.5s" in rate_limit_headers("openai", 5, 0, 1.5).decode()
     lines = retry_headers("anthropic", 2).decode()
     assert "anthropic-ratelimit-requests-remaining: 0\r\n" in lines
     assert "retry-after: 2\r\n" in lines

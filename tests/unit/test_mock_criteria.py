@@ -8,15 +8,15 @@ import pytest
 
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
-from adjudge.mock.asked import Asked
-from adjudge.mock.criteria import Criteria
+from adjudge.mock.behaviours import CriteriaBehaviour
+from adjudge.mock.requests import ChatRequest
 
 RUBRIC = [{"criterion": 'Says "Tulip"', "points": 3}, {"criterion": 'Says "rose"', "points": 1}]
 
 
 def marked(messages: Any) -> str:
     raw = [msgspec.Raw(msgspec.json.encode(one)) for one in messages]
-    return Criteria().answer(Asked(messages=raw, size=1)).text
+    return CriteriaBehaviour().answer(ChatRequest(messages=raw, size=1)).text
 
 
 def score(prompt: str, response: str, rubric: Any = RUBRIC) -> float | None:

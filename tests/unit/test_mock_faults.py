@@ -18,11 +18,11 @@ from tests.unit.helpers.mock_client import (
 )
 
 from adjudge.mock import FAULTS, Server
-from adjudge.mock.faults import MODIFIERS, STATUS
+from adjudge.mock.faults import FAULT_STATUSES, MODIFIERS
 
 
 def test_error_answers() -> None:
-    for name, expected in STATUS.items():
+    for name, expected in FAULT_STATUSES.items():
 
         async def body(
             server: Server,

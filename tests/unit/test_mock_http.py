@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.mock.http import MAX_BODY, MAX_HEAD, BadRequest, Parser, Request, chunk, response
+from adjudge.mock.http import (
+    MAX_BODY_SIZE,
+    MAX_HEAD_SIZE,
+    BadRequest,
+    HttpRequestMessage,
+    RequestParser,
+    format_chunk,
+    format_response,
+)
 
 
 def post(body: bytes, target: str = "/v1/chat/completions", *headers: str) -> bytes:
@@ -14,11 +22,11 @@ def post(body: bytes, target: str = "/v1/chat/completions", *headers: str) -> by
 
 def chunked(*pieces: bytes, trailer: bytes = b"") -> bytes:
     head = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    return head + b"".join(map(chunk, pieces)) + b"0\r\n" + trailer + b"\r\n"
+    return head + b"".join(map(format_chunk, pieces)) + b"0\r\n" + trailer + b"\r\n"
 
 
-def requests_in(parts: list[bytes]) -> list[Request]:
-    parser = Parser()
+def requests_in(parts: list[bytes]) -> list[HttpRequestMessage]:
+    parser = RequestParser()
     found = []
     for part in parts:
         parser.feed(part)
@@ -90,12 +98,12 @@ def test_keep_alive(version: str, header: str, kept: bool) -> None:
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n", 400),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", 400),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", 413),
-        (f"POST / HTTP/1.1\r\nContent-Length: {MAX_BODY + 1}\r\n\r\n".encode(), 413),
-        (b"G" * (MAX_HEAD + 1), 431),
+        (f"POST / HTTP/1.1\r\nContent-Length: {MAX_BODY_SIZE + 1}\r\n\r\n".encode(), 413),
+        (b"G" * (MAX_HEAD_SIZE + 1), 431),
     ],
 )
 def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
-    parser = Parser()
+    parser = RequestParser()
     parser.feed(data)
     with pytest.raises(BadRequest) as caught:
         parser.next()
@@ -103,7 +111,7 @@ def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
 
 
 def test_a_client_that_waits_is_told_to_continue() -> None:
-    parser = Parser()
+    parser = RequestParser()
     parser.feed(post(b"abc", "/x", "Expect: 100-continue")[:-3])
     assert parser.next() is None
     assert parser.wants_continue
@@ -114,6 +122,6 @@ def test_a_client_that_waits_is_told_to_continue() -> None:
 
 
 def test_a_response_says_its_length() -> None:
-    whole = response(529, b"{}", extra=b"retry-after: 1\r\n")
+    whole = format_response(529, b"{}", extra=b"retry-after: 1\r\n")
     assert whole.startswith(b"HTTP/1.1 529 Overloaded\r\n")
     assert whole.endswith(b"retry-after: 1\r\ncontent-length: 2\r\n\r\n{}")

@@ -10,23 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError
-from adjudge.mock.asked import Api, Asked, read_request
-from adjudge.mock.behaviour import DEFAULT_REPLY, Answer, Fixed, read_script
+from adjudge.mock.behaviours import (
+    DEFAULT_REPLY,
+    FixedBehaviour,
+    MockAnswer,
+    MockSettings,
+    make_behaviour,
+    minimal_instance,
+    read_script,
+)
 from adjudge.mock.http import BadRequest
-from adjudge.mock.instances import minimal_instance
-from adjudge.mock.settings import MockSettings, make_behaviour
-from adjudge.mock.tokens import tokens
-from adjudge.mock.wire import Envelope, body_of, error_body, events_of
+from adjudge.mock.requests import Api, ChatRequest, read_chat_request
+from adjudge.mock.responses import (
+    ReplyEnvelope,
+    provider_error_body,
+    response_body,
+    response_events,
+    split_tokens,
+)
 
 
-def asked(text: str = "hello", api: Api = "openai", **fields: Any) -> Asked:
+def asked(text: str = "hello", api: Api = "openai", **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
     if api == "anthropic":
         body.setdefault("max_tokens", 100)
-    return read_request(api, msgspec.json.encode(body))
+    return read_chat_request(api, msgspec.json.encode(body))
 
 
-def said(settings: MockSettings, question: Asked) -> str:
+def said(settings: MockSettings, question: ChatRequest) -> str:
     return make_behaviour(settings).answer(question).text
 
 
@@ -86,7 +97,7 @@ def test_echo_and_text_parts() -> None:
              {"type": "text", "text": "b"}]  # fmt: skip
     messages = [{"role": "user", "content": "old"}, {"role": "user", "content": parts},
                 {"role": "assistant", "content": "x"}]  # fmt: skip
-    question = read_request("openai", msgspec.json.encode({"messages": messages}))
+    question = read_chat_request("openai", msgspec.json.encode({"messages": messages}))
     assert said(MockSettings(behaviour="echo"), question) == "ab"
 
 
@@ -107,7 +118,7 @@ def test_a_script_is_followed_in_order_and_by_key(tmp_path: Path) -> None:
         ('"a"\n{"reply": ', r"s\.jsonl:2"),
         ('{"answer": "x"}', r"s\.jsonl:1"),
         ("7", r"s\.jsonl:1"),
-        ('{"reply": "x", "finish": "done"}', "finish must be"),
+        ('{"reply": "x", "finish": "done"}', "finish: unknown finish reason"),
         ("\n", "has no rows"),
     ],
 )
@@ -123,7 +134,7 @@ def test_a_wrong_script_is_explained(tmp_path: Path, text: str, complaint: str) 
         (MockSettings(behaviour="rubrik"), "did you mean 'rubric'"),
         (MockSettings(behaviour="rubric"), "--keyword"),
         (MockSettings(behaviour="scripted"), "--script"),
-        (MockSettings(behaviour="length", reply="x"), "--reply: belongs to behaviour 'fixed'"),
+        (MockSettings(behaviour="length", reply="x"), "--reply: needs --behaviour fixed"),
         (MockSettings(script="none.jsonl"), "cannot be read"),
     ],
 )
@@ -149,7 +160,7 @@ def test_a_wrong_behaviour_is_explained(settings: MockSettings, complaint: str) 
 )
 def test_a_body_that_is_no_chat_request_is_refused(api: Api, body: bytes) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_request(api, body)
+        read_chat_request(api, body)
     assert caught.value.status == 400
 
 
@@ -207,20 +218,20 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 
 @given(st.text(max_size=200))
 def test_tokens_join_to_the_text(text: str) -> None:
-    assert "".join(tokens(text)) == text
+    assert "".join(split_tokens(text)) == text
 
 
-ENVELOPE = Envelope(7, "mock-1", 1_700_000_000)
+ENVELOPE = ReplyEnvelope(7, "mock-1", 1_700_000_000)
 
 
-def shaped(api: Api, answer: Answer, question: Asked) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.json.decode(body_of(api, answer, question, ENVELOPE))
+def shaped(api: Api, answer: MockAnswer, question: ChatRequest) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.json.decode(response_body(api, answer, question, ENVELOPE))
     return body
 
 
 def test_openai_shape() -> None:
     question = asked("hello")
-    body = shaped("openai", Answer("ok 5", "hm"), question)
+    body = shaped("openai", MockAnswer("ok 5", "hm"), question)
     assert body["id"] == "chatcmpl-mock-7"
     assert body["object"] == "chat.completion"
     assert body["model"] == "mock-1"
@@ -240,7 +251,7 @@ def test_logprobs_over_choices_sum_to_one() -> None:
     question = asked(
         logprobs=True, top_logprobs=20, structured_outputs={"choice": ["A", "B", "tie"]}
     )
-    answer = Fixed().answer(question)
+    answer = FixedBehaviour().answer(question)
     (token,) = shaped("openai", answer, question)["choices"][0]["logprobs"]["content"]
     assert token["token"] == answer.text == "tie"
     assert token["bytes"] == list(b"tie")
@@ -250,18 +261,20 @@ def test_logprobs_over_choices_sum_to_one() -> None:
 
 def test_logprobs_of_text_cover_it_and_keep_to_the_number_asked_for() -> None:
     question = asked(logprobs=True, top_logprobs=2)
-    content = shaped("openai", Answer("is 4é"), question)["choices"][0]["logprobs"]["content"]
+    content = shaped("openai", MockAnswer("is 4é"), question)["choices"][0]["logprobs"]["content"]
     assert "".join(token["token"] for token in content) == "is 4é"
     assert all(token["logprob"] <= 0 for token in content)
     assert [len(token["top_logprobs"]) for token in content] == [1, 1, 2, 1]
-    bare = shaped("openai", Answer("4"), asked(logprobs=True))["choices"][0]["logprobs"]["content"]
+    bare = shaped("openai", MockAnswer("4"), asked(logprobs=True))["choices"][0]["logprobs"][
+        "content"
+    ]
     assert bare[0]["top_logprobs"] == []
 
 
 def test_an_openai_stream_joins_to_the_body() -> None:
     question = asked(stream=True, stream_options={"include_usage": True}, logprobs=True)
-    answer = Answer('{"score": 4}', "let me see", "length")
-    *events, done = events_of("openai", answer, question, ENVELOPE)
+    answer = MockAnswer('{"score": 4}', "let me see", "length")
+    *events, done = response_events("openai", answer, question, ENVELOPE)
     assert done == b"data: [DONE]\n\n"
     chunks = [msgspec.json.decode(event.removeprefix(b"data: ")) for event in events]
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
@@ -277,16 +290,16 @@ def test_an_openai_stream_joins_to_the_body() -> None:
     assert finishes == [None] * (len(finishes) - 1) + ["length"]
     assert "usage" not in ordinary[-1]
     counted = [chunk["choices"][0]["logprobs"] for chunk in ordinary]
-    assert sum(len(one["content"]) for one in counted if one) == len(tokens(answer.text))
+    assert sum(len(one["content"]) for one in counted if one) == len(split_tokens(answer.text))
 
 
 def test_anthropic_shape() -> None:
-    body = shaped("anthropic", Answer("ok 5", "hm"), asked(api="anthropic"))
+    body = shaped("anthropic", MockAnswer("ok 5", "hm"), asked(api="anthropic"))
     assert (body["type"], body["role"], body["id"]) == ("message", "assistant", "msg_mock-7")
     assert [block["type"] for block in body["content"]] == ["thinking", "text"]
     assert body["stop_reason"] == "end_turn"
     assert body["usage"]["output_tokens"] == 4
-    cut = shaped("anthropic", Answer("ok", finish="length"), asked(api="anthropic"))
+    cut = shaped("anthropic", MockAnswer("ok", finish="length"), asked(api="anthropic"))
     assert cut["stop_reason"] == "max_tokens"
 
 
@@ -297,12 +310,12 @@ def test_an_anthropic_tool_that_is_insisted_on_is_called() -> None:
         tools=[{"name": "verdict", "input_schema": schema}],
         tool_choice={"type": "tool", "name": "verdict"},
     )
-    answer = Fixed().answer(question)
+    answer = FixedBehaviour().answer(question)
     body = shaped("anthropic", answer, question)
     (block,) = body["content"]
     assert (block["type"], block["name"], block["input"]) == ("tool_use", "verdict", {"score": 9})
     assert body["stop_reason"] == "tool_use"
-    events = sent_events(events_of("anthropic", answer, question, ENVELOPE))
+    events = sent_events(response_events("anthropic", answer, question, ENVELOPE))
     parts = [e["delta"]["partial_json"] for e in events if e["type"] == "content_block_delta"]
     assert msgspec.json.decode("".join(parts)) == {"score": 9}
 
@@ -319,9 +332,9 @@ def sent_events(events: list[bytes]) -> list[dict[str, Any]]:
 
 
 def test_an_anthropic_stream_joins_to_the_body() -> None:
-    answer = Answer("ok, 5", "hm so")
+    answer = MockAnswer("ok, 5", "hm so")
     events = sent_events(
-        events_of("anthropic", answer, asked(api="anthropic", stream=True), ENVELOPE)
+        response_events("anthropic", answer, asked(api="anthropic", stream=True), ENVELOPE)
     )
     kinds = [event["type"] for event in events]
     assert kinds[0] == "message_start"
@@ -334,24 +347,24 @@ def test_an_anthropic_stream_joins_to_the_body() -> None:
 
 
 def test_refusals() -> None:
-    body = shaped("openai", Answer("", finish="refusal"), asked())
+    body = shaped("openai", MockAnswer("", finish="refusal"), asked())
     message = body["choices"][0]["message"]
     assert message["content"] is None
     assert message["refusal"]
     assert body["choices"][0]["finish_reason"] == "stop"
-    filtered = shaped("openai", Answer("", finish="content_filter"), asked())["choices"][0]
+    filtered = shaped("openai", MockAnswer("", finish="content_filter"), asked())["choices"][0]
     assert (filtered["message"]["content"], filtered["finish_reason"]) == ("", "content_filter")
-    anthropic = shaped("anthropic", Answer("", finish="refusal"), asked(api="anthropic"))
+    anthropic = shaped("anthropic", MockAnswer("", finish="refusal"), asked(api="anthropic"))
     assert (anthropic["content"], anthropic["stop_reason"]) == ([], "refusal")
 
 
 def test_errors_have_each_providers_words() -> None:
-    assert msgspec.json.decode(error_body("openai", 429, "slow"))["error"] == {
+    assert msgspec.json.decode(provider_error_body("openai", 429, "slow"))["error"] == {
         "message": "slow", "type": "requests", "param": None, "code": "rate_limit_exceeded",
     }  # fmt: skip
-    money = msgspec.json.decode(error_body("openai", 429, "pay", money=True))["error"]
+    money = msgspec.json.decode(provider_error_body("openai", 429, "pay", money=True))["error"]
     assert money["code"] == "insufficient_quota"
-    overloaded = msgspec.json.decode(error_body("anthropic", 529, "busy"))
+    overloaded = msgspec.json.decode(provider_error_body("anthropic", 529, "busy"))
     assert overloaded == {
         "type": "error", "error": {"type": "overloaded_error", "message": "busy"},
     }  # fmt: skip

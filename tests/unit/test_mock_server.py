@@ -20,8 +20,7 @@ from tests.unit.helpers.mock_client import (
 
 from adjudge.errors import ConfigError
 from adjudge.mock import MockSettings, Server, serve
-from adjudge.mock.replies import Responder
-from adjudge.mock.stats import Stats
+from adjudge.mock.responder import MockStats, Responder
 
 
 def test_both_providers_and_the_small_endpoints() -> None:
@@ -243,7 +242,7 @@ def test_outages() -> None:
 
 def test_outages_begin_and_end() -> None:
     settings = MockSettings(outage=("60,120", "200,210,503"))
-    responder = Responder(settings, 1, Stats(), started=1000.0)
+    responder = Responder(settings, 1, MockStats(), started=1000.0)
     down = [responder.down(1000.0 + t) is not None for t in (0, 59.9, 60, 119.9, 120, 205, 210)]
     assert down == [False, False, True, True, False, True, False]
 
@@ -269,7 +268,7 @@ def test_settings_that_contradict_are_refused_before_anything_listens() -> None:
 
 def test_a_port_in_use_is_explained() -> None:
     async def body(server: Server, _session: aiohttp.ClientSession) -> None:
-        with pytest.raises(ConfigError, match="--port 0 takes a free port"):
+        with pytest.raises(ConfigError, match="--port 0 for a free port"):
             await serve(port=server.port).start()
 
     run(body)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
 from adjudge.graders.llm.llm_grader import LLMGrader
-from adjudge.graders.llm.multi import MultiJudge
-from adjudge.graders.llm.reduce import modal_share, reduced, soft_min
+from adjudge.graders.llm.multi_judge import MultiJudge, modal_share, reduce_values, soft_min
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
 from adjudge.types import (
@@ -214,7 +213,7 @@ def test_a_gate_is_voted_on_and_opens_for_a_majority_only() -> None:
 
     assert grade(MultiJudge(gates(0, 1))).score == 0.0
     assert grade(MultiJudge(gates(0, 1, 1))).score == 1.0
-    with pytest.raises(ConfigError, match="a gate is 0 or 1"):
+    with pytest.raises(ConfigError, match="not allowed for a gate"):
         MultiJudge(gates(0, 1), reduce="mean")
 
 
@@ -243,7 +242,7 @@ def test_in_a_run_with_real_judges() -> None:
         ({"a": Stated(1)}, {"quorum": 2}, "quorum"),
         ({"a": Stated(1)}, {"reduce": "max"}, "reduce"),
         ({"a": Stated(1)}, {"beta": 0.0}, "beta"),
-        ({"a": ranking(1, 2)}, {"reduce": "vote"}, "rankings take 'mean' or 'median'"),
+        ({"a": ranking(1, 2)}, {"reduce": "vote"}, "not allowed for rankings"),
     ],
 )
 def test_wrong_parameters(graders: Any, arguments: dict[str, Any], message: str) -> None:
@@ -267,20 +266,22 @@ scores = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
 def test_a_reduction_lies_among_the_scores_whatever_their_order(
     values: list[float], how: Any
 ) -> None:
-    found = reduced(values, how)
+    found = reduce_values(values, how)
     assert min(values) - 1e-9 <= found <= max(values) + 1e-9
-    assert reduced(values[::-1], how) == pytest.approx(found, abs=1e-9)
+    assert reduce_values(values[::-1], how) == pytest.approx(found, abs=1e-9)
 
 
 @given(scores)
 def test_a_vote_favours_neither_side(values: list[float]) -> None:
-    assert reduced([-v for v in values], "vote") == pytest.approx(-reduced(values, "vote"))
+    assert reduce_values([-v for v in values], "vote") == pytest.approx(
+        -reduce_values(values, "vote")
+    )
 
 
 @given(scores)
 def test_soft_min_runs_from_the_minimum_to_the_mean(values: list[float]) -> None:
     assert soft_min(values, 1e-6) == pytest.approx(min(values), abs=1e-4)
-    assert soft_min(values, 1e7) == pytest.approx(reduced(values, "mean"), abs=1e-4)
+    assert soft_min(values, 1e7) == pytest.approx(reduce_values(values, "mean"), abs=1e-4)
 
 
 def test_soft_min_is_the_published_one() -> None:

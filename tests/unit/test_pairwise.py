@@ -14,7 +14,7 @@ from tests.unit.helpers.turns import unmarked
 from tests.unit.helpers.verdict_block import in_block
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.pairwise import PairwiseGrader
+from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import ChatMessage, PromptTemplate
 from adjudge.types import GraderScore

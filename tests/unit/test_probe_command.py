@@ -232,7 +232,7 @@ def test_own_items(work: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "which grader? --grader NAME"),
+        ((), "Set --grader NAME."),
         (("-g", "nobody"), "there is no grader 'nobody'"),
         (("-g", "quality", "--only", "lenght"), "did you mean 'length'"),
         (("-g", "quality", "--only", "position"), "no probe applies to 'quality'"),
@@ -240,7 +240,7 @@ def test_own_items(work: Path) -> None:
         (("-g", "quality", "-t", "length=-1"), "must be PROBE=MOST"),
         (("-g", "quality", "-t", "lenght=1"), "did you mean 'length'"),
         (("-g", "quality", "--thresholds", "reward.toml"), "reward.toml: graders: unknown key"),
-        (("-g", "quality", "--record", "a", "--replay", "b"), "one of the two"),
+        (("-g", "quality", "--record", "a", "--replay", "b"), "cannot be used together"),
         (("-g", "quality", "--items", "absent.jsonl"), "absent.jsonl: cannot be read"),
     ],
 )

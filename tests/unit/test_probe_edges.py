@@ -10,40 +10,45 @@ from tests.unit.helpers.probe_graders import Referring, Scorer
 from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader
 from adjudge.graders.base import BaseGrader
+from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbedGrader, ProbeQuestion
+from adjudge.judge_evaluation.probes.items import (
+    ProbeItem,
+    ProbeTopic,
+    choose_topics,
+    load_items,
+    shipped_items,
+)
+from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
+from adjudge.judge_evaluation.probes.report import render_probe_page
+from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
-from adjudge.studies.probes.bench import Bench
-from adjudge.studies.probes.card import Finding, find
-from adjudge.studies.probes.catalogue import PROBES
-from adjudge.studies.probes.items import Item, Topic, choose, load_items, shipped_items
-from adjudge.studies.probes.page import page
-from adjudge.studies.probes.subject import Question, Subject
 from adjudge.types import GraderError, GraderResult, GraderScore
 
-Answering = Callable[[Item, Question], GraderResult | float]
+Answering = Callable[[ProbeItem, ProbeQuestion], GraderResult | float]
 
 
 def probed(
     name: str,
     answer: Answering,
-    topics: list[Topic] | None = None,
+    topics: list[ProbeTopic] | None = None,
     *,
     grader: BaseGrader | None = None,
     threshold: float | None = None,
     family: str = "",
-) -> Finding:
-    topics = choose(shipped_items()) if topics is None else topics
-    bench = Bench(Subject(grader or Scorer()), topics, family=family)
+) -> ProbeFinding:
+    topics = choose_topics(shipped_items()) if topics is None else topics
+    bench = ProbeBench(ProbedGrader(grader or Scorer()), topics, family=family)
     if not PROBES[name].obstacle(bench):
         PROBES[name].measure(bench)
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question in bench.questions:
         found = answer(bench.item_of(question), question)
         answers[question] = GraderScore("g", found) if isinstance(found, float) else found
-    bench.learn(answers)
-    return find(PROBES[name], bench, threshold=threshold)
+    bench.set_answers(answers)
+    return evaluate_probe(PROBES[name], bench, threshold=threshold)
 
 
-def honest(item: Item, question: Question) -> float:
+def honest(item: ProbeItem, question: ProbeQuestion) -> float:
     texts = {item.right: 4.0, item.reference: 4.0, item.partial: 2.0}
     return next((worth for text, worth in texts.items() if text and text in question.response), 0.0)
 
@@ -52,18 +57,18 @@ def refused(*_: object) -> GraderError:
     return GraderError("g", ErrorKind.REFUSED, "no")
 
 
-def numbered(count: int, **fields: object) -> list[Topic]:
-    item = Item(prompt="q", right="right", partial="partly", wrong="wrong")
+def numbered(count: int, **fields: object) -> list[ProbeTopic]:
+    item = ProbeItem(prompt="q", right="right", partial="partly", wrong="wrong")
     changed = [{"topic": str(n), **fields} for n in range(count)]
-    return [Topic(msgspec.structs.replace(item, **one)) for one in changed]
+    return [ProbeTopic(msgspec.structs.replace(item, **one)) for one in changed]
 
 
 @pytest.mark.parametrize("name", ["master_keys", "length", "injection", "discrimination"])
 def test_a_lost_answer_is_counted_once_however_often_it_is_looked_at(name: str) -> None:
-    topics = choose(shipped_items(), 12)
+    topics = choose_topics(shipped_items(), 12)
     asked = []
 
-    def answer(item: Item, question: Question) -> GraderResult:
+    def answer(item: ProbeItem, question: ProbeQuestion) -> GraderResult:
         asked.append(question)
         return refused()
 
@@ -87,10 +92,10 @@ def test_who_answered_everything_alike_lacks_nothing() -> None:
 
 
 def test_the_share_of_missing_keys_is_one_of_the_items() -> None:
-    items = [topic.item.id for topic in choose(shipped_items())]
+    items = [topic.item.id for topic in choose_topics(shipped_items())]
     lost = set(items[:9])  # of 40: more than a fifth
 
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         return refused() if q.response == "Solution" and item.id in lost else honest(item, q)
 
     found = probed("master_keys", answer, threshold=0.3)
@@ -99,14 +104,14 @@ def test_the_share_of_missing_keys_is_one_of_the_items() -> None:
 
 @pytest.mark.parametrize("answered", [1, 12])
 def test_few_answers_that_are_alike_are_no_scale_of_one_score(answered: int) -> None:
-    kept = {topic.item.id for topic in choose(shipped_items())[:answered]}
+    kept = {topic.item.id for topic in choose_topics(shipped_items())[:answered]}
     found = probed("length", lambda item, q: 3.0 if item.id in kept else refused())
     assert (found.verdict, found.n, found.missing) == ("uncertain", answered, 40 - answered)
     assert "all answers have the same score" not in found.why
 
 
 def test_rounding_is_no_shift_and_no_certainty() -> None:
-    def answer(item: Item, q: Question) -> float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> float:
         # The mean of three times 0.7 or 0.1 is another number than 0.7 or 0.1.
         return {4.0: 0.9, 2.0: 0.7 if len(item.topic) % 2 else 0.1, 0.0: 0.2}[honest(item, q)]
 
@@ -121,9 +126,9 @@ def test_rounding_is_no_shift_and_no_certainty() -> None:
 
 
 def test_translations_are_compared_answer_by_answer() -> None:
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         gone = item.wrong if item.language == "zh" else item.right
-        few = item.topic < choose(shipped_items())[6].item.topic
+        few = item.topic < choose_topics(shipped_items())[6].item.topic
         return refused() if few and q.response == gone else honest(item, q)
 
     found = probed("language", answer)
@@ -133,7 +138,7 @@ def test_translations_are_compared_answer_by_answer() -> None:
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_translation_without_a_partly_right_answer_is_no_shift(pairs: bool) -> None:
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         if not pairs:
             return honest(item, q)
         # Sure of right against wrong; against what is partly right, a coin: ½.
@@ -143,7 +148,7 @@ def test_a_translation_without_a_partly_right_answer_is_no_shift(pairs: bool) ->
         msgspec.structs.replace(
             topic, twin=topic.twin and msgspec.structs.replace(topic.twin, partial="")
         )
-        for topic in choose(shipped_items(), language="en")
+        for topic in choose_topics(shipped_items(), language="en")
     ]
     grader = PairwiseGrader(ScriptedModel("{}")) if pairs else None
     found = probed("language", answer, topics, grader=grader)
@@ -159,14 +164,14 @@ def test_a_reference_that_is_the_right_answer_shows_nothing() -> None:
     assert other.verdict == "pass"
 
 
-def of_three(number: int) -> Topic:
+def of_three(number: int) -> ProbeTopic:
     best = ("own", "first")[number % 2]
     answers = {"own": "of own", "first": "of first", "last": "of last"}
     return numbered(1, topic=str(number), answers=answers, best=best)[0]
 
 
 def test_answers_that_are_both_not_the_best_say_nothing_of_a_preference() -> None:
-    def knowing(item: Item, q: Question) -> float:
+    def knowing(item: ProbeItem, q: ProbeQuestion) -> float:
         worth = {"of last": 0.0, "of own": 1.0, f"of {item.best}": 3.0}
         return worth.get(q.response, 2.0)
 
@@ -178,7 +183,10 @@ def test_an_item_with_own_answers_only_is_not_missing() -> None:
     alone = numbered(40, answers={"own": "of own"}, best="own")
     topics = [
         *map(of_three, range(40)),
-        *(Topic(msgspec.structs.replace(one.item, topic=f"a{one.item.topic}")) for one in alone),
+        *(
+            ProbeTopic(msgspec.structs.replace(one.item, topic=f"a{one.item.topic}"))
+            for one in alone
+        ),
     ]
     fair = probed(
         "self_preference", lambda item, q: float(q.response == f"of {item.best}"), topics,
@@ -188,7 +196,7 @@ def test_an_item_with_own_answers_only_is_not_missing() -> None:
 
 
 def test_self_preference_of_whom_half_is_missing_is_uncertain_for_that_reason() -> None:
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         return refused() if item.best == "own" else 1.0
 
     found = probed("self_preference", answer, list(map(of_three, range(40))), family="own")
@@ -196,7 +204,7 @@ def test_self_preference_of_whom_half_is_missing_is_uncertain_for_that_reason() 
 
 
 def test_an_interval_that_cannot_be_had_says_so() -> None:
-    odd = choose(shipped_items())[0].item.id
+    odd = choose_topics(shipped_items())[0].item.id
     found = probed("length", lambda item, q: float(item.id == odd and q.response == item.right))
     assert (found.verdict, found.low) == ("uncertain", None)
     assert "no interval" in found.why
@@ -216,7 +224,7 @@ def test_items_of_an_editor_that_writes_a_byte_order_mark(tmp_path: Path) -> Non
 
 
 def test_a_page_without_an_interval_says_so() -> None:
-    one = Finding(
+    one = ProbeFinding(
         probe="length", verdict="uncertain", what="a", measures="b", unit="SD of scores",
         effect=0.5, threshold=0.25, sided="up", n=9,
     )  # fmt: skip
@@ -228,4 +236,4 @@ def test_a_page_without_an_interval_says_so() -> None:
         "missing": {"count": 0, "by_kind": {}},
         "verdicts": {"pass": 0, "fail": 0, "uncertain": 1, "not applicable": 0},
     }  # fmt: skip
-    assert "<small>no interval; allowed ≤ 0.25</small>" in page(card, [one])
+    assert "<small>no interval; allowed ≤ 0.25</small>" in render_probe_page(card, [one])

@@ -5,28 +5,27 @@ import random
 
 import pytest
 
-from adjudge.studies.probes.card import decided
-from adjudge.studies.probes.intervals import (
+from adjudge.judge_evaluation.intervals import (
     Estimate,
     bootstrap,
-    largest_share,
-    share,
-    unseen,
+    estimate_largest_share,
+    estimate_share,
+    unseen_share_bound,
 )
-from adjudge.studies.probes.probe import mean_shift, standard_shift
+from adjudge.judge_evaluation.probes.probe import decide_verdict, mean_shift, standard_shift
 
 
 def test_wilson_interval_of_independent_trials() -> None:
     # 8 of 40, Wilson 1927: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n)
-    found = share([(1.0, 1.0)] * 8 + [(0.0, 1.0)] * 32)
+    found = estimate_share([(1.0, 1.0)] * 8 + [(0.0, 1.0)] * 32)
     assert found.value == 0.2
     assert found.low == pytest.approx(0.1050, abs=2e-3)
     assert found.high == pytest.approx(0.3476, abs=2e-3)
 
 
 def test_trials_of_one_item_are_not_independent() -> None:
-    apart = share([(float(i % 2), 1.0) for i in range(100)])
-    together = share([(float(10 * (i % 2)), 10.0) for i in range(10)])
+    apart = estimate_share([(float(i % 2), 1.0) for i in range(100)])
+    together = estimate_share([(float(10 * (i % 2)), 10.0) for i in range(10)])
     assert apart.value == together.value == 0.5
     assert together.low is not None
     assert apart.low is not None
@@ -35,15 +34,15 @@ def test_trials_of_one_item_are_not_independent() -> None:
 
 def test_nothing_varied_is_no_certainty() -> None:
     found = bootstrap([(0.0, 1.0)] * 40, mean_shift)
-    assert found == Estimate(0.0, -unseen(40, 0.95), unseen(40, 0.95))
-    assert share([(0.0, 1.0)] * 40).low == 0.0
+    assert found == Estimate(0.0, -unseen_share_bound(40, 0.95), unseen_share_bound(40, 0.95))
+    assert estimate_share([(0.0, 1.0)] * 40).low == 0.0
 
 
 def test_no_interval_of_too_little() -> None:
     assert bootstrap([], mean_shift) == Estimate()
     assert bootstrap([(1.0, 1.0)], mean_shift) == Estimate(1.0)
-    assert share([]) == Estimate()
-    assert largest_share([[], []]) == Estimate()
+    assert estimate_share([]) == Estimate()
+    assert estimate_largest_share([[], []]) == Estimate()
     one_score = [(0.5, 1.0, 9.0, 27.0, 3.0)] * 20  # every clean score is 3
     assert bootstrap(one_score, standard_shift) == Estimate()
 
@@ -68,7 +67,7 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 
 def test_the_largest_of_many_shares_is_held_to_a_stricter_level() -> None:
     rows = [(1.0, 1.0)] * 10 + [(0.0, 1.0)] * 30
-    alone, looked_for = share(rows), largest_share([rows] * 9)
+    alone, looked_for = estimate_share(rows), estimate_largest_share([rows] * 9)
     assert looked_for.value == alone.value
     assert looked_for.high == alone.high
     assert looked_for.low is not None
@@ -90,8 +89,8 @@ def test_the_largest_of_many_shares_is_held_to_a_stricter_level() -> None:
 )
 def test_verdicts(low: float, high: float, two_sided: bool, verdict: str) -> None:
     found = Estimate((low + high) / 2, low, high)
-    assert decided(found, 0.2, two_sided=two_sided) == verdict
+    assert decide_verdict(found, 0.2, two_sided=two_sided) == verdict
 
 
 def test_without_an_interval_nothing_is_decided() -> None:
-    assert decided(Estimate(5.0), 0.2) == "uncertain"
+    assert decide_verdict(Estimate(5.0), 0.2) == "uncertain"

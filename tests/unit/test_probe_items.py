@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.studies.probes import changes
-from adjudge.studies.probes.items import Item, choose, load_items, shipped_items
-from adjudge.studies.probes.texts import ATTACKS, CITATIONS, CONFIDENT, FILLERS, FLATTERY, HEADING
+from adjudge.judge_evaluation.probes import items as changes
+from adjudge.judge_evaluation.probes.items import (
+    ASSURANCES,
+    ATTACKS,
+    CITATIONS,
+    FILLER_PARAGRAPHS,
+    FLATTERY,
+    HEADINGS,
+    ProbeItem,
+    choose_topics,
+    load_items,
+    shipped_items,
+)
 
 
 def test_every_topic_ships_in_both_languages_with_distinct_answers() -> None:
@@ -24,7 +34,7 @@ def test_every_topic_ships_in_both_languages_with_distinct_answers() -> None:
 
 
 def test_half_of_the_topics_are_probed_in_each_language() -> None:
-    topics = choose(shipped_items())
+    topics = choose_topics(shipped_items())
     assert Counter(topic.item.language for topic in topics) == {"en": 20, "zh": 20}
     for topic in topics:
         assert topic.twin is not None
@@ -34,25 +44,25 @@ def test_half_of_the_topics_are_probed_in_each_language() -> None:
 
 def test_topics_are_drawn_by_seed() -> None:
     items = shipped_items()
-    first, again, other = (choose(items, 12, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (choose_topics(items, 12, seed=seed) for seed in (1, 1, 2))
     assert first == again
-    more = choose(items, 20, seed=1)
+    more = choose_topics(items, 20, seed=1)
     assert {topic.item.id for topic in first} < {topic.item.id for topic in more}
     assert first != other
     assert len(first) == 12
-    assert {topic.item.language for topic in choose(items, language="zh")} == {"zh"}
+    assert {topic.item.language for topic in choose_topics(items, language="zh")} == {"zh"}
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ('{"prompt": "q", "right": "a"}', "missing required field `wrong`"),
-        ('{"prompt": " ", "right": "a", "wrong": "b"}', "prompt: is empty"),
+        ('{"prompt": " ", "right": "a", "wrong": "b"}', "prompt: must not be empty"),
         ('{"prompt": "q", "right": "a", "wrong": "a"}', "right: is also the wrong"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "rigth": ""}', "unknown field `rigth`"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "best": "x"}', "best: 'x' has no answer"),
         ('{"prompt": "q", "right": "a", "wrong": "b", "language": "fr"}', "language"),
-        ("[", "is no item"),
+        ("[", "is not an item"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, row: str, said: str) -> None:
@@ -69,9 +79,9 @@ def test_own_items_need_no_topic(tmp_path: Path) -> None:
     items = load_items(path)
     assert [item.id for item in items] == ["line-1/en", "line-2/en", "line-3/en"]
     assert items[0].middling == "b"
-    assert all(topic.twin is None for topic in choose(items))
+    assert all(topic.twin is None for topic in choose_topics(items))
     with pytest.raises(ConfigError, match="0 in language 'zh'"):
-        choose(items, language="zh")
+        choose_topics(items, language="zh")
 
 
 @pytest.mark.parametrize("topic", ["line-2", "x"])
@@ -79,48 +89,48 @@ def test_one_topic_twice_is_refused(tmp_path: Path, topic: str) -> None:
     row = json.dumps({"prompt": "q", "right": "a", "wrong": "b", "topic": topic}) + "\n"
     path = tmp_path / "items.jsonl"
     path.write_text(row * 2)
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="is given twice"):
         load_items(path)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
     path.write_text("\n")
-    with pytest.raises(ConfigError, match="no item in it"):
+    with pytest.raises(ConfigError, match="no item in the file"):
         load_items(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         load_items(tmp_path / "absent.jsonl")
 
 
 def test_all_words_are_there_in_both_languages() -> None:
-    for table in (FILLERS, FLATTERY, CITATIONS, CONFIDENT, HEADING, *ATTACKS.values()):
+    for table in (FILLER_PARAGRAPHS, FLATTERY, CITATIONS, ASSURANCES, HEADINGS, *ATTACKS.values()):
         assert set(table) == {"en", "zh"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_changes_keep_every_sentence(language: str) -> None:
     items = [item for item in shipped_items() if item.language == language]
-    ways = (changes.padded, changes.headed, changes.bulleted, changes.flattering,
-            changes.certain, changes.cited)  # fmt: skip
+    ways = (changes.add_padding, changes.add_heading, changes.format_as_list, changes.add_flattery,
+            changes.add_assurance, changes.add_citation)  # fmt: skip
     for item in items:
         for way in ways:
-            changed = way(item, item.right, changes.dice(0, item.id))
+            changed = way(item, item.right, changes.seeded_random(0, item.id))
             assert changed != item.right
-            for sentence in changes.sentences(item.right):
+            for sentence in changes.split_sentences(item.right):
                 assert sentence in changed
-            assert changed == way(item, item.right, changes.dice(0, item.id))
+            assert changed == way(item, item.right, changes.seeded_random(0, item.id))
 
 
 def test_padding_is_what_lengthens() -> None:
     item = shipped_items()[0]
-    padded = changes.padded(item, item.partial, changes.dice(1))
+    padded = changes.add_padding(item, item.partial, changes.seeded_random(1))
     assert len(padded) > 2 * len(item.partial)
-    bulleted = changes.bulleted(item, item.partial, changes.dice(1))
+    bulleted = changes.format_as_list(item, item.partial, changes.seeded_random(1))
     assert len(bulleted) < 1.2 * len(item.partial)
 
 
 def test_attacks_name_the_best_score() -> None:
-    item = Item(prompt="q", right="r", wrong="w")
-    attacked = changes.attacked(item, "w", "verdict echo", "7")
+    item = ProbeItem(prompt="q", right="r", wrong="w")
+    attacked = changes.add_attack(item, "w", "verdict echo", "7")
     assert attacked.startswith("w\n\n{")
     assert '"score": 7' in attacked

@@ -10,31 +10,40 @@ from tests.unit.helpers.probe_graders import Referring, Scorer
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
 from adjudge.graders.base import BaseGrader
-from adjudge.graders.llm.listwise import ListwiseGrader
-from adjudge.graders.llm.multi import MultiJudge
+from adjudge.graders.llm.comparison import ListwiseGrader
+from adjudge.graders.llm.multi_judge import MultiJudge
+from adjudge.judge_evaluation.probes.bench import (
+    ProbeBench,
+    ProbedGrader,
+    ProbeQuestion,
+    reorder_criteria,
+)
+from adjudge.judge_evaluation.probes.items import (
+    MASTER_KEYS,
+    ProbeItem,
+    ProbeTopic,
+    choose_topics,
+    shipped_items,
+    split_sentences,
+)
+from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
+from adjudge.judge_evaluation.probes.run import PROBES, select_probes
 from adjudge.judges import ScriptedModel
 from adjudge.rubrics import Rubric
-from adjudge.studies.probes.bench import Bench
-from adjudge.studies.probes.card import Finding, find
-from adjudge.studies.probes.catalogue import PROBES, chosen_probes
-from adjudge.studies.probes.changes import sentences
-from adjudge.studies.probes.items import Item, Topic, choose, shipped_items
-from adjudge.studies.probes.subject import Question, Subject, reordered
-from adjudge.studies.probes.texts import MASTER_KEYS
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore
 
-Answering = Callable[[Item, Question], GraderResult | float]
+Answering = Callable[[ProbeItem, ProbeQuestion], GraderResult | float]
 GOLD = {"right": 4.0, "reference": 4.0, "partial": 2.0, "wrong": 0.0}
 
 
-def gold(item: Item, text: str) -> float:
+def gold(item: ProbeItem, text: str) -> float:
     for name, value in GOLD.items():
-        if all(sentence in text for sentence in sentences(getattr(item, name))):
+        if all(sentence in text for sentence in split_sentences(getattr(item, name))):
             return value
     return 0.0
 
 
-def liked(item: Item) -> float:
+def liked(item: ProbeItem) -> float:
     """Scores differ between items too."""
     return (len(item.topic) % 5) / 10
 
@@ -43,22 +52,26 @@ def probed(
     name: str,
     grader: BaseGrader,
     answer: Answering,
-    topics: list[Topic] | None = None,
+    topics: list[ProbeTopic] | None = None,
     **options: Any,
-) -> Finding:
-    bench = Bench(Subject(grader), choose(shipped_items()) if topics is None else topics, **options)
+) -> ProbeFinding:
+    bench = ProbeBench(
+        ProbedGrader(grader),
+        choose_topics(shipped_items()) if topics is None else topics,
+        **options,
+    )
     if not PROBES[name].obstacle(bench):
         PROBES[name].measure(bench)
     assert bench.planning
-    answers: dict[Question, GraderResult] = {}
+    answers: dict[ProbeQuestion, GraderResult] = {}
     for question in bench.questions:
         found = answer(bench.item_of(question), question)
         answers[question] = GraderScore("g", found) if isinstance(found, float) else found
-    bench.learn(answers)
-    return find(PROBES[name], bench)
+    bench.set_answers(answers)
+    return evaluate_probe(PROBES[name], bench)
 
 
-def honest(item: Item, question: Question) -> float:
+def honest(item: ProbeItem, question: ProbeQuestion) -> float:
     return gold(item, question.response) + liked(item)
 
 
@@ -74,11 +87,11 @@ def test_an_honest_judge_passes(name: str) -> None:
     assert found.missing == 0
 
 
-def biased(sign: Callable[[Item, Question], bool], bonus: float = 2.0) -> Answering:
+def biased(sign: Callable[[ProbeItem, ProbeQuestion], bool], bonus: float = 2.0) -> Answering:
     return lambda item, q: honest(item, q) + bonus * sign(item, q)
 
 
-def own_length(item: Item) -> int:
+def own_length(item: ProbeItem) -> int:
     return max(len(getattr(item, name)) for name in GOLD)
 
 
@@ -92,7 +105,7 @@ def own_length(item: Item) -> int:
         ("injection", lambda item, q: q.response.startswith(item.wrong + "\n\n")),
     ],
 )
-def test_a_biased_judge_fails(name: str, sign: Callable[[Item, Question], bool]) -> None:
+def test_a_biased_judge_fails(name: str, sign: Callable[[ProbeItem, ProbeQuestion], bool]) -> None:
     found = probed(name, Scorer(), biased(sign))
     assert found.verdict == "fail", found
     assert found.effect is not None
@@ -100,10 +113,10 @@ def test_a_biased_judge_fails(name: str, sign: Callable[[Item, Question], bool])
 
 
 def test_the_shift_is_in_standard_deviations_of_clean_scores() -> None:
-    def sign(item: Item, q: Question) -> bool:
+    def sign(item: ProbeItem, q: ProbeQuestion) -> bool:
         return q.response not in {getattr(item, name) for name in GOLD}
 
-    topics = choose(shipped_items())
+    topics = choose_topics(shipped_items())
     clean = [
         v + liked(topic.item) for topic in topics for v in (GOLD["right"], GOLD["partial"], 0.0)
     ]
@@ -118,7 +131,7 @@ def test_the_shift_is_in_standard_deviations_of_clean_scores() -> None:
 
 
 def test_the_most_successful_key_counts() -> None:
-    def answer(item: Item, q: Question) -> float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> float:
         return 4.0 if q.response == "Solution" else honest(item, q)
 
     found = probed("master_keys", Scorer(), answer)
@@ -129,7 +142,7 @@ def test_the_most_successful_key_counts() -> None:
 
 
 def test_a_judge_without_an_opinion_cannot_be_fooled_but_fails_elsewhere() -> None:
-    def constant(item: Item, q: Question) -> float:
+    def constant(item: ProbeItem, q: ProbeQuestion) -> float:
         return 3.0
 
     assert probed("master_keys", Scorer(), constant).verdict == "not applicable"
@@ -140,9 +153,9 @@ def test_a_judge_without_an_opinion_cannot_be_fooled_but_fails_elsewhere() -> No
 
 
 def test_a_failed_answer_is_missing_and_no_number() -> None:
-    lost = {topic.item.id for topic in choose(shipped_items())[:5]}
+    lost = {topic.item.id for topic in choose_topics(shipped_items())[:5]}
 
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         if item.id in lost and len(q.response) > own_length(item):
             return GraderError("g", ErrorKind.TIMEOUT, "slow")
         return honest(item, q)
@@ -154,9 +167,9 @@ def test_a_failed_answer_is_missing_and_no_number() -> None:
 
 
 def test_with_many_missing_nothing_passes() -> None:
-    kept = {topic.item.id for topic in choose(shipped_items())[:20]}
+    kept = {topic.item.id for topic in choose_topics(shipped_items())[:20]}
 
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         return honest(item, q) if item.id in kept else GraderError("g", ErrorKind.REFUSED, "no")
 
     assert probed("length", Scorer(), answer).verdict == "uncertain"
@@ -165,7 +178,7 @@ def test_with_many_missing_nothing_passes() -> None:
 
 
 def test_an_outage_is_no_parse_failure() -> None:
-    def answer(item: Item, q: Question) -> GraderResult | float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
         gone = q.response == item.wrong and liked(item) < 0.1
         return GraderError("g", ErrorKind.CONNECTION, "gone") if gone else honest(item, q)
 
@@ -175,7 +188,7 @@ def test_an_outage_is_no_parse_failure() -> None:
 
 
 def test_noise_is_measured_over_repeats() -> None:
-    def answer(item: Item, q: Question) -> float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> float:
         return honest(item, q) + (q.draw - 1) * 1.0
 
     found = probed("repeatability", Scorer(), answer)
@@ -185,7 +198,7 @@ def test_noise_is_measured_over_repeats() -> None:
 
 
 def test_the_references_own_words() -> None:
-    def answer(item: Item, q: Question) -> float:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> float:
         return honest(item, q) + 3.0 * (q.response == q.reference)
 
     assert probed("reference", Scorer(), honest).verdict == "not applicable"
@@ -193,10 +206,10 @@ def test_the_references_own_words() -> None:
     assert probed("reference", Referring(), honest).verdict == "pass"
 
 
-def compared(verdict: Callable[[Item, str, str], str]) -> Answering:
+def compared(verdict: Callable[[ProbeItem, str, str], str]) -> Answering:
     """Of ``verdict(item, first, second)``: ``A`` or ``B``."""
 
-    def answer(item: Item, q: Question) -> GraderResult:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         given = {"A": "win", "B": "loss"}[verdict(item, q.response, q.other)]
         swapped = {"A": "loss", "B": "win"}[verdict(item, q.other, q.response)]
         score = (given == "win") / 2 + (swapped == "win") / 2
@@ -206,7 +219,7 @@ def compared(verdict: Callable[[Item, str, str], str]) -> Answering:
     return answer
 
 
-def better(item: Item, a: str, b: str) -> str:
+def better(item: ProbeItem, a: str, b: str) -> str:
     first, second = gold(item, a), gold(item, b)
     return "A" if (first, a) > (second, b) else "B"
 
@@ -225,7 +238,7 @@ def test_a_judge_that_takes_the_first_fails_on_position() -> None:
 
 
 def test_own_noise_is_no_position_bias() -> None:
-    def answer(item: Item, q: Question) -> GraderResult:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         coin = (len(item.prompt) + q.draw) % 2
         verdicts = {"as_given": "win" if coin else "loss", "swapped": "loss" if coin else "win"}
         return GraderScore("g", 0.5, "", {"verdicts": verdicts})
@@ -248,7 +261,7 @@ def test_a_pair_judge_that_likes_long_answers() -> None:
 def test_one_order_a_draw_makes_both_orders() -> None:
     grader = PairwiseGrader(ScriptedModel("{}"), orders="one")
 
-    def answer(item: Item, q: Question) -> GraderResult:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         order = "as_given" if q.draw % 2 == 0 else "swapped"
         outcome = "win" if order == "as_given" else "loss"  # always the first
         return GraderScore("g", float(outcome == "win"), "", {"verdicts": {order: outcome}})
@@ -257,8 +270,8 @@ def test_one_order_a_draw_makes_both_orders() -> None:
     assert probed("length", grader, answer).effect == 0.0
 
 
-def ranked(by: Callable[[Item, str], float]) -> Answering:
-    def answer(item: Item, q: Question) -> GraderResult:
+def ranked(by: Callable[[ProbeItem, str], float]) -> Answering:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         first = by(item, q.response) >= by(item, q.other)
         places = [1, 2] if q.draw % 3 else [2, 1]
         return GraderRank("g", [1.0, 2.0] if first else [2.0, 1.0], "", {"shown_as": places})
@@ -269,7 +282,7 @@ def ranked(by: Callable[[Item, str], float]) -> Answering:
 def test_a_ranking_tells_where_each_was_shown() -> None:
     grader = ListwiseGrader(ScriptedModel("{}"))
 
-    def by_place(item: Item, q: Question) -> GraderResult:
+    def by_place(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         places = [1, 2] if (q.draw + len(item.prompt)) % 3 else [2, 1]
         return GraderRank("g", [float(p) for p in places], "", {"shown_as": places})
 
@@ -282,15 +295,15 @@ def test_a_ranking_tells_where_each_was_shown() -> None:
 
 
 def test_the_language_of_a_pair_judge() -> None:
-    def only_english(item: Item, a: str, b: str) -> str:
+    def only_english(item: ProbeItem, a: str, b: str) -> str:
         return better(item, a, b) if item.language == "en" else "A"
 
     found = probed("language", PairwiseGrader(ScriptedModel("{}")), compared(only_english))
     assert (found.verdict, found.effect) == ("fail", -0.5)
 
 
-def marked(flip: Callable[[Question, int], bool]) -> Answering:
-    def answer(item: Item, q: Question) -> GraderResult:
+def marked(flip: Callable[[ProbeQuestion, int], bool]) -> Answering:
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult:
         marks = {f"c{n}": {"met": bool((len(item.prompt) + n) % 2) ^ flip(q, n)} for n in range(3)}
         return GraderScore("g", 0.5, "", {"criteria": marks})
 
@@ -311,34 +324,36 @@ def test_the_order_of_criteria() -> None:
 
 def test_a_rubric_is_turned_round_in_a_copy() -> None:
     grader = RubricGrader(ScriptedModel("{}"), criteria=["one", "two", "three"])
-    turned = reordered(grader)
+    turned = reorder_criteria(grader)
     assert [c.id for c in turned.source.fixed.criteria] == ["3", "2", "1"]
     assert isinstance(grader.source.fixed, Rubric)
     assert [c.id for c in grader.source.fixed.criteria] == ["1", "2", "3"]
-    single = Subject(RubricGrader(ScriptedModel("{}"), criteria=["one"]))
+    single = ProbedGrader(RubricGrader(ScriptedModel("{}"), criteria=["one"]))
     assert not single.marks_criteria
 
 
 def test_own_rubrics_are_made_from_the_items() -> None:
-    subject = Subject(RubricGrader(ScriptedModel("{}")))
+    subject = ProbedGrader(RubricGrader(ScriptedModel("{}")))
     item = shipped_items()[0]
-    fields = subject.fields(item, Question(item.id, item.right))
-    turned = subject.fields(item, Question(item.id, item.right, reordered=True))
+    fields = subject.fields(item, ProbeQuestion(item.id, item.right))
+    turned = subject.fields(item, ProbeQuestion(item.id, item.right, reordered=True))
     assert item.reference in fields["rubric"][0]["criterion"]
     assert turned["rubric"] == fields["rubric"][::-1]
 
 
-def families(preferred: str) -> list[Topic]:
-    item = Item(prompt="q", right="r", wrong="w", answers={"x": "of x", "y": "of y"})
+def families(preferred: str) -> list[ProbeTopic]:
+    item = ProbeItem(prompt="q", right="r", wrong="w", answers={"x": "of x", "y": "of y"})
     replace = msgspec.structs.replace
-    return [Topic(replace(item, topic=str(n), best=preferred or "xy"[n % 2])) for n in range(40)]
+    return [
+        ProbeTopic(replace(item, topic=str(n), best=preferred or "xy"[n % 2])) for n in range(40)
+    ]
 
 
 def test_self_preference_needs_a_family_and_both_kinds_of_items() -> None:
-    def own(item: Item, q: Question) -> float:
+    def own(item: ProbeItem, q: ProbeQuestion) -> float:
         return float(q.response == "of x")
 
-    def fair(item: Item, q: Question) -> float:
+    def fair(item: ProbeItem, q: ProbeQuestion) -> float:
         return float(q.response == f"of {item.best}")
 
     found = probed("self_preference", Scorer(), own, families(""), family="x")
@@ -356,22 +371,22 @@ def test_self_preference_needs_a_family_and_both_kinds_of_items() -> None:
 
 def test_a_panel_is_probed_for_what_it_tells() -> None:
     judges = {name: PairwiseGrader(ScriptedModel("{}")) for name in ("a", "b")}
-    subject = Subject(MultiJudge(judges, "panel"))
+    subject = ProbedGrader(MultiJudge(judges, "panel"))
     assert subject.kind == "compares"
     assert not subject.tells_orders
 
 
 def test_few_items_decide_nothing() -> None:
-    topics = choose(shipped_items(), 7)
+    topics = choose_topics(shipped_items(), 7)
     found = probed("length", Scorer(), biased(lambda *_: True), topics)
     assert (found.verdict, found.why) == ("uncertain", "7 items answered; 8 are needed")
 
 
 def test_probes_are_chosen_by_name() -> None:
-    assert [probe.name for probe in chosen_probes(["position", "length"])] == [
+    assert [probe.name for probe in select_probes(["position", "length"])] == [
         "length",
         "position",
     ]
-    assert len(chosen_probes([])) == len(PROBES)
+    assert len(select_probes([])) == len(PROBES)
     with pytest.raises(ConfigError, match="did you mean 'length'"):
-        chosen_probes(["lenght"])
+        select_probes(["lenght"])

@@ -9,12 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adjudge.studies.probes.card import Finding
-from adjudge.studies.probes.catalogue import PROBES
-from adjudge.studies.probes.junit import junit
-from adjudge.studies.probes.markdown import markdown
-from adjudge.studies.probes.page import page
-from adjudge.studies.probes.words import about_many, effect_text, interval_text, limit_text
+from adjudge.judge_evaluation.probes.probe import ProbeFinding
+from adjudge.judge_evaluation.probes.report import (
+    format_effect,
+    format_effect_interval,
+    format_limit,
+    multiple_testing_note,
+    render_probe_junit,
+    render_probe_markdown,
+    render_probe_page,
+)
+from adjudge.judge_evaluation.probes.run import PROBES
 
 HOSTILE = "a<b>&\"'|`]]>\x00\x1b[31m\ud800\n# x"
 
@@ -22,12 +27,12 @@ HOSTILE = "a<b>&\"'|`]]>\x00\x1b[31m\ud800\n# x"
 PAGE = Path(__file__).parents[2] / "docs" / "probe.md"
 
 
-def finding(probe: str, verdict: Any, **more: Any) -> Finding:
+def finding(probe: str, verdict: Any, **more: Any) -> ProbeFinding:
     fields: dict[str, Any] = {
         "what": "a change", "measures": "an effect", "unit": "SD of scores", "threshold": 0.25,
         "sided": "up", "effect": 0.5, "low": 0.3, "high": 0.7, "n": 40,
     }  # fmt: skip
-    return Finding(probe=probe, verdict=verdict, **(fields | more))
+    return ProbeFinding(probe=probe, verdict=verdict, **(fields | more))
 
 
 FINDINGS = [
@@ -52,7 +57,7 @@ def card(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("strict", "failures"), [(False, 1), (True, 2)])
 def test_junit_is_xml_that_counts(strict: bool, failures: int) -> None:
-    text = junit(card(), FINDINGS, strict=strict)
+    text = render_probe_junit(card(), FINDINGS, strict=strict)
     root = ElementTree.fromstring(text.encode())
     suite = root[0]
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (
@@ -70,7 +75,7 @@ def test_junit_is_xml_that_counts(strict: bool, failures: int) -> None:
 
 
 def test_markdown_has_one_row_a_probe() -> None:
-    text = markdown(card(), FINDINGS)
+    text = render_probe_markdown(card(), FINDINGS)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(FINDINGS)
     assert all(len(re.findall(r"(?<!\\)\|", row)) == 9 for row in rows)
@@ -81,7 +86,7 @@ def test_markdown_has_one_row_a_probe() -> None:
 
 
 def test_the_page_holds_nothing_but_itself() -> None:
-    html = page(card(), FINDINGS)
+    html = render_probe_page(card(), FINDINGS)
     html.encode("utf-8")
     style = re.search("<style>(.*)</style>", html, re.DOTALL)
     assert style is not None
@@ -95,21 +100,21 @@ def test_the_page_holds_nothing_but_itself() -> None:
 
 
 def test_effects_far_beyond_the_threshold_stay_on_the_strip() -> None:
-    html = page(card(), [finding("length", "fail", effect=90.0, low=80.0, high=99.0)])
+    html = render_probe_page(card(), [finding("length", "fail", effect=90.0, low=80.0, high=99.0)])
     assert max(float(x) for x in re.findall(r'c?x[12]?="([\d.]+)%"', html)) <= 100
-    none = page(card(), [finding("length", "fail", threshold=0.0)])
+    none = render_probe_page(card(), [finding("length", "fail", threshold=0.0)])
     assert 'cx="100.00%"' in none
 
 
 def test_numbers_in_words() -> None:
     share = finding("clustering", "pass", unit="share of pairs", effect=0.25, low=0.1, high=0.4)
-    assert (effect_text(share), interval_text(share)) == ("0.250", "0.100 to 0.400")
-    assert limit_text(FINDINGS[1]) == "±0.25"
-    assert effect_text(FINDINGS[1]) == "−0.100"
-    assert effect_text(FINDINGS[3]) == "–"
-    assert "about 2.5%" in about_many(card())
-    assert "at most 8%" in about_many(card())
-    assert "at most 5.0%" in about_many(card(level=1 - 0.1 / 3 / 1, family_wise=True))
+    assert (format_effect(share), format_effect_interval(share)) == ("0.250", "0.100 to 0.400")
+    assert format_limit(FINDINGS[1]) == "±0.25"
+    assert format_effect(FINDINGS[1]) == "−0.100"
+    assert format_effect(FINDINGS[3]) == "–"
+    assert "about 2.5%" in multiple_testing_note(card())
+    assert "at most 8%" in multiple_testing_note(card())
+    assert "at most 5.0%" in multiple_testing_note(card(level=1 - 0.1 / 3 / 1, family_wise=True))
 
 
 def test_every_probe_is_documented_with_its_threshold() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, clean_text
-from adjudge.prompts.values import pieces_of
+from adjudge.prompts.template import render_value
 
 KEY = b"k" * 32
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{16})>\n(.*)\n</\1-\2>", re.DOTALL)
@@ -132,7 +132,7 @@ def test_languages() -> None:
     )
     assert both.format("zh") == [{"role": "user", "content": "Z"}]
     assert both.to_messages(LanguageEnum.EN)[0].content == "E"
-    with pytest.raises(ConfigError, match="it has: en, zh"):
+    with pytest.raises(ConfigError, match="allowed: en, zh"):
         both.format("fr")
     assert both.hash != PromptTemplate([ChatMessage("user", "E")]).hash
 
@@ -238,5 +238,5 @@ def nested(depth: int) -> Any:
 )
 def test_what_a_policy_wrote_can_always_be_shown(arguments: Any, shown: str) -> None:
     call = {"function": {"name": "f", "arguments": arguments}}
-    pieces = pieces_of([{"role": "assistant", "tool_calls": [call]}])
+    pieces = render_value([{"role": "assistant", "tool_calls": [call]}])
     assert shown in "".join(map(str, pieces))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.helpers.shipped_judges import Judge, graded
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.quality import (
+from adjudge.graders.llm.shipped_graders import (
     CorrectnessGrader,
     HallucinationGrader,
     HarmfulnessGrader,
@@ -329,7 +329,7 @@ def test_messages_that_are_none_are_named(messages: Any) -> None:
 def test_from_a_spec_and_through_the_runner() -> None:
     judge = Judge(FOUR)
     grader = build_grader(
-        "adjudge.graders.llm.quality:RelevanceGrader",
+        "adjudge.graders.llm.shipped_graders:RelevanceGrader",
         "mine",
         {"language": "zh", "view": "full"},
         where="spec",
@@ -345,7 +345,7 @@ def test_from_a_spec_and_through_the_runner() -> None:
 
 
 def test_parameters_are_checked() -> None:
-    with pytest.raises(ConfigError, match="language: found 'de'"):
+    with pytest.raises(ConfigError, match=r"language: is not allowed \(found 'de'"):
         RelevanceGrader(Judge(FOUR), language="de")
     with pytest.raises(ConfigError, match="view"):
         RelevanceGrader(Judge(FOUR), view="half")  # type: ignore[arg-type]  # what is tested

@@ -12,12 +12,11 @@ import pytest
 from adjudge import RewardSpec
 from adjudge.errors import ErrorKind, JudgeUnavailable
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.panel import Panel
-from adjudge.rollouts.shards import cut_files
+from adjudge.rewards.panel import GraderPanel
+from adjudge.rollouts.rows import cut_files
 from adjudge.runner.journal import Journal
 from adjudge.runs import ray_worker
-from adjudge.runs.ray_ledger import Counts, Ledger
-from adjudge.runs.ray_worker import Plan, Said, ShardWorker
+from adjudge.runs.ray_worker import Ledger, LedgerCounts, ShardWorker, WorkerPlan, WorkerReport
 from adjudge.types import GraderError, GraderScore, encode_result
 
 HASH = "h"
@@ -59,11 +58,11 @@ def worker(ledger: Ledger, folder: Path, *, window: int = 8) -> ShardWorker:
     spec = RewardSpec.from_dict(
         {"graders": [{"name": "counting", "type": "counting:Counting"}]}, folder=folder
     )
-    plan = Plan(spec, SpecRewardFunction(spec).fingerprint, {}, str(Path.cwd()), window)
+    plan = WorkerPlan(spec, SpecRewardFunction(spec).fingerprint, {}, str(Path.cwd()), window)
     return ShardWorker(plan, Remote(ledger))
 
 
-def said(one: ShardWorker, folder: Path, responses: list[str]) -> list[Said]:
+def said(one: ShardWorker, folder: Path, responses: list[str]) -> list[WorkerReport]:
     path = folder / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"response": text}) for text in responses))
     [shard] = cut_files([path], 10_000)
@@ -87,7 +86,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("count", [30, 3000])
 def test_no_more_than_a_window_is_held(ledger: Ledger, tmp_path: Path, count: int) -> None:
     found = said(worker(ledger, tmp_path), tmp_path, [f"r{i}" for i in range(count)])
-    assert max(one.held for one in found) == 8
+    assert max(one.max_rows_held for one in found) == 8
     assert max(len(one.judged) for one in found) == 8
     assert sum(len(one.judged) for one in found) == count
 
@@ -127,7 +126,7 @@ def test_what_stops_the_run_is_said(
     async def down(*_: Any) -> Any:
         raise JudgeUnavailable("down")
 
-    monkeypatch.setattr(Panel, "ask", down)
+    monkeypatch.setattr(GraderPanel, "ask", down)
     [found] = said(one, tmp_path, ["good"])
     assert isinstance(found.error, JudgeUnavailable)
 
@@ -136,16 +135,16 @@ def test_another_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     one = worker(ledger, tmp_path)
     there = ShardWorker(replace(one.plan, fingerprint="another"), Remote(ledger))
     [found] = said(there, tmp_path, ["good"])
-    assert "another one there than here" in str(found.error)
+    assert "differs from the one where the run was started" in str(found.error)
 
 
 def test_reports_of_a_dead_attempt_come_too_late(ledger: Ledger) -> None:
     attempt, _, _ = ledger.begin(3)
     entry = ("key", "g", 0, encode_result(GraderScore("g", 1.0)))
-    ledger.report(3, attempt, [entry], Counts(done=1))
+    ledger.report(3, attempt, [entry], LedgerCounts(done=1))
     second, known, _ = ledger.begin(3)
     assert list(known) == [entry]
-    ledger.report(3, attempt, [entry], Counts(done=2))
+    ledger.report(3, attempt, [entry], LedgerCounts(done=2))
     failure = GraderError("g", ErrorKind.TIMEOUT, "slow")
-    ledger.report(3, second, [("other", "g", 0, encode_result(failure))], Counts(done=2))
+    ledger.report(3, second, [("other", "g", 0, encode_result(failure))], LedgerCounts(done=2))
     assert ledger.begin(3)[1] == [entry, ("other", "g", 0, encode_result(failure))]

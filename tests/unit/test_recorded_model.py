@@ -15,7 +15,7 @@ import pytest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.recorded import RecordedModel
+from adjudge.judges.models.offline import RecordedModel
 from adjudge.types import Usage
 
 ASK = [{"role": "user", "content": "Which is better?"}]
@@ -92,7 +92,7 @@ def test_one_of_several_judges_must_be_named(path: Path) -> None:
         RecordedModel(path)
     with pytest.raises(ConfigError, match="provider: .*several"):
         RecordedModel(path, "two")
-    with pytest.raises(ConfigError, match="holds no model 'tow'; did you mean 'two'"):
+    with pytest.raises(ConfigError, match="has no model 'tow'; did you mean 'two'"):
         RecordedModel(path, "tow")
     with pytest.raises(ConfigError, match="no model 'one' of provider 'vllm'"):
         RecordedModel(path, "one", provider="vllm")
@@ -102,10 +102,10 @@ def test_one_of_several_judges_must_be_named(path: Path) -> None:
 
 
 def test_a_cassette_that_cannot_serve_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such cassette"):
+    with pytest.raises(ConfigError, match="cassette does not exist"):
         RecordedModel(path)
     ReplyCache(path).close()
-    with pytest.raises(ConfigError, match="holds no recorded calls"):
+    with pytest.raises(ConfigError, match="has no recorded calls"):
         RecordedModel(path)
     record(path)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:

@@ -9,7 +9,7 @@ from tests.unit.helpers.meeting import function, run_here, sample, settings
 from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service import rendezvous as module
-from adjudge.service.rendezvous import GroupsFull, Rendezvous
+from adjudge.service.rendezvous import Rendezvous, TooManyGroups
 
 
 def meet(*requests: GroupRequest, made: Any = None, **given: Any) -> list[JudgeResponse]:
@@ -232,7 +232,7 @@ def test_open_groups_are_bounded() -> None:
         place = Rendezvous(function(), settings(queue_size=2))
         tasks = [asyncio.create_task(place.join(sample("a", size=2, group=g))) for g in ("g", "h")]
         await asyncio.sleep(1)
-        with pytest.raises(GroupsFull, match="queue_size"):
+        with pytest.raises(TooManyGroups, match="queue_size"):
             await place.join(sample("a", size=2, group="i"))
         for name in ("g", "h"):
             await place.join(sample("b", size=2, group=name))
@@ -251,7 +251,7 @@ def test_texts_that_wait_are_bounded_also_of_those_who_went_away() -> None:
             await asyncio.sleep(1)
             task.cancel()
         late = sample("late", size=20, group="h", completion="x" * 900)
-        with pytest.raises(GroupsFull, match="max_body_mb"):
+        with pytest.raises(TooManyGroups, match="max_body_mb"):
             await place.join(late)
         assert place.open_groups == 1
         await asyncio.sleep(300)  # settled without the others, and its texts are gone
@@ -307,11 +307,11 @@ def test_a_stopping_service_answers_everybody() -> None:
     run_here(main())
 
 
-def test_a_fault_of_ours_reaches_everybody_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
     async def main() -> None:
         place = Rendezvous(function(), settings())
         broken = asyncio.create_task(place.join(sample("a", size=2)))
-        monkeypatch.setattr(place._judging, "together", lambda *_: 1 / 0)
+        place._judging.judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
         with pytest.raises(ZeroDivisionError):
             await place.join(sample("b", size=2))
         with pytest.raises(ZeroDivisionError):

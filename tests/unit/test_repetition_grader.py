@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.graders.rules.repetition import NgramRepetitionPenaltyGrader
+from adjudge.graders.rules.response_form import NgramRepetitionPenaltyGrader
 from adjudge.types import Role
 
 

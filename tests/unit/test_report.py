@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.runs.report import ReportRow, write_report
+from adjudge.runs.report import ReportRow, write_grading_report
 
 HOSTILE = "</script><script>alert(1)</script>&<img src=x onerror=alert(2)>\u2028\u2029\x00\ud800"
 
@@ -50,7 +50,7 @@ def made_summary(n: int = 8, **changed: Any) -> dict[str, Any]:
 
 def written(tmp_path: Path, summary: dict[str, Any], rows: list[ReportRow]) -> str:
     path = tmp_path / "report.html"
-    write_report(path, summary, rows)
+    write_grading_report(path, summary, rows)
     return path.read_bytes().decode("utf-8")
 
 
@@ -216,7 +216,7 @@ def test_infinite_and_nan_numbers_become_absent(tmp_path: Path) -> None:
 
 def test_rows_of_other_graders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sample 3"):
-        write_report(tmp_path / "r.html", made_summary(), [made_row(3, scores=[1.0, 2.0])])
+        write_grading_report(tmp_path / "r.html", made_summary(), [made_row(3, scores=[1.0, 2.0])])
 
 
 def test_repeated_texts_are_stored_once(tmp_path: Path) -> None:

@@ -6,17 +6,20 @@ import base64
 import hashlib
 import re
 
-from adjudge.runs.report.frame import Section, Tile, framed, how_to_read, tiles
+from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
 
 HOSTILE = "</title><script>alert(1)</script> & \"q\" 'a' {0} {style} @@STYLE@@"
 SHOWN = "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;q&quot; &#x27;a&#x27;"
 
 
 def test_text_is_escaped_wherever_it_stands() -> None:
-    html = framed(
+    html = render_page(
         HOSTILE,
         [(HOSTILE, HOSTILE)],
-        [tiles([Tile(HOSTILE, HOSTILE, HOSTILE)]), Section("a", HOSTILE, "<p>x</p>", HOSTILE)],
+        [
+            render_tiles([Tile(HOSTILE, HOSTILE, HOSTILE)]),
+            Section("a", HOSTILE, "<p>x</p>", HOSTILE),
+        ],
     )
     assert "<script" not in html
     assert (
@@ -26,7 +29,7 @@ def test_text_is_escaped_wherever_it_stands() -> None:
 
 
 def test_the_policy_admits_exactly_the_style() -> None:
-    html = framed("Run", [], [], styles=[("adjudge.training", "report.css")])
+    html = render_page("Run", [], [], styles=[("adjudge.judge_evaluation.swap", "page.css")])
     style = re.search("<style>(.*)</style>", html, re.DOTALL)
     assert style is not None
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
@@ -35,10 +38,14 @@ def test_the_policy_admits_exactly_the_style() -> None:
 
 
 def test_a_section_without_content_is_neither_shown_nor_linked() -> None:
-    html = framed(
+    html = render_page(
         "Run",
         [],
-        [Section("a", "A", "", "A"), Section("b", "B", "<p>b</p>"), how_to_read("<p>n</p>", "How")],
+        [
+            Section("a", "A", "", "A"),
+            Section("b", "B", "<p>b</p>"),
+            notes_section("<p>n</p>", "How"),
+        ],
         above="<p>first</p>",
     )
     assert 'id="a"' not in html
@@ -49,13 +56,13 @@ def test_a_section_without_content_is_neither_shown_nor_linked() -> None:
 
 
 def test_a_lone_surrogate_can_be_written() -> None:
-    html = framed("a \udcff b", [], [Section("a", "A", "c \ud800 d")])
+    html = render_page("a \udcff b", [], [Section("a", "A", "c \ud800 d")])
     assert "a ? b" in html
     assert "c ? d" in html
     html.encode()
 
 
 def test_an_alarm_is_marked() -> None:
-    found = tiles([Tile("Missing", "3", "of 9", alarm=True), Tile("Groups", "2", "")])
+    found = render_tiles([Tile("Missing", "3", "of 9", alarm=True), Tile("Groups", "2", "")])
     assert found.count('class="alarm"') == 1
     assert found.index('class="alarm"') < found.index("Missing")

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import count_rows, read_rows
+from adjudge.rollouts.rows import count_rows, cut_files, read_shard
 from adjudge.rollouts.samples import read_samples
-from adjudge.rollouts.shards import cut_files, read_shard
-from adjudge.studies.ifeval.files import read_responses
-from adjudge.studies.ifeval.verl_file import check_parquet, write_parquet
 from adjudge.types import Sample
 
 CHAT = [{"role": "system", "content": "s"}, {"role": "user", "content": "why?"}]
@@ -93,63 +90,3 @@ def test_shards_do_not_cut_lists(tmp_path: Path) -> None:
     [shard] = cut_files([path], 10)
     with pytest.raises(ConfigError, match="by the local engine only"):
         list(read_shard(shard))
-
-
-def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    prompts = [
-        {"key": 7, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
-        {"key": 8, "prompt": "q", "instruction_id_list": ["a:b"], "kwargs": [{"num_words": 3}]},
-        {"key": 9, "prompt": "r", "instruction_id_list": ["a:b"], "kwargs": [{}]},
-    ]  # fmt: skip
-    lines = [
-        {"prompt": "p", "response": "half an emoji \ud83d", "sample": 0},
-        {"prompt": "p", "response": "two", "sample": 1},
-        {"prompt": "q", "response": "one", "sample": 1},
-        {"prompt": "q", "error": {"kind": "timeout"}, "sample": 0},
-    ]
-    given, _ = read_responses(write(tmp_path, *lines), "prompt")
-    path = tmp_path / "out" / "gen.parquet"
-    write_parquet(path, prompts, given, "prompt")
-    for by in ("prompt", "key"):
-        found, problems = read_responses(path, by)
-        assert [(one.place, one.sample, one.text, one.failure) for one in found] == [
-            (prompts[0][by], 0, "half an emoji ?", ""), (prompts[0][by], 1, "two", ""),
-            (prompts[1][by], 0, None, "unknown"), (prompts[1][by], 1, "one", ""),
-            (prompts[2][by], 0, None, "unknown"), (prompts[2][by], 1, None, "unknown"),
-        ]  # fmt: skip
-        assert problems == []
-    rows = [found for _, found in read_samples([path]) if isinstance(found, Sample)]
-    assert [(one.group, one.prompt) for one in rows] == [("row 0", "p"), ("row 0", "p"),
-                                                         ("row 1", "q")]  # fmt: skip
-    assert rows[2].extras["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"kwargs": "abc"},
-        {"kwargs": [{"num_words": 10**30}]},
-        {"kwargs": [{"num_words": "three"}]},
-        {"key": "a text"},
-        {"key": [1]},
-    ],
-)
-def test_prompts_that_fit_no_columns_are_refused_before_anything_is_generated(
-    tmp_path: Path, odd: dict[str, Any]
-) -> None:
-    pytest.importorskip("pyarrow")
-    good = {"key": 7, "prompt": "p", "instruction_id_list": ["a:b"], "kwargs": [{"num_words": 3}]}
-    with pytest.raises(ConfigError, match=r"fit no Parquet column: .*; give --responses a \.jsonl"):
-        check_parquet(tmp_path / "gen.parquet", [good, {**good, **odd}])
-
-
-def test_arguments_that_are_no_object_stay_as_they_are(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    good = {"key": 7, "prompt": "p", "instruction_id_list": ["a:b"], "kwargs": [{"num_words": 3}]}
-    path = tmp_path / "gen.parquet"
-    write_parquet(path, [good, {**good, "key": 8, "prompt": "q", "kwargs": [None]}], [], "prompt")
-    rows = [row for _, row in read_rows([path])]
-    assert [row["kwargs"] for row in rows if isinstance(row, dict)] == [
-        [{"num_words": 3, "prompt_to_repeat": None}], [None],
-    ]  # fmt: skip

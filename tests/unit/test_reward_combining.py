@@ -9,7 +9,7 @@ from adjudge import (
     ErrorKind,
     FunctionGrader,
 )
-from adjudge.rewards import combine, judge_part, reduce_events
+from adjudge.rewards import combine, combine_parts, reduce_events
 from adjudge.types import GraderError
 
 
@@ -50,9 +50,9 @@ def test_a_negative_environment_can_be_allowed() -> None:
 
 def test_event_and_outcome_weights() -> None:
     failed = GraderError("e", ErrorKind.TIMEOUT, "x")
-    assert judge_part(0.5, 2.0, outcome_weight=1.0, event_weight=0.5) == 1.5
-    assert judge_part(failed, 2.0, outcome_weight=0.0, event_weight=0.5) == 1.0
-    assert judge_part(0.5, failed, outcome_weight=1.0, event_weight=0.5) is failed
+    assert combine_parts(0.5, 2.0, outcome_weight=1.0, event_weight=0.5) == 1.5
+    assert combine_parts(failed, 2.0, outcome_weight=0.0, event_weight=0.5) == 1.0
+    assert combine_parts(0.5, failed, outcome_weight=1.0, event_weight=0.5) is failed
     assert reduce_events([1.0, failed, 2.0], "sum") is failed
     assert reduce_events([1.0, 2.0], "mean") == 1.5
     assert reduce_events([], "sum") == 0.0

@@ -135,7 +135,7 @@ def test_weights_that_cannot_work_are_refused() -> None:
     points = {"aggregate": "points"}
     with pytest.raises(ConfigError, match="positive weight among the outcome scores"):
         build({"j": scored(), "g": gate}, entries={"j": {"weight": -1.0}}, reward=points)
-    with pytest.raises(ConfigError, match="a penalty takes a weight"):
+    with pytest.raises(ConfigError, match="weight: must be at least 0 for a penalty"):
         build({"j": scored(), "p": penalty}, entries={"p": {"weight": -1.0}}, reward=points)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.reward_functions_development import DEVELOPMENT
 from tests.unit.reward_functions_held_out import HELD_OUT
 
-from adjudge.runs.code_check.check import check_code
+from adjudge.runs.code_check import check_code
 
 ALL = DEVELOPMENT | HELD_OUT
 

@@ -19,8 +19,8 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
-from adjudge.rewards.missing import OutageWatch
-from adjudge.runner.progress import Tally
+from adjudge.rewards.groups import OutageWatch
+from adjudge.runner.runner import Tally
 
 
 class Flaky(BaseGrader):

@@ -11,7 +11,7 @@ from tests.unit.helpers.reward_functions import FakeClock, build, samples, value
 from adjudge import BaseGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.mock import start_mock
-from adjudge.rewards.startup import LEAST_SAMPLES
+from adjudge.rewards.panel import MIN_FAILED_SAMPLES
 
 TEMPLATE = "How good is {response}? {reply_form}"
 
@@ -55,10 +55,10 @@ def test_a_model_that_is_not_found_stops_the_first_call() -> None:
 @pytest.mark.parametrize("failure", [UNREADABLE, BAD_REQUEST])
 def test_what_a_candidate_might_cause_takes_many_distinct_samples(failure: GradingFailure) -> None:
     made = build({"j": Failing(failure)})
-    assert values(made.compute(rows(LEAST_SAMPLES - 1))) == [None] * (LEAST_SAMPLES - 1)
+    assert values(made.compute(rows(MIN_FAILED_SAMPLES - 1))) == [None] * (MIN_FAILED_SAMPLES - 1)
     assert values(made.compute(rows(8))) == [None] * 8  # the same ones again
-    with pytest.raises(ConfigError, match=f"first {LEAST_SAMPLES} samples"):
-        made.compute(rows(1, start=LEAST_SAMPLES))
+    with pytest.raises(ConfigError, match=f"first {MIN_FAILED_SAMPLES} samples"):
+        made.compute(rows(1, start=MIN_FAILED_SAMPLES))
 
 
 def test_a_grader_that_has_answered_once_is_never_stopped_by_this() -> None:
@@ -113,7 +113,7 @@ def test_the_patience_for_a_judge_that_was_never_reached_is_its_own(
         with pytest.raises(JudgeUnavailable, match="never reached its judge.*connection refused"):
             made.compute(rows(4))
         assert clock.now == pytest.approx(waited)
-    assert "connection refused; asking again" in caplog.text
+    assert "connection refused. Asking again" in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_template_with_a_field_that_no_row_has_is_refused_before_anything_is_a
     provider: str,
 ) -> None:
     made = judged(provider, "How good is {mesages}? {reply_form}")
-    with pytest.raises(ConfigError, match=r"quality: template: .*\{mesages\}.*there is: prompt"):
+    with pytest.raises(ConfigError, match=r"quality: template: .*\{mesages\}.*allowed: prompt"):
         made.compute(batch())
     message = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     with pytest.raises(ConfigError, match="did you mean 'messages'"):

@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.guess import guess_map
-from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.rollouts.columns import MISSING, get_path, guess_mapping
 from adjudge.rollouts.rows import count_rows, read_rows
-from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples, sample_from_row
+from adjudge.rollouts.samples import (
+    check_mapping,
+    compute_prompt_key,
+    read_samples,
+    sample_from_row,
+)
 from adjudge.types import Sample
 
 CHAT = [
@@ -104,10 +108,10 @@ def test_messages_and_prompts_as_trainers_store_them() -> None:
 def test_equal_prompts_share_a_key() -> None:
     changed = [*CHAT[:3], {"role": "tool", "content": "other"}]
     one, two = (sample_from_row({"messages": m}, 0, {}) for m in (CHAT, changed))
-    assert prompt_key(one) == prompt_key(two)
+    assert compute_prompt_key(one) == compute_prompt_key(two)
     other = sample_from_row({"messages": [{"role": "user", "content": "how?"}]}, 0, {})
-    assert prompt_key(other) != prompt_key(one)
-    assert prompt_key(Sample(prompt="p")) == "p"
+    assert compute_prompt_key(other) != compute_prompt_key(one)
+    assert compute_prompt_key(Sample(prompt="p")) == "p"
 
 
 def test_files_are_checked_first(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_files_are_checked_first(tmp_path: Path) -> None:
     odd.write_text("x")
     with pytest.raises(ConfigError, match=r"\.parquet"):
         list(read_rows([odd]))
-    with pytest.raises(ConfigError, match="index cannot be mapped"):
+    with pytest.raises(ConfigError, match="index: cannot be mapped"):
         check_mapping([], {"index": "id"})
 
 
@@ -135,7 +139,7 @@ def test_odd_values_that_mean_nothing_or_break_the_row() -> None:
     assert sample_from_row({"response": "r", "env_reward": Decimal("0.5")}, 0, {}).env_reward == 0.5
     with pytest.raises(RolloutError, match="finite"):
         sample_from_row({"response": "r", "env_reward": 10**5000}, 0, {})
-    assert prompt_key(sample) is None
+    assert compute_prompt_key(sample) is None
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -180,4 +184,4 @@ def test_paths_reach_into_rows() -> None:
     ],
 )
 def test_columns_are_guessed(row: dict[str, Any], expected: dict[str, str]) -> None:
-    assert guess_map([row, row]) == expected
+    assert guess_mapping([row, row]) == expected

@@ -11,7 +11,7 @@ from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
 from adjudge import ErrorKind, GraderError, GraderScore, GradingFailure
-from adjudge.graders.llm.judged import REPAIR_DRAW
+from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.rubrics import Category, Criterion, Rubric, RubricBundle

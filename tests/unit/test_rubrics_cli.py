@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from adjudge.cli.rubric import rubric_app
+from adjudge.cli.main import command_line
 
 
 def run(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(rubric_app, ["lint", *map(str, arguments)], env={"COLUMNS": "200"})
+    words = ["rubric", "lint", *map(str, arguments)]
+    return CliRunner().invoke(command_line(), words, env={"COLUMNS": "200"})
 
 
 def write(path: Path, data: Any) -> Path:
@@ -71,7 +72,7 @@ def test_rows_with_a_rubric_each(tmp_path: Path) -> None:
     assert "2 criteria in 2 rubrics" in run(file).output
     refused = run(file, "--column", "rubric")
     assert refused.exit_code == 2
-    assert "columns: prompt, reward_model" in refused.output
+    assert "found prompt, reward_model" in refused.output
 
 
 def test_a_bundle_file(tmp_path: Path) -> None:

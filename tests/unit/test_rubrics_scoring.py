@@ -13,7 +13,7 @@ from adjudge.rubrics import (
     Incomplete,
     NotEvaluable,
     Rubric,
-    Scored,
+    RubricScore,
     score,
     score_range,
     subscores,
@@ -26,7 +26,7 @@ ALARM = Criterion("Alarms", "alarm", -8)
 
 def value(rubric: Rubric, **marks: Any) -> float:
     outcome = score(rubric, marks)
-    assert isinstance(outcome, Scored)
+    assert isinstance(outcome, RubricScore)
     return outcome.score
 
 
@@ -56,7 +56,7 @@ def test_weights_and_not_applicable() -> None:
     rubric = Rubric((DOSE, Criterion("Cites", "cite", 3, na_allowed=True)))
     assert value(rubric, dose=True, cite=False) == 5 / 8
     assert value(rubric, dose=True, cite=None) == 1
-    assert score(rubric, {"dose": True, "cite": None}) == Scored(1.0, 5.0, 5.0, (), ("cite",))
+    assert score(rubric, {"dose": True, "cite": None}) == RubricScore(1.0, 5.0, 5.0, (), ("cite",))
 
 
 def test_nothing_left_to_judge_is_no_score() -> None:
@@ -92,7 +92,7 @@ def test_a_failed_veto_caps_the_score_and_never_raises_it() -> None:
     assert value(rubric, dose=True, alarm=False, invents=True) == 0
     assert value(rubric, dose=False, alarm=True, invents=True) == -9 / 5
     outcome = score(rubric, {"dose": True, "alarm": False, "invents": True})
-    assert isinstance(outcome, Scored)
+    assert isinstance(outcome, RubricScore)
     assert outcome.vetoes == ("invents",)
 
 
@@ -156,7 +156,7 @@ def test_subscores_by_tag() -> None:
     marks = {"a": True, "b": True, "d": False}
     found = subscores(rubric, marks, "axis")
     assert found == {
-        "accuracy": Scored(0.0, 0.0, 5.0),
+        "accuracy": RubricScore(0.0, 0.0, 5.0),
         "tone": Incomplete(0.0, 1.0, 0, ("c",)),
     }
 

@@ -22,7 +22,7 @@ from adjudge import (
 )
 from adjudge.errors import ConfigError
 from adjudge.graders import JsonValidatorGrader
-from adjudge.runner.runner import Ask
+from adjudge.runner.runner import GradingRequest
 from adjudge.types import GraderResult
 
 
@@ -148,7 +148,7 @@ def test_what_the_user_wrote_wrong_stops_the_run_as_it_is(how: str) -> None:
 
     runner = GradingRunner({"g": FunctionGrader(grader)}, 4, show_progress=False)
     items = [{"x": x} for x in range(100)]
-    asks = [Ask("g", item) for item in items]
+    asks = [GradingRequest("g", item) for item in items]
     with pytest.raises(ConfigError) as caught:
         runner.run(items) if how == "run" else asyncio.run(runner.aask(asks))
     assert caught.value is wrong
@@ -222,7 +222,7 @@ def test_aggregators_are_isolated_and_named() -> None:
     assert results["total"] == [GraderScore("total", 4.0)]
     assert kind(results["broken"][0]) is ErrorKind.BUG
     assert list(results) == ["a", "b", "total", "broken"]
-    with pytest.raises(ConfigError, match="share a name"):
+    with pytest.raises(ConfigError, match="names must differ"):
         GradingRunner({"total": Length()}, aggregators=total)
 
 
@@ -257,7 +257,7 @@ def test_a_blocking_function_runs_in_a_thread() -> None:
 def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
     grader = FunctionGrader(lambda draw=0: float(draw))
     runner = GradingRunner({"g": grader}, show_progress=False)
-    results, asked = asyncio.run(runner.aask([Ask("g", {}, 3), Ask("g", {})]))
+    results, asked = asyncio.run(runner.aask([GradingRequest("g", {}, 3), GradingRequest("g", {})]))
     assert results == [GraderScore("g", 3.0), GraderScore("g", 0.0)]
     assert asked == [True, True]
     assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.unit.helpers.sandboxed import printed, run
 
-from adjudge.engine.bubblewrap import interpreter
+from adjudge.engine.bubblewrap import interpreter_command
 from adjudge.engine.sandbox import Sandbox, SandboxResult, sandbox_available
 from adjudge.errors import ErrorKind, GradingFailure
 
@@ -101,7 +101,7 @@ def open_descriptors() -> int:
 
 
 def sleeper(marker: str) -> list[str]:
-    return [*interpreter(), "-c", "import time; time.sleep(600)", marker]
+    return [*interpreter_command(), "-c", "import time; time.sleep(600)", marker]
 
 
 async def until(condition: Callable[[], bool], patience_s: float = 60.0) -> None:

@@ -10,8 +10,9 @@ from tests.unit.helpers.meeting import function, run_here, settings
 
 from adjudge.client.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.service.app import Phase, Score, Service
+from adjudge.service.app import Service, ServicePhase
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.requests import ScoreFunction
 from adjudge.service.settings import ServiceSettings
 
 ONE = {"prompt": "p", "completion": "c"}
@@ -39,7 +40,7 @@ class Format:
 
     path = "/words"
 
-    async def answer(self, body: bytes, score: Score) -> tuple[int, bytes]:
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
         words = json.loads(body)
         if "oops" in words:
             raise KeyError("the text of a request")
@@ -83,7 +84,12 @@ async def call(service: Service, path: str, value: Any, method: str = "POST") ->
 
 
 def asked(
-    path: str, value: Any, *, phase: Phase | None = None, backend: Half | None = None, **more: Any
+    path: str,
+    value: Any,
+    *,
+    phase: ServicePhase | None = None,
+    backend: Half | None = None,
+    **more: Any,
 ) -> Answer:
     async def run() -> Answer:
         service = Service(backend or Half(), ServiceSettings(), formats=[Format()], **more)
@@ -94,8 +100,8 @@ def asked(
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("phase", [Phase.LOADING, Phase.DRAINING])
-def test_nothing_is_taken_before_or_after(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [ServicePhase.LOADING, ServicePhase.DRAINING])
+def test_nothing_is_taken_before_or_after(phase: ServicePhase) -> None:
     for path, value in (("/judge", ONE), ("/words", ["a"]), ("/ready", None)):
         status, body, headers = asked(path, value, phase=phase)
         assert status == 503
@@ -217,7 +223,7 @@ def test_a_key_that_nothing_reads_is_named(caplog: pytest.LogCaptureFixture) -> 
     asyncio.run(ask())
     said = [one.message for one in caplog.records if "anwser" in one.message]
     assert said == [
-        "a request: unknown key 'anwser' was ignored; did you mean 'answer'? (told once)"
+        "a request: unknown key 'anwser' was ignored; did you mean 'answer'? (logged once)"
     ]
 
 

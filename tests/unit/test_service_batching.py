@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from adjudge.client.wire import JudgeRequest, JudgeResponse
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.service.batching import Batcher, QueueFull
+from adjudge.service.backend import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
@@ -50,10 +50,10 @@ def asked(*completions: str) -> list[JudgeRequest]:
 
 
 def batching(
-    backend: Scripted, work: Callable[[Batcher], Coroutine[Any, Any, Any]], **settings: Any
+    backend: Scripted, work: Callable[[BackendQueue], Coroutine[Any, Any, Any]], **settings: Any
 ) -> Any:
     async def run() -> Any:
-        batcher = Batcher(backend, ServiceSettings(**settings), lambda size: None)
+        batcher = BackendQueue(backend, ServiceSettings(**settings), lambda size: None)
         found = await work(batcher)
         await asyncio.sleep(0)
         assert (batcher.waiting, batcher.judging) == (0, 0)
@@ -63,7 +63,7 @@ def batching(
 
 
 def test_a_batch_closes_when_its_oldest_has_waited() -> None:
-    async def work(batcher: Batcher) -> None:
+    async def work(batcher: BackendQueue) -> None:
         async with asyncio.TaskGroup() as group:
             for name in ("a", "b", "c"):
                 group.create_task(batcher.score(asked(name)))
@@ -75,7 +75,7 @@ def test_a_batch_closes_when_its_oldest_has_waited() -> None:
 
 
 def test_a_full_batch_does_not_wait_and_batches_follow_each_other() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked(*"abcde"))
 
     backend = Scripted(taking(3.0))
@@ -86,7 +86,7 @@ def test_a_full_batch_does_not_wait_and_batches_follow_each_other() -> None:
 
 
 def test_one_by_one_nothing_waits_for_others() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked(*"abcde"))
 
     backend = Scripted(taking(1.0), one_by_one=True)
@@ -99,7 +99,7 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
         await asyncio.sleep(1.0 if requests[0].completion == "quick" else 100.0)
         return [JudgeResponse(1.0)] * len(requests)
 
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         loop = asyncio.get_running_loop()
         answers = await batcher.score(asked("quick", "slow", "never begun"))
         assert loop.time() == pytest.approx(5.0)
@@ -115,12 +115,12 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
 
 
 def test_each_arrival_has_a_deadline_of_its_own() -> None:
-    async def late(batcher: Batcher, wait: float) -> tuple[float, Any]:
+    async def late(batcher: BackendQueue, wait: float) -> tuple[float, Any]:
         await asyncio.sleep(wait)
         [answer] = await batcher.score(asked("x"))
         return asyncio.get_running_loop().time(), answer.error
 
-    async def work(batcher: Batcher) -> list[tuple[float, Any]]:
+    async def work(batcher: BackendQueue) -> list[tuple[float, Any]]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(late(batcher, wait)) for wait in (0.0, 1.0, 2.5)]
         return [task.result() for task in tasks]
@@ -131,7 +131,7 @@ def test_each_arrival_has_a_deadline_of_its_own() -> None:
 
 
 def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
-    async def work(batcher: Batcher) -> QueueFull:
+    async def work(batcher: BackendQueue) -> QueueFull:
         loop = asyncio.get_running_loop()
         first = loop.create_task(batcher.score(asked(*"x" * 30)))
         await asyncio.sleep(10.5)  # one a second: ten are done, one is being judged
@@ -148,14 +148,14 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
 
 
 def test_a_batch_longer_than_the_queue_gets_in_when_nothing_waits() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked(*"abcd"))
 
     assert len(batching(Scripted(taking(0.0)), work, queue_size=2)) == 4
 
 
 def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> None:
-    async def work(batcher: Batcher) -> None:
+    async def work(batcher: BackendQueue) -> None:
         loop = asyncio.get_running_loop()
         judged = loop.create_task(batcher.score(asked("judged")))
         queued = loop.create_task(batcher.score(asked("queued")))
@@ -175,7 +175,7 @@ def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> 
 
 
 def test_a_batch_goes_on_while_anybody_wants_it() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         loop = asyncio.get_running_loop()
         leaving = loop.create_task(batcher.score(asked("leaves")))
         staying = loop.create_task(batcher.score(asked("stays")))
@@ -189,7 +189,7 @@ def test_a_batch_goes_on_while_anybody_wants_it() -> None:
 
 
 def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
-    async def work(batcher: Batcher) -> None:
+    async def work(batcher: BackendQueue) -> None:
         loop = asyncio.get_running_loop()
         holding = loop.create_task(batcher.score(asked("holds")))
         await asyncio.sleep(0.1)
@@ -205,7 +205,7 @@ def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
 
 
 def test_stopping_answers_all_that_wait() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         asking = asyncio.get_running_loop().create_task(batcher.score(asked(*"abc")))
         await asyncio.sleep(1.0)
         batcher.stop()
@@ -233,7 +233,7 @@ def test_the_poison_is_found_in_few_calls(
 ) -> None:
     names = [f"{number}" for number in range(64)]
 
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked(*names))
 
     backend = Scripted(poisoned("17", "40", error=error))
@@ -251,7 +251,7 @@ def test_the_poison_is_found_in_few_calls(
 
 
 def test_a_failure_that_is_raised_keeps_its_kind() -> None:
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked("a", "b"))
 
     error = GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
@@ -267,7 +267,7 @@ def test_what_is_no_answer_is_a_bug(returned: Any) -> None:
     async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         return returned  # type: ignore[no-any-return]
 
-    async def work(batcher: Batcher) -> list[JudgeResponse]:
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         return await batcher.score(asked("a"))
 
     [answer] = batching(Scripted(score), work)

@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
 from adjudge.service.formats import FORMATS
-from adjudge.service.formats.base import MAX_ITEMS, Format
-from adjudge.service.formats.llamafactory import LlamaFactory
-from adjudge.service.formats.nemo_gym import NemoGym, NemoGymSession
-from adjudge.service.formats.openrlhf import OpenRLHF
-from adjudge.service.formats.slime import Slime, SlimeWithParts
-from adjudge.service.formats.special_tokens import completion_of, without_end
+from adjudge.service.formats.trainers import (
+    MAX_ITEMS,
+    Format,
+    LlamaFactory,
+    NemoGym,
+    NemoGymSession,
+    OpenRLHF,
+    Slime,
+    SlimeWithParts,
+    extract_completion,
+    strip_end_tokens,
+)
 
 
 class Judge:
@@ -144,7 +150,7 @@ def test_openrlhf_judges_completions() -> None:
     [
         ({"query": ["a b"], "prompts": ["c"], "labels": [""]}, "query[0]"),
         ({"query": ["a b"]}, "prompts"),
-        ({"query": ["a", "b"], "prompts": ["a"], "labels": ["", ""]}, "2 queries"),
+        ({"query": ["a", "b"], "prompts": ["a"], "labels": ["", ""]}, "found 2, 1, 2"),
         ({"query": ["a"] * (MAX_ITEMS + 1), "prompts": ["a"] * (MAX_ITEMS + 1)}, "at most"),
     ],
 )
@@ -186,7 +192,7 @@ LONG = "Of the following, which is the largest moon of the planet Saturn? Say it
 def test_completions_are_cut_out_or_refused(
     query: str, prompt: str, completion: str | None
 ) -> None:
-    assert completion_of(query, prompt) == completion
+    assert extract_completion(query, prompt) == completion
 
 
 texts = st.text(alphabet=st.sampled_from("ab \n<>|s/é?"), max_size=40)
@@ -194,24 +200,26 @@ texts = st.text(alphabet=st.sampled_from("ab \n<>|s/é?"), max_size=40)
 
 @given(texts, texts, st.sampled_from(["", "</s>", "<|im_end|>\n"]))
 def test_a_prompt_that_is_there_is_cut_off(prompt: str, completion: str, end: str) -> None:
-    assert completion_of(prompt + completion + end, prompt) == without_end(completion + end)
+    assert extract_completion(prompt + completion + end, prompt) == strip_end_tokens(
+        completion + end
+    )
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_splitting_takes_anything(query: str, prompt: str) -> None:
-    found = completion_of(query, prompt)
+    found = extract_completion(query, prompt)
     assert found is None or found in query
 
 
 def test_splitting_is_quick_on_hostile_texts() -> None:
     prompt = "ab" * 50_000
-    assert completion_of(("ab" * 40_000 + "c") * 3, "x" + prompt) is None
-    assert completion_of("<pad>" * 100_000, "x" * 65) is None
-    assert without_end("<pad>" * 100_000) == ""
+    assert extract_completion(("ab" * 40_000 + "c") * 3, "x" + prompt) is None
+    assert extract_completion("<pad>" * 100_000, "x" * 65) is None
+    assert strip_end_tokens("<pad>" * 100_000) == ""
 
 
 def test_a_policys_own_markup_stays() -> None:
-    assert without_end("<answer>4</answer></s>\n") == "<answer>4</answer>"
+    assert strip_end_tokens("<answer>4</answer></s>\n") == "<answer>4</answer>"
 
 
 # slime

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.service.keys import Gate, service_key
-from adjudge.service.reading import Refused
+from adjudge.service.requests import ApiKeyAuth, RequestRefused, read_service_key
 from adjudge.service.settings import ServiceSettings
 
 Headers = list[tuple[bytes, bytes]]
@@ -16,8 +15,8 @@ Headers = list[tuple[bytes, bytes]]
 
 @pytest.mark.parametrize("host", [b"127.0.0.1:8888", b"localhost", b"LOCALHOST:1", b"[::1]:8888"])
 def test_without_a_key_programs_of_this_machine_may_ask(host: bytes) -> None:
-    Gate(None).check([(b"host", host), (b"content-type", b"text/plain")])
-    Gate(None).check([])
+    ApiKeyAuth(None).check([(b"host", host), (b"content-type", b"text/plain")])
+    ApiKeyAuth(None).check([])
 
 
 @pytest.mark.parametrize(
@@ -34,18 +33,18 @@ def test_without_a_key_programs_of_this_machine_may_ask(host: bytes) -> None:
     ],
 )
 def test_without_a_key_no_web_page_may_ask(headers: Headers) -> None:
-    with pytest.raises(Refused) as refused:
-        Gate(None).check(headers)
+    with pytest.raises(RequestRefused) as refused:
+        ApiKeyAuth(None).check(headers)
     assert (refused.value.status, refused.value.kind) == (401, ErrorKind.AUTH)
 
 
 def test_a_key_is_compared_whole() -> None:
-    gate = Gate("sësame")
-    gate.check([(b"authorization", "Bearer sësame".encode())])
-    gate.check([(b"host", b"x"), (b"authorization", "bearer sësame".encode())])
+    auth = ApiKeyAuth("sësame")
+    auth.check([(b"authorization", "Bearer sësame".encode())])
+    auth.check([(b"host", b"x"), (b"authorization", "bearer sësame".encode())])
     for wrong in (b"", b"Bearer ", b"Bearer s", "Bearer sësame2".encode(), "sësame".encode()):
-        with pytest.raises(Refused) as refused:
-            gate.check([(b"authorization", wrong)])
+        with pytest.raises(RequestRefused) as refused:
+            auth.check([(b"authorization", wrong)])
         assert refused.value.status == 401
         assert "sësame" not in str(refused.value)
 
@@ -55,15 +54,15 @@ def basic(text: str) -> bytes:
 
 
 def test_a_key_may_come_as_the_password_of_an_address() -> None:
-    gate = Gate("së:same")
+    auth = ApiKeyAuth("së:same")
     for right in ("x:së:same", ":së:same"):
-        gate.check([(b"authorization", basic(right))])
-        gate.check([(b"authorization", basic(right).replace(b"Basic", b"bASIC "))])
+        auth.check([(b"authorization", basic(right))])
+        auth.check([(b"authorization", basic(right).replace(b"Basic", b"bASIC "))])
     wrong = [basic(text) for text in ("së:same", "x:së", "x:së:same2", "x:", "", "x")]
     wrong += [b"Basic", b"Basic !!!!", b"Basic eDo", "Basic ë".encode(), basic("x:së:same")[1:]]
     for one in wrong:
-        with pytest.raises(Refused) as refused:
-            gate.check([(b"authorization", one)])
+        with pytest.raises(RequestRefused) as refused:
+            auth.check([(b"authorization", one)])
         assert refused.value.status == 401
         assert "same" not in str(refused.value)
 
@@ -71,37 +70,37 @@ def test_a_key_may_come_as_the_password_of_an_address() -> None:
 @given(st.binary(max_size=60))
 def test_no_header_but_the_right_one_lets_in(header: bytes) -> None:
     for start in (b"", b"Basic ", b"Bearer "):
-        with pytest.raises(Refused):
-            Gate("a long key").check([(b"authorization", start + header)])
+        with pytest.raises(RequestRefused):
+            ApiKeyAuth("a long key").check([(b"authorization", start + header)])
 
 
 def test_two_headers_with_a_key_are_refused() -> None:
     right = (b"authorization", b"Bearer k")
-    with pytest.raises(Refused):
-        Gate("k").check([(b"authorization", b"Bearer x"), right])
+    with pytest.raises(RequestRefused):
+        ApiKeyAuth("k").check([(b"authorization", b"Bearer x"), right])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "judge.example"])
 def test_a_public_address_needs_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
     with pytest.raises(ConfigError, match="ADJUDGE_SERVICE_KEY"):
-        service_key(ServiceSettings(host=host))
+        read_service_key(ServiceSettings(host=host))
     monkeypatch.setenv("ADJUDGE_SERVICE_KEY", "  ")
     with pytest.raises(ConfigError, match="ADJUDGE_SERVICE_KEY"):
-        service_key(ServiceSettings(host=host))
+        read_service_key(ServiceSettings(host=host))
     monkeypatch.setenv("ADJUDGE_SERVICE_KEY", "k")
-    assert service_key(ServiceSettings(host=host)) == "k"
+    assert read_service_key(ServiceSettings(host=host)) == "k"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
 def test_the_own_machine_needs_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
-    assert service_key(ServiceSettings(host=host)) is None
+    assert read_service_key(ServiceSettings(host=host)) is None
 
 
 def test_a_variable_that_was_named_must_hold_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
-    with pytest.raises(ConfigError, match="MY_KEY: that environment variable is not set"):
-        service_key(ServiceSettings(api_key_env="MY_KEY"))
+    with pytest.raises(ConfigError, match="MY_KEY: this environment variable is not set"):
+        read_service_key(ServiceSettings(api_key_env="MY_KEY"))
     monkeypatch.setenv("MY_KEY", "k")
-    assert service_key(ServiceSettings(api_key_env="MY_KEY")) == "k"
+    assert read_service_key(ServiceSettings(api_key_env="MY_KEY")) == "k"

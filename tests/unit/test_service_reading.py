@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
-from adjudge.service.checking import checked
-from adjudge.service.rate import Throughput
-from adjudge.service.reading import (
-    MAX_DEPTH,
-    Held,
-    Receive,
-    Refused,
+from adjudge.service.backend import AnswerRate, check_response
+from adjudge.service.requests import (
+    MAX_NESTING_DEPTH,
+    AsgiReceive,
+    BodyMemoryLimit,
+    RequestRefused,
     check_request,
-    check_values,
-    decode,
+    check_value_count,
+    decode_body,
     read_body,
 )
-from adjudge.service.serving import arguments
+from adjudge.service.server import service_arguments
 from adjudge.service.settings import ServiceSettings
 
 
@@ -36,10 +35,10 @@ def body_of(*parts: bytes, limit: int = 10, headers: Any = ()) -> bytes:
     async def receive() -> dict[str, Any]:
         return left.pop(0) if left else {"type": "http.disconnect"}
 
-    held = Held(most=1000)
+    held = BodyMemoryLimit(most=1000)
     try:
         body = asyncio.run(read_body(headers, receive, limit, held))
-    except Refused:
+    except RequestRefused:
         assert held.bytes == 0
         raise
     assert held.bytes == len(body)
@@ -50,19 +49,19 @@ def test_a_body_in_parts_is_joined_and_counted() -> None:
     assert body_of(b"ab", b"", b"cd") == b"abcd"
     assert body_of(b"x" * 10) == b"x" * 10
     for parts in ((b"x" * 11,), (b"x" * 6, b"x" * 5)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             body_of(*parts)
         assert refused.value.status == 413
 
 
 def test_a_length_too_large_is_refused_unread() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         body_of(b"x", headers=[(b"content-length", b"11")])
     assert refused.value.status == 413
 
 
 def test_a_client_that_leaves_half_way_is_no_request() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         body_of()
     assert refused.value.status == 400
 
@@ -75,12 +74,12 @@ def deep(depth: int) -> Any:
 
 
 def test_bodies_that_arrive_count_and_are_given_back() -> None:
-    held = Held(most=25)
+    held = BodyMemoryLimit(most=25)
 
     async def run() -> None:
         gates = [asyncio.Event() for _ in range(3)]
 
-        def sender(gate: asyncio.Event) -> Receive:
+        def sender(gate: asyncio.Event) -> AsgiReceive:
             sent = iter((b"x" * 9, b"x"))
 
             async def receive() -> dict[str, Any]:
@@ -94,7 +93,9 @@ def test_bodies_that_arrive_count_and_are_given_back() -> None:
         reads = [asyncio.ensure_future(read_body((), sender(gate), 10, held)) for gate in gates]
         await asyncio.sleep(0)
         assert held.bytes == 18
-        with pytest.raises(Refused) as refused:  # the third has no room, and leaves none taken
+        with pytest.raises(
+            RequestRefused
+        ) as refused:  # the third has no room, and leaves none taken
             await reads[2]
         assert refused.value.status == 429
         assert refused.value.retry_after == 1
@@ -124,7 +125,7 @@ def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[s
         JudgeRequest("p", "c", metadata={"query": [part]}),
         JudgeRequest("p", "c", metadata={"images": [part]}),
     ):
-        with pytest.raises(Refused, match="never fetched") as refused:
+        with pytest.raises(RequestRefused, match="never fetched") as refused:
             check_request(request, 100)
         assert refused.value.status == 422
     fine = [{"type": "image_url", "image_url": PIXEL}, {"type": ["odd"]}, {"url": "http://a"}]
@@ -132,9 +133,12 @@ def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[s
 
 
 def test_nesting_is_limited_where_anything_may_stand() -> None:
-    check_request(JudgeRequest("p", "c", metadata={"a": deep(MAX_DEPTH - 2)}), 100)
-    for fields in ({"metadata": {"a": deep(MAX_DEPTH)}}, {"messages": [{"a": deep(MAX_DEPTH)}]}):
-        with pytest.raises(Refused) as refused:
+    check_request(JudgeRequest("p", "c", metadata={"a": deep(MAX_NESTING_DEPTH - 2)}), 100)
+    for fields in (
+        {"metadata": {"a": deep(MAX_NESTING_DEPTH)}},
+        {"messages": [{"a": deep(MAX_NESTING_DEPTH)}]},
+    ):
+        with pytest.raises(RequestRefused) as refused:
             check_request(JudgeRequest("p", "c", **fields), 100)
         assert refused.value.status == 400
 
@@ -158,7 +162,7 @@ def test_images_are_base64_and_small(image: str, status: int | None) -> None:
     if status is None:
         check_request(request, 100)
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         check_request(request, 100)
     assert refused.value.status == status
 
@@ -166,8 +170,8 @@ def test_images_are_base64_and_small(image: str, status: int | None) -> None:
 def test_a_refusal_never_quotes_the_request() -> None:
     decoder = msgspec.json.Decoder(JudgeRequest)
     for body in (b'{"prompt": "secret"', b'{"prompt": "secret", "completion": 5}', b"secret"):
-        with pytest.raises(Refused) as refused:
-            decode(decoder, body)
+        with pytest.raises(RequestRefused) as refused:
+            decode_body(decoder, body)
         assert "secret" not in str(refused.value)
 
 
@@ -187,7 +191,7 @@ FACTS = {"model_version": "1"}
     ],
 )
 def test_what_is_no_finite_number_is_no_score(score: Any, kind: str) -> None:
-    answer = checked(JudgeResponse(score), JudgeRequest("p", "c", request_id="7"), FACTS)
+    answer = check_response(JudgeResponse(score), JudgeRequest("p", "c", request_id="7"), FACTS)
     assert answer.score is None
     assert answer.error is not None
     assert (answer.error.kind, answer.request_id) == (kind, "7")
@@ -197,7 +201,7 @@ def test_a_score_keeps_everything_but_the_backends_idea_of_its_id() -> None:
     given = JudgeResponse(
         1, "wrong", "why", {"a": 0.5, "b": None}, 0.9, {"cost_usd": 0.1, "model_version": "x"}
     )
-    answer = checked(given, JudgeRequest("p", "c", request_id="7"), FACTS)
+    answer = check_response(given, JudgeRequest("p", "c", request_id="7"), FACTS)
     assert answer == JudgeResponse(
         1.0, "7", "why", {"a": 0.5, "b": None}, 0.9, {"cost_usd": 0.1, "model_version": "1"}
     )
@@ -206,12 +210,12 @@ def test_a_score_keeps_everything_but_the_backends_idea_of_its_id() -> None:
 
 def test_an_error_beside_a_score_leaves_no_score() -> None:
     error = ErrorInfo(ErrorKind.UNPARSABLE, "no verdict")
-    answer = checked(JudgeResponse(0.0, error=error), JudgeRequest("p", "c"), FACTS)
+    answer = check_response(JudgeResponse(0.0, error=error), JudgeRequest("p", "c"), FACTS)
     assert (answer.score, answer.error) == (None, error)
 
 
 def test_the_rate_forgets_and_starts_honestly() -> None:
-    seen = Throughput(now=100.0)
+    seen = AnswerRate(now=100.0)
     assert seen.retry_after(waiting=500, now=100.0) == 1
     seen.add(10, now=101.0)
     assert seen.per_second(now=101.0) == pytest.approx(10.0, rel=0.06)
@@ -222,8 +226,8 @@ def test_the_rate_forgets_and_starts_honestly() -> None:
 
 
 def test_settings_travel_as_arguments() -> None:
-    assert arguments(ServiceSettings()) == []
-    assert arguments(ServiceSettings(port=0, batch_timeout=0.5, host="::1")) == [
+    assert service_arguments(ServiceSettings()) == []
+    assert service_arguments(ServiceSettings(port=0, batch_timeout=0.5, host="::1")) == [
         "--host=::1",
         "--port=0",
         "--batch-timeout=0.5",
@@ -232,8 +236,8 @@ def test_settings_travel_as_arguments() -> None:
 
 def is_refused(body: bytes, most: int) -> bool:
     try:
-        asyncio.run(check_values(body, most))
-    except Refused as refused:
+        asyncio.run(check_value_count(body, most))
+    except RequestRefused as refused:
         return (refused.status, refused.kind) == (413, ErrorKind.INVALID_INPUT)
     return False
 
@@ -282,7 +286,7 @@ def test_a_long_text_of_commas_and_brackets_is_one_value(text: str) -> None:
 )
 def test_parts_are_counted_before_they_are_looked_at(name: str, parts: Any) -> None:
     check_request(JudgeRequest("p", "c", images=["AAAA"] * 9), 100)
-    with pytest.raises(Refused, match=f"{name}: found 10001, at most 10000") as refused:
+    with pytest.raises(RequestRefused, match=f"{name}: found 10001, at most 10000") as refused:
         check_request(JudgeRequest("p", "c", **{name: parts}), 100)
     assert refused.value.status == 413
 
@@ -291,6 +295,6 @@ def test_lists_as_deep_as_is_allowed() -> None:
     def nested(depth: int) -> Any:
         return {"a": 1} if depth == 1 else {"a": [nested(depth - 2)]} if depth > 2 else {"a": []}
 
-    check_request(JudgeRequest("p", "c", metadata=nested(MAX_DEPTH)), 0)
-    with pytest.raises(Refused, match="deeper than 64"):
-        check_request(JudgeRequest("p", "c", metadata=nested(MAX_DEPTH + 1)), 0)
+    check_request(JudgeRequest("p", "c", metadata=nested(MAX_NESTING_DEPTH)), 0)
+    with pytest.raises(RequestRefused, match="deeper than 64"):
+        check_request(JudgeRequest("p", "c", metadata=nested(MAX_NESTING_DEPTH + 1)), 0)

@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import read_rows
-from adjudge.rollouts.shards import Shard, cut_files, read_shard
+from adjudge.rollouts.rows import Shard, cut_files, read_rows, read_shard
 
 LINES = st.lists(
     st.sampled_from(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import require_package
 from adjudge.graders.rules import similarity
-from adjudge.graders.rules.params import needs
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
 
 METRICS = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
@@ -127,7 +127,9 @@ def test_references_must_be_text(grader: Any, reference: Any) -> None:
 
 
 def test_wrong_parameters_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"similarity: metric must be one of 'bleu'.*got 'rouge'"):
+    with pytest.raises(
+        ConfigError, match=r"similarity: metric must be one of 'bleu'.*found 'rouge'"
+    ):
         SimilarityGrader("rouge")  # type: ignore[arg-type]  # what a spec may hold
     with pytest.raises(ConfigError, match="max_chars"):
         SimilarityGrader(max_chars=0)
@@ -137,8 +139,8 @@ def test_wrong_parameters_are_named() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    needs.cache_clear()
-    with pytest.raises(ConfigError, match=r"sacrebleu: pip install 'adjudge\[rules\]'"):
+    require_package.cache_clear()
+    with pytest.raises(ConfigError, match=r"sacrebleu. Run: pip install 'adjudge\[rules\]'"):
         SimilarityGrader("bleu")
     assert SimilarityGrader("edit").evaluate("a", "a").score == 1.0
 

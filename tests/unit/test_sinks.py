@@ -84,7 +84,7 @@ def test_a_failure_is_said_once_and_the_run_goes_on(
     sink.close()
     assert [step for step, _ in library.told] == [1]
     assert caplog.messages == [
-        "metrics are no longer shown by tensorboard: RuntimeError: no space left"
+        "metrics are no longer sent to tensorboard: RuntimeError: no space left"
     ]
 
 
@@ -116,7 +116,7 @@ def test_auto_goes_on_without_a_trackio_that_does_not_start(
     monkeypatch.setattr(sinks, "_trackio", failing(OSError("disk full")))
     with caplog.at_level(logging.WARNING):
         assert opened(tmp_path, "auto").hint == ""
-    assert caplog.messages == ["metrics are not shown by trackio: OSError: disk full"]
+    assert caplog.messages == ["metrics are not sent to trackio: OSError: disk full"]
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_a_named_library_that_is_not_installed(
     monkeypatch.setattr(importlib, "import_module", failing(missing))
     with pytest.raises(ConfigError) as failure:
         opened(tmp_path, to)
-    assert f"'{to}' is not installed; {install}" in str(failure.value)
+    assert f"'{to}' is not installed. Run: {install}" in str(failure.value)
 
 
 def test_a_named_library_that_does_not_start(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sinks._LIBRARIES, "tensorboard", failing(ValueError("why")))
-    with pytest.raises(ConfigError, match=r"'tensorboard' does not start: ValueError: why"):
+    with pytest.raises(ConfigError, match=r"'tensorboard' cannot be started: ValueError: why"):
         opened(tmp_path)
 
 
 def test_another_destination(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'trakio' is not known; did you mean 'trackio'"):
+    with pytest.raises(ConfigError, match=r"is unknown; did you mean 'trackio'\? \(found 'trakio'"):
         opened(tmp_path, "trakio")
 
 

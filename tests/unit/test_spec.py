@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec, SpecRewardFunction
-from adjudge.config import load_toml, nearest
+from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError
-from adjudge.graders.registry import build_grader, parameters
+from adjudge.graders.registry import build_grader, list_parameters
 
 LOOP = '[[graders]]\nname = "loop"\ntype = "action_loop"\n'
 
@@ -50,7 +50,7 @@ def test_defaults(tmp_path: Path) -> None:
             LOOP + "similarity_threshold = 'high'",
             r"graders\.loop: similarity_threshold: .*found 'high'",
         ),
-        (LOOP + "weight = -1.0", r"graders\.loop\.weight: is -1\.0"),
+        (LOOP + "weight = -1.0", r"graders\.loop\.weight: must be at least 0 .*found -1\.0"),
         (LOOP + "weight = 0.0", "every weight is 0"),
         (LOOP + "weight = nan", "weight"),
         (LOOP + LOOP, "'loop' is used twice"),
@@ -59,11 +59,11 @@ def test_defaults(tmp_path: Path) -> None:
             '[[graders]]\nname = "a"\ntype = "action_lop"',
             "unknown grader type 'action_lop'; did you mean 'action_loop'",
         ),
-        ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot import"),
+        ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot be imported"),
         ('[[graders]]\nname = "a"\ntype = "json:loads"', "not a class"),
         (LOOP + "[reward]\nunjudged = 'env'", "weighted_sum"),
         (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
-        (LOOP + "[reward]\noutcome_weight = 0.0", "nothing is rewarded"),
+        (LOOP + "[reward]\noutcome_weight = 0.0", "no grader counts"),
         ("not toml", "is not valid TOML"),
         (LOOP + 'note = "${NO_SUCH_VARIABLE_HERE}"', "NO_SUCH_VARIABLE_HERE"),
     ],
@@ -109,7 +109,7 @@ def test_own_classes_beside_the_spec(tmp_path: Path) -> None:
     [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
     assert grader.name == "mine"
     assert grader.least == 3
-    assert [p.name for p in parameters(type(grader))] == ["least"]
+    assert [p.name for p in list_parameters(type(grader))] == ["least"]
 
 
 def test_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
     ("lines", "complaint"),
     [
         ("{", "verdicts.jsonl:1"),
-        ('{"id": 1, "score": 1}\n{"id": "1", "score": 1}', "recorded before"),
+        ('{"id": 1, "score": 1}\n{"id": "1", "score": 1}', "on two lines"),
         ('{"id": 1, "error": {"kind": "sleepy"}}', "sleepy"),
     ],
 )
@@ -136,8 +136,8 @@ def test_broken_recordings_are_refused(tmp_path: Path, lines: str, complaint: st
 
 
 def test_nearest() -> None:
-    assert nearest("wieght", ["weight", "name"]) == "; did you mean 'weight'?"
-    assert nearest("zzz", ["weight"]) == ""
+    assert suggest_name("wieght", ["weight", "name"]) == "; did you mean 'weight'?"
+    assert suggest_name("zzz", ["weight"]) == ""
 
 
 def recorded(tmp_path: Path, **fields: Any) -> Any:

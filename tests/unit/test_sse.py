@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.judges.sse import events, looks_like_events
+from adjudge.judges.wire.openai import is_event_stream, parse_events
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_line_endings(end: bytes) -> None:
     body = b"data: a" + end + end + b"data: b" + end + end
-    assert list(events(body)) == [b"a", b"b"]
+    assert list(parse_events(body)) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,18 @@ def test_line_endings(end: bytes) -> None:
     ],
 )
 def test_fields(body: bytes, found: list[bytes]) -> None:
-    assert list(events(body)) == found
+    assert list(parse_events(body)) == found
 
 
 def test_an_unfinished_event_counts_only_at_a_proper_end() -> None:
-    assert list(events(b"data: a\n\ndata: [DONE]")) == [b"a", b"[DONE]"]
-    assert list(events(b'data: a\n\ndata: {"x"', cut=True)) == [b"a"]
-    assert list(events(b"data: a\n\n", cut=True)) == [b"a"]
+    assert list(parse_events(b"data: a\n\ndata: [DONE]")) == [b"a", b"[DONE]"]
+    assert list(parse_events(b'data: a\n\ndata: {"x"', cut=True)) == [b"a"]
+    assert list(parse_events(b"data: a\n\n", cut=True)) == [b"a"]
 
 
 def test_streams_are_told_from_other_bodies() -> None:
-    assert looks_like_events(b"data: {}", "")
-    assert looks_like_events(b"\n: hello\n\n", "application/json")
-    assert looks_like_events(b"", "text/event-stream; charset=utf-8")
-    assert not looks_like_events(b'{"data:": 1}', "text/event-stream")
-    assert not looks_like_events(b"<html>data: x", "text/html")
+    assert is_event_stream(b"data: {}", "")
+    assert is_event_stream(b"\n: hello\n\n", "application/json")
+    assert is_event_stream(b"", "text/event-stream; charset=utf-8")
+    assert not is_event_stream(b'{"data:": 1}', "text/event-stream")
+    assert not is_event_stream(b"<html>data: x", "text/html")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.student import t_quantile, t_tail
+from adjudge.runs.stats import t_quantile, t_tail
 
 
 @pytest.mark.parametrize(

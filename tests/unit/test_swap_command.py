@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from adjudge.cli.study import study_app
+from adjudge.cli.study import swap_app
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
-from adjudge.studies.swap.asking import judge_files
-from adjudge.studies.swap.page import page
-from adjudge.studies.swap.rollouts import gather
-from adjudge.studies.swap.run import SwapStudy, run_swap
-from adjudge.studies.swap.shapes import find_sources
+from adjudge.judge_evaluation.swap.report import render_swap_page
+from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources, gather_rollouts
+from adjudge.judge_evaluation.swap.study import SwapStudy, read_swap_judges, run_swap
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
@@ -80,7 +78,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(study_app, ["swap", *arguments, "-q"])
+    return CliRunner().invoke(swap_app, [*arguments, "-q"])
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -113,9 +111,9 @@ def test_a_share_that_is_unknown_is_no_share_of_zero(work: Path) -> None:
     assert run("rollouts.jsonl", "--judges", "long.toml", "short.toml", "-o", "out").exit_code == 0
     summary = summary_of(work / "out")
     tile = "<dt>Most changes</dt><dd>"
-    assert f"{tile}100.0 %" in page(summary)
+    assert f"{tile}100.0 %" in render_swap_page(summary)
     summary["pairs"][0]["best_changes"].update(value=None, low=None, high=None)
-    assert f"{tile}–" in page(summary)
+    assert f"{tile}–" in render_swap_page(summary)
 
 
 def test_a_judge_that_fails_is_compared_on_the_rest(work: Path) -> None:
@@ -232,7 +230,9 @@ def test_rubric_marks_of_stored_details_are_compared(work: Path) -> None:
 
 def sheet_of(work: Path, *paths: Path, **options: Any) -> Any:
     (work / "got").mkdir(exist_ok=True)
-    return gather(find_sources(list(paths), {}), work / "got" / "rollouts.jsonl", **options)
+    return gather_rollouts(
+        find_rollout_sources(list(paths), {}), work / "got" / "rollouts.jsonl", **options
+    )
 
 
 def test_verl_dumps_group_equal_prompts_of_one_step(work: Path) -> None:
@@ -249,10 +249,10 @@ def test_verl_dumps_group_equal_prompts_of_one_step(work: Path) -> None:
         ]
         write(work / "dumps" / f"{step}.jsonl", rows)
     found = sheet_of(work, work / "dumps", stored={"score": "score"})
-    lines = found.sheet.lines
+    lines = found.table.samples
     assert [line.group for line in lines] == ["2/(prompt 0)"] * 2 + ["10/(prompt 0)"] * 2
     assert [line.features.length for line in lines] == [8] * 4
-    assert found.sheet.judges[0].rewards == [0.0, 1.0, 0.0, 1.0]
+    assert found.table.judges[0].rewards == [0.0, 1.0, 0.0, 1.0]
     first = json.loads((work / "got" / "rollouts.jsonl").read_text().splitlines()[0])
     assert (first["prompt"], first["response"]) == ("user q", "answer 0")
 
@@ -272,8 +272,8 @@ def test_trl_completions(work: Path, *, conversational: bool) -> None:
     (work / "completions").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), work / "completions" / "completions_00001.parquet")
     found = sheet_of(work, work / "completions", stored={"kind": "kind", "short": "short"})
-    assert {line.group for line in found.sheet.lines} == {"1/(prompt 0)"}
-    assert [one.rewards for one in found.sheet.judges] == [[0.0, 1.0, 2.0], [2.0, None, None]]
+    assert {line.group for line in found.table.samples} == {"1/(prompt 0)"}
+    assert [one.rewards for one in found.table.judges] == [[0.0, 1.0, 2.0], [2.0, None, None]]
     first = json.loads((work / "got" / "rollouts.jsonl").read_text().splitlines()[0])
     assert (first["prompt"], first["response"]) == ("q", "a0")
 
@@ -299,7 +299,7 @@ def test_a_judge_that_says_nothing_is_exit_code_3(work: Path) -> None:
 @pytest.mark.parametrize(
     ("judges", "said"),
     [
-        (["long.toml", "rollouts.jsonl"], "rollouts stand before --judges"),
+        (["long.toml", "rollouts.jsonl"], "Put rollouts before --judges."),
         (["long.toml", "long.toml"], "two judges are called 'long'"),
         (["a b=long.toml"], "letters, digits"),
         (["gone.toml"], "gone.toml"),
@@ -308,18 +308,21 @@ def test_a_judge_that_says_nothing_is_exit_code_3(work: Path) -> None:
 @pytest.mark.usefixtures("work")
 def test_judges_that_are_none(judges: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        judge_files(judges)
+        read_swap_judges(judges)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["rollouts.jsonl", "--judges", "long.toml"], "two judges or more; found long"),
+        (["rollouts.jsonl", "--judges", "long.toml"], "two judges or more (found long)"),
         (["rollouts.jsonl", "--stored", "a=reward", "--stored", "a=old"], "used twice"),
         (["rollouts.jsonl", "--stored", "="], "must be COLUMN"),
-        (["rollouts.jsonl", "-j", "long.toml", "--stored", "long=old"], "is called 'long' already"),
+        (
+            ["rollouts.jsonl", "-j", "long.toml", "--stored", "long=old"],
+            "there is already a judge called 'long'",
+        ),
         (["gone.jsonl", "--judges", "long.toml", "short.toml"], "no such file"),
-        (["out.d", "--judges", "long.toml", "short.toml"], "no rollouts in it"),
+        (["out.d", "--judges", "long.toml", "short.toml"], "no rollouts in the folder"),
     ],
 )
 def test_what_cannot_be_studied(work: Path, arguments: list[str], said: str) -> None:
@@ -337,7 +340,7 @@ def test_no_row_at_all(work: Path) -> None:
 
 def test_a_group_column_that_rows_lack(work: Path) -> None:
     found = sheet_of(work, work / "rollouts.jsonl", group=["task"])
-    assert [line.group for line in found.sheet.lines][::4] == ["0", "1", "2"]
+    assert [line.group for line in found.table.samples][::4] == ["0", "1", "2"]
     with pytest.raises(RolloutError, match="--group gone"):
         sheet_of(work, work / "rollouts.jsonl", group=["gone"])
 

@@ -5,19 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.studies.swap.page import page
-from adjudge.studies.swap.rollouts import gather
-from adjudge.studies.swap.run import SwapStudy, run_swap
-from adjudge.studies.swap.shapes import find_sources
-from adjudge.studies.swap.sheet import Sheet
+from adjudge.judge_evaluation.swap.judgements import SwapTable
+from adjudge.judge_evaluation.swap.report import render_swap_page
+from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources, gather_rollouts
+from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 
 
-def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> Sheet:
+def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> SwapTable:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     target = folder / "study" / "rollouts.jsonl"
     target.parent.mkdir()
-    return gather(find_sources([file], {}), target, group=group).sheet
+    return gather_rollouts(find_rollout_sources([file], {}), target, group=group).table
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_groups_of_two_columns_are_those_of_both(
 
 def test_a_group_of_one_column_is_called_as_it_is(tmp_path: Path) -> None:
     sheet = gathered(tmp_path, [{"prompt": "q", "response": "r", "uid": "a/b"}], "uid")
-    assert sheet.lines[0].group == "a/b"
+    assert sheet.samples[0].group == "a/b"
 
 
 def study(folder: Path, marks: int) -> str:
@@ -53,7 +52,7 @@ def study(folder: Path, marks: int) -> str:
         "met_first": 0.5, "met_second": 0.0,
     }  # fmt: skip
     summary["pairs"][0]["criteria"] = [{"criterion": f"c{n}", **one} for n in range(marks)]
-    return page(summary)
+    return render_swap_page(summary)
 
 
 def test_a_page_says_what_it_leaves_out_and_what_it_cannot_know(tmp_path: Path) -> None:

@@ -7,12 +7,19 @@ from statistics import correlation as pearson
 
 import pytest
 
-from adjudge.studies.swap.agreement import advantage_sign, compare
-from adjudge.studies.swap.criteria import criteria_disagreement
-from adjudge.studies.swap.explained import explained
-from adjudge.studies.swap.features import Features, features_of
-from adjudge.studies.swap.ranks import concordance_shares, spearman_shares
-from adjudge.studies.swap.sheet import Marks, marks_of
+from adjudge.judge_evaluation.intervals import concordance_shares, spearman_shares
+from adjudge.judge_evaluation.swap.comparison import (
+    advantage_sign,
+    compare_criteria,
+    compare_rewards,
+    explain_advantages,
+)
+from adjudge.judge_evaluation.swap.judgements import (
+    CriterionMarks,
+    TextFeatures,
+    compute_features,
+    read_criterion_marks,
+)
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
 A = [1.0, 2.0, 3.0, 1.0, 1.0, 0.0, None]
@@ -20,7 +27,7 @@ B = [3.0, 1.0, 2.0, 2.0, 1.0, 1.0, 5.0]
 
 
 def test_two_small_judges_by_hand() -> None:
-    found = compare(A, B, GROUPS)
+    found = compare_rewards(A, B, GROUPS)
     assert (found.samples, found.common, found.groups, found.all_groups) == (7, 6, 2, 3)
     # Group 1: best of A is its third, of B its first. Group 2: A ties, so B's best is among A's.
     assert found.best_changes.value == pytest.approx(1 / 2)
@@ -51,22 +58,22 @@ def test_quadratic_kappa_by_hand() -> None:
     a, b = [0.0, 1.0, 2.0, 2.0], [0.0, 2.0, 2.0, 1.0]
     observed = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / 4
     expected = sum((x - y) ** 2 for x in a for y in b) / 16
-    found = compare(a, b, [[0, 1], [2, 3]])
+    found = compare_rewards(a, b, [[0, 1], [2, 3]])
     assert found.kappa.value == pytest.approx(1 - observed / expected)
 
 
 def test_kappa_only_where_the_scales_are_discrete_and_overlap() -> None:
-    apart = compare([0.0, 1.0, 0.0, 1.0], [7.0, 9.0, 8.0, 10.0], [[0, 1], [2, 3]])
+    apart = compare_rewards([0.0, 1.0, 0.0, 1.0], [7.0, 9.0, 8.0, 10.0], [[0, 1], [2, 3]])
     assert apart.kappa.value is None
     assert apart.kendall.value == pytest.approx(4 / (4 * 6) ** 0.5)
     fine = [number / 30 for number in range(30)]
-    assert compare(fine, fine, [list(range(30))]).kappa.value is None
+    assert compare_rewards(fine, fine, [list(range(30))]).kappa.value is None
 
 
 def test_a_judge_against_itself() -> None:
     rng = random.Random(1)
     rewards = [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0, None]) for _ in range(240)]
-    found = compare(rewards, rewards, [list(range(at, at + 8)) for at in range(0, 240, 8)])
+    found = compare_rewards(rewards, rewards, [list(range(at, at + 8)) for at in range(0, 240, 8)])
     for agreement in (
         found.pearson,
         found.spearman,
@@ -90,7 +97,7 @@ def test_the_opposite_judge_flips_everything() -> None:
     rng = random.Random(2)
     rewards = [rng.random() for _ in range(160)]
     members = [list(range(at, at + 4)) for at in range(0, 160, 4)]
-    found = compare(rewards, [1 - reward for reward in rewards], members)
+    found = compare_rewards(rewards, [1 - reward for reward in rewards], members)
     assert found.best_changes.value == 1.0
     assert found.sign_flips.value == 1.0
     assert found.within_kendall.value == pytest.approx(-1.0)
@@ -98,7 +105,7 @@ def test_the_opposite_judge_flips_everything() -> None:
 
 
 def test_judges_that_never_judged_the_same_sample_have_no_numbers() -> None:
-    found = compare([1.0, None, 2.0, None], [None, 1.0, None, 0.0], [[0, 1], [2, 3]])
+    found = compare_rewards([1.0, None, 2.0, None], [None, 1.0, None, 0.0], [[0, 1], [2, 3]])
     assert (found.common, found.groups) == (0, 0)
     assert found.pearson.value is found.within_kendall.value is found.best_changes.value is None
 
@@ -106,7 +113,7 @@ def test_judges_that_never_judged_the_same_sample_have_no_numbers() -> None:
 def test_rounding_is_no_sign() -> None:
     assert [advantage_sign(one) for one in (1e-16, -1e-16, 0.5, -0.5)] == [0, 0, 1, -1]
     # The mean of these is 0.2 but for rounding: the middle one has no advantage for either judge.
-    found = compare([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [[0, 1, 2]])
+    found = compare_rewards([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [[0, 1, 2]])
     assert found.sign_flips.value == pytest.approx(2 / 3)
 
 
@@ -138,13 +145,17 @@ def test_the_shares_of_rank_statistics_are_derivatives() -> None:
         assert concordance_shares(x, y)[place][0] == pytest.approx(slopes[1], abs=1e-5)
 
 
-def biased(weight: float, n_groups: int = 150, seed: int = 3) -> tuple[list[float], list[Features]]:
+def biased(
+    weight: float, n_groups: int = 150, seed: int = 3
+) -> tuple[list[float], list[TextFeatures]]:
     """Rewards that are ``weight`` parts length and the rest noise, both of variance 1."""
     rng = random.Random(seed)
     lengths = [rng.gauss(0, 1) for _ in range(8 * n_groups)]
     rewards = [weight * one + (1 - weight**2) ** 0.5 * rng.gauss(0, 1) for one in lengths]
     shapes = [
-        Features(round(1000 + 100 * one), rng.randint(0, 3), rng.randint(0, 5), rng.randint(0, 1))
+        TextFeatures(
+            round(1000 + 100 * one), rng.randint(0, 3), rng.randint(0, 5), rng.randint(0, 1)
+        )
         for one in lengths
     ]
     return rewards, shapes
@@ -154,7 +165,7 @@ def biased(weight: float, n_groups: int = 150, seed: int = 3) -> tuple[list[floa
 def test_a_length_bias_is_recovered(weight: float) -> None:
     rewards, shapes = biased(weight)
     members = [list(range(at, at + 8)) for at in range(0, len(rewards), 8)]
-    found = explained(rewards, shapes, members)
+    found = explain_advantages(rewards, shapes, members)
     assert found.length.low is not None
     assert found.length.high is not None
     slack = 0.02  # standardised inside groups of 8, and lengths are whole numbers
@@ -169,7 +180,7 @@ def test_a_length_bias_is_recovered(weight: float) -> None:
 def test_a_judge_of_lists_is_explained_by_format_alone() -> None:
     _, shapes = biased(0.0)
     members = [list(range(at, at + 8)) for at in range(0, len(shapes), 8)]
-    found = explained([-float(shape.lists) for shape in shapes], shapes, members)
+    found = explain_advantages([-float(shape.lists) for shape in shapes], shapes, members)
     assert found.format.value == pytest.approx(1.0)
     assert found.length.value == pytest.approx(0.0, abs=0.02)
     assert found.format_beyond_length.value == pytest.approx(1.0, abs=0.02)
@@ -177,20 +188,22 @@ def test_a_judge_of_lists_is_explained_by_format_alone() -> None:
 
 def test_a_flat_judge_has_nothing_to_explain() -> None:
     _, shapes = biased(0.0, n_groups=4)
-    found = explained([1.0] * 32, shapes, [list(range(at, at + 8)) for at in range(0, 32, 8)])
+    found = explain_advantages(
+        [1.0] * 32, shapes, [list(range(at, at + 8)) for at in range(0, 32, 8)]
+    )
     assert (found.groups, found.length.value, found.both.value) == (0, None, None)
 
 
 def test_answers_without_any_format_say_nothing_about_it() -> None:
     rewards, shapes = biased(0.5, n_groups=20)
-    plain = [Features(shape.length, 0, 0, 0) for shape in shapes]
-    found = explained(rewards, plain, [list(range(at, at + 8)) for at in range(0, 160, 8)])
+    plain = [TextFeatures(shape.length, 0, 0, 0) for shape in shapes]
+    found = explain_advantages(rewards, plain, [list(range(at, at + 8)) for at in range(0, 160, 8)])
     assert found.format.value is None
     assert found.both == found.length
 
 
 def test_few_groups_have_no_interval() -> None:
-    assert compare(A, B, GROUPS).best_changes.low is None
+    assert compare_rewards(A, B, GROUPS).best_changes.low is None
 
 
 def test_many_groups_are_resampled_in_blocks() -> None:
@@ -198,7 +211,7 @@ def test_many_groups_are_resampled_in_blocks() -> None:
     first = [rng.random() for _ in range(4000)]
     second = [one if rng.random() < 0.7 else rng.random() for one in first]
     members = [list(range(at, at + 2)) for at in range(0, 4000, 2)]
-    found = compare(first, second, members).best_changes
+    found = compare_rewards(first, second, members).best_changes
     assert found.value is not None
     assert found.low is not None
     assert found.high is not None
@@ -209,25 +222,25 @@ def test_many_groups_are_resampled_in_blocks() -> None:
 def test_features_are_counts() -> None:
     text = "## Head\n\nplain **bold** text\n- a\n* b\n12) c\n1234. d\n#tag\n| a | b |\n"
     text += "```py\nx\n```\n`x`"
-    assert features_of(text) == Features(len(text), markdown=3, lists=3, code=2)
-    assert features_of("") == Features(0, 0, 0, 0)
+    assert compute_features(text) == TextFeatures(len(text), markdown=3, lists=3, code=2)
+    assert compute_features("") == TextFeatures(0, 0, 0, 0)
 
 
 def test_criteria_that_are_marked_differently() -> None:
-    def marks(**met: bool | None) -> Marks:
+    def marks(**met: bool | None) -> CriterionMarks:
         criteria = {name: {"met": one, "reason": ""} for name, one in met.items()}
-        return marks_of({"quality": {"score": 1.0, "metadata": {"criteria": criteria}}})
+        return read_criterion_marks({"quality": {"score": 1.0, "metadata": {"criteria": criteria}}})
 
     a = [marks(x=True, y=True), marks(x=True, y=None), marks(x=False), marks(own=True)]
     b = [marks(x=False, y=True), marks(x=True, y=False), marks(x=False, y=True), {}]
-    whole, *each = criteria_disagreement(a, b, [[0, 1], [2, 3]])
+    whole, *each = compare_criteria(a, b, [[0, 1], [2, 3]])
     assert (whole.criterion, whole.samples) == ("", 5)
     assert whole.differs.value == pytest.approx(2 / 5)
     # y was marked by both in one group only: a prompt's own criterion, no line of its own.
     assert [(one.criterion, one.samples) for one in each] == [("quality: x", 3)]
     assert each[0].differs.value == pytest.approx(1 / 3)
     assert [each[0].met_first, each[0].met_second] == pytest.approx([2 / 3, 1 / 3])
-    assert criteria_disagreement(a, [{}] * 4, [[0, 1], [2, 3]]) == []
+    assert compare_criteria(a, [{}] * 4, [[0, 1], [2, 3]]) == []
 
 
 @pytest.mark.parametrize(
@@ -242,4 +255,4 @@ def test_criteria_that_are_marked_differently() -> None:
     ],
 )
 def test_details_without_marks(details: object) -> None:
-    assert marks_of(details) == {}
+    assert read_criterion_marks(details) == {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.graders.rules.tool_calls import (
+from adjudge.graders.rules.trajectory import (
     ToolCallPrecisionRecallMatchGrader,
     ToolCallStepSequenceMatchGrader,
 )

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.client.numbers import NoAnswer, Reading, Span, _values, read_metrics
+from adjudge.cli.top import (
+    MetricsInterval,
+    MetricsSnapshot,
+    MetricsUnavailable,
+    _parse_values,
+    read_metrics,
+)
 from adjudge.errors import ConfigError
-from adjudge.judges.stats import Stats
+from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 
 SECONDS = "judge_request_duration_seconds"
@@ -30,8 +36,8 @@ def served() -> tuple[ServiceMetrics, RouteMetrics]:
     return metrics, metrics.route("/judge")
 
 
-def reading(at: float, metrics: ServiceMetrics) -> Reading:
-    return Reading(at, _values(metrics.text().decode()))
+def reading(at: float, metrics: ServiceMetrics) -> MetricsSnapshot:
+    return MetricsSnapshot(at, _parse_values(metrics.text().decode()))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +53,7 @@ def test_rates_are_of_the_interval_and_totals_of_the_service() -> None:
         route.count("answered", 0.02)
     route.count("failed", 0.5)
     metrics.failed("timeout")
-    span = Span(first, reading(12.0, metrics))
+    span = MetricsInterval(first, reading(12.0, metrics))
     assert span.rate("judge_requests_total", outcome="answered") == 3.0
     assert span.rate("judge_requests_total") == 3.5
     assert span.by("judge_requests_total", "outcome")["answered"] == 7
@@ -61,7 +67,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], sha
     first = reading(0.0, metrics)
     for one in seconds:
         route.count("answered", one)
-    found = Span(first, reading(1.0, metrics)).quantile(SECONDS, share, route="/judge")
+    found = MetricsInterval(first, reading(1.0, metrics)).quantile(SECONDS, share, route="/judge")
     true = sorted(seconds)[math.ceil(share * len(seconds)) - 1]
     bounds = [0.0, *route.seconds._bounds]
     place = next(i for i, bound in enumerate(bounds) if bound >= true)
@@ -71,7 +77,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(seconds: list[float], sha
 
 def test_without_requests_there_is_no_quantile() -> None:
     metrics, _ = served()
-    span = Span(reading(0.0, metrics), reading(1.0, metrics))
+    span = MetricsInterval(reading(0.0, metrics), reading(1.0, metrics))
     assert span.quantile(SECONDS, 0.5) is None
     assert span.mean("judge_batch_size") is None
     assert span.rate("judge_requests_total") == 0.0
@@ -83,7 +89,7 @@ def test_a_restarted_service_counts_from_nothing() -> None:
         route.count("answered", 0.01)
     new, route = served()
     route.count("answered", 0.01)
-    span = Span(reading(0.0, old), reading(1.0, new))
+    span = MetricsInterval(reading(0.0, old), reading(1.0, new))
     assert span.change("judge_requests_total") == 1
 
 
@@ -127,7 +133,7 @@ def not_http(reply: bytes) -> Iterator[str]:
 def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("sec\nret", "sec\u20acret"):
         monkeypatch.setenv("SERVICE_KEY", key)
-        with pytest.raises(ConfigError, match="SERVICE_KEY holds characters") as caught:
+        with pytest.raises(ConfigError, match="SERVICE_KEY contains characters") as caught:
             read_metrics("http://127.0.0.1:9", "SERVICE_KEY")
         assert "sec" not in str(caught.value)
 
@@ -135,8 +141,8 @@ def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch: pytest.MonkeyPatch)
 def connection(*closed: bool) -> SimpleNamespace:
     breakers = [SimpleNamespace(closed=one) for one in closed]
     return SimpleNamespace(
-        endpoint=SimpleNamespace(stats=Stats(), breakers=breakers),
-        wanted=SimpleNamespace(base_urls=["http://judge/v1"]),
+        endpoint=SimpleNamespace(stats=EndpointStats(), breakers=breakers),
+        endpoint_key=SimpleNamespace(base_urls=["http://judge/v1"]),
     )
 
 
@@ -156,20 +162,29 @@ def test_an_endpoint_is_up_while_one_of_its_breakers_lets_calls_through(
 
 
 def test_what_is_no_service_is_said() -> None:
-    with answering(b"{not metrics} at all") as url, pytest.raises(NoAnswer, match="no metrics"):
+    with (
+        answering(b"{not metrics} at all") as url,
+        pytest.raises(MetricsUnavailable, match="no readable metrics"),
+    ):
         read_metrics(url, "NO_KEY")
-    with answering(b"", 401) as url, pytest.raises(NoAnswer, match="401; the key is read from"):
+    with (
+        answering(b"", 401) as url,
+        pytest.raises(MetricsUnavailable, match="401 .the key is read from"),
+    ):
         read_metrics(url, "SERVICE_KEY")
-    with pytest.raises(NoAnswer, match="refused"):
+    with pytest.raises(MetricsUnavailable, match="refused"):
         read_metrics(url, "NO_KEY")
-    with not_http(b"SSH-2.0-Server\r\n") as url, pytest.raises(NoAnswer, match="no HTTP"):
+    with (
+        not_http(b"SSH-2.0-Server\r\n") as url,
+        pytest.raises(MetricsUnavailable, match="not valid HTTP"),
+    ):
         read_metrics(url, "NO_KEY")
     cut = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"
-    with not_http(cut) as url, pytest.raises(NoAnswer, match="no HTTP"):
+    with not_http(cut) as url, pytest.raises(MetricsUnavailable, match="not valid HTTP"):
         read_metrics(url, "NO_KEY")
     with pytest.raises(ConfigError, match="address of a service"):
         read_metrics("file:///etc/passwd", "NO_KEY")
-    with pytest.raises(ConfigError, match="put the key into SERVICE_KEY") as caught:
+    with pytest.raises(ConfigError, match="(?i)put the key into .*SERVICE_KEY") as caught:
         read_metrics("http://any:hush@127.0.0.1:8888", "SERVICE_KEY")
     assert "hush" not in str(caught.value)
 

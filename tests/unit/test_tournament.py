@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.tournament import TournamentGrader, pairings
+from adjudge.graders.llm.tournament import TournamentGrader, schedule_pairs
 from adjudge.judges import ScriptedModel
 from adjudge.types import GraderRank
 
@@ -161,7 +161,7 @@ def test_groups_of_one_and_too_large_ones() -> None:
 
 @given(st.integers(2, 64), st.one_of(st.none(), st.integers(2, 64)))
 def test_the_design_is_balanced_and_connected(n: int, meetings: int | None) -> None:
-    pairs = pairings(n, meetings)
+    pairs = schedule_pairs(n, meetings)
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
     assert all(first != second for first, second in pairs)
     met = Counter(place for pair in pairs for place in pair)

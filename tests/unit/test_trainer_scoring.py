@@ -14,8 +14,13 @@ from adjudge.errors import ConfigError
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.trainers.metrics import length_correlation
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer, load_spec
+from adjudge.trainers.scoring import (
+    SPEC_VARIABLE,
+    Scorer,
+    ScorerResult,
+    group_length_correlation,
+    load_spec,
+)
 from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance, Usage
 
 SPEC: dict[str, Any] = {
@@ -111,7 +116,7 @@ class Paid(BaseGrader):
         return GraderScore(self.name, 0.5, provenance=copy.copy(self.found[response]))
 
 
-def paid(mode: GraderMode, *responses: str) -> Scored:
+def paid(mode: GraderMode, *responses: str) -> ScorerResult:
     one = scorer()
     one._function = SpecRewardFunction(one.spec, graders={"quality": Paid("quality", mode)})
     samples = [RewardSample(i, i, "p", text) for i, text in enumerate(responses)]
@@ -174,15 +179,15 @@ def test_the_spec_comes_from_an_object_a_file_or_the_environment(
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 500)), min_size=3, max_size=20))
 def test_length_correlation_is_pearsons_within_bounds(pairs: list[tuple[float, int]]) -> None:
     scores, lengths = [s for s, _ in pairs], [n for _, n in pairs]
-    found = length_correlation(scores, lengths, ["g"] * len(pairs))
+    found = group_length_correlation(scores, lengths, ["g"] * len(pairs))
     assert found is None or -1.0 <= found <= 1.0
     if found is not None and max(scores) - min(scores) > 1e-3:
-        more = length_correlation([2 * s + 1 for s in scores], lengths, ["g"] * len(pairs))
+        more = group_length_correlation([2 * s + 1 for s in scores], lengths, ["g"] * len(pairs))
         assert more == pytest.approx(found, abs=1e-6)
 
 
 def test_length_correlation_looks_inside_groups_only() -> None:
     scores = [0.0, 0.1, 0.2, 1.0, 1.1, 1.2]
     lengths = [30, 20, 10, 300, 200, 100]
-    assert length_correlation(scores, lengths, list("aaabbb")) == pytest.approx(-1.0)
-    assert length_correlation([1.0, 1.0, 1.0], [1, 2, 3], list("aaa")) is None
+    assert group_length_correlation(scores, lengths, list("aaabbb")) == pytest.approx(-1.0)
+    assert group_length_correlation([1.0, 1.0, 1.0], [1, 2, 3], list("aaa")) is None

@@ -5,16 +5,18 @@ from collections.abc import Callable
 
 import pytest
 
-from adjudge.training.sentinel import Alarm, Reading, Sentinel
+from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 
 Curve = Callable[[int], float]
 
 
-def watched(steps: int, sentinel: Sentinel | None = None, **curves: Curve) -> list[Alarm]:
+def watched(steps: int, sentinel: Sentinel | None = None, **curves: Curve) -> list[SentinelAlarm]:
     """The alarms of a run whose quantities are functions of the step."""
     sentinel = sentinel or Sentinel()
     for step in range(steps):
-        sentinel.observe(Reading(step=step, **{name: f(step) for name, f in curves.items()}))
+        sentinel.observe(
+            SentinelReading(step=step, **{name: f(step) for name, f in curves.items()})
+        )
     return sentinel.alarms
 
 
@@ -23,7 +25,7 @@ def wave(middle: float, size: float = 0.05) -> Curve:
     return lambda step: middle + size * math.sin(2.4 * step) * math.cos(1.1 * step)
 
 
-def rules(alarms: list[Alarm]) -> list[str]:
+def rules(alarms: list[SentinelAlarm]) -> list[str]:
     return [alarm.rule for alarm in alarms]
 
 
@@ -99,7 +101,7 @@ def test_groups_without_spread_are_told_apart_by_level(
 ) -> None:
     sentinel = Sentinel("stop")
     for step in range(20):
-        sentinel.observe(Reading(step=step, judge=level, gold=gold, zero_spread=0.9))
+        sentinel.observe(SentinelReading(step=step, judge=level, gold=gold, zero_spread=0.9))
     assert rules(sentinel.alarms) == [rule]
     assert sentinel.should_stop == (rule != "solved")
 
@@ -143,8 +145,10 @@ def test_action_warn_never_stops() -> None:
 def test_what_is_missing_or_not_finite_is_left_out() -> None:
     sentinel = Sentinel()
     for step in range(30):
-        sentinel.observe(Reading(step=step))
-        sentinel.observe(Reading(step=step, judge=math.nan, gold=math.inf, length=-math.inf))
+        sentinel.observe(SentinelReading(step=step))
+        sentinel.observe(
+            SentinelReading(step=step, judge=math.nan, gold=math.inf, length=-math.inf)
+        )
     assert sentinel.alarms == []
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.helpers.shipped_judges import Judge, graded, text_of
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.shipped import ShippedGrader
-from adjudge.graders.llm.step_form import DIMENSIONS
+from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
+    DIMENSIONS,
     TrajectoryAccuracyGrader,
     TrajectoryComprehensiveGrader,
 )

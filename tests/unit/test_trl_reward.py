@@ -17,8 +17,13 @@ from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
 from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_missing import ZeroFilling
-from adjudge.trainers.trl_shapes import Batch, Layout, alike, layout_of
+from adjudge.trainers.trl_batch import (
+    GroupLayout,
+    TrlBatch,
+    ZeroFilling,
+    find_group_layout,
+    group_equal_prompts,
+)
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -69,12 +74,12 @@ def call(reward: Any, texts: list[str], trainer: Trainer | None = None, **given:
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
-def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) -> Batch:
+def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) -> TrlBatch:
     prompts = given.pop("prompts", ["p"] * len(completions))
     ids = given.pop("completion_ids", None)
     if trainer is not None:
         given["log_metric"] = trainer.log_metric
-    return Batch(prompts, completions, ids, given)
+    return TrlBatch(prompts, completions, ids, given)
 
 
 def fields(completion: Any, **given: Any) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def test_a_rule_spec_sees_the_reference() -> None:
 
 
 def test_bad_columns_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"'target'.*it has topic"):
+    with pytest.raises(ConfigError, match=r"'target'.*allowed: topic"):
         call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])
     with pytest.raises(ConfigError, match="comes from the rollout"):
         make_reward(spec(), columns={"response": "chat"})
@@ -177,7 +182,7 @@ def test_the_environment_may_have_a_reward_of_its_own() -> None:
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 3))
 def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) -> None:
-    layout = layout_of(batch(["x"] * count, Trainer(size, rank)))
+    layout = find_group_layout(batch(["x"] * count, Trainer(size, rank)))
     assert layout is not None
     places = range(rank * count, (rank + 1) * count)
     assert layout.groups == [str(place // size) for place in places]
@@ -186,24 +191,29 @@ def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) 
 
 
 def test_equal_prompts_side_by_side_stay_two_groups() -> None:
-    layout = layout_of(batch(["x"] * 4, Trainer(2)))
+    layout = find_group_layout(batch(["x"] * 4, Trainer(2)))
     assert layout is not None
     assert layout.groups == ["0", "0", "1", "1"]
 
 
 def test_evaluation_has_its_own_number_of_generations() -> None:
-    layout = layout_of(batch(["x"] * 4, Trainer(2, training=False)))
+    layout = find_group_layout(batch(["x"] * 4, Trainer(2, training=False)))
     assert layout is not None
     assert layout.groups == ["0"] * 4
 
 
 def test_equal_prompts_where_nobody_says_the_size() -> None:
-    assert alike([*"aabb"]).groups == ["0", "0", "2", "2"]
-    assert alike([*"aabbaa"]).groups == ["0", "0", "2", "2", "4", "4"]
-    assert alike([*"aabb"]).broken is None
-    assert alike([[{"content": "a"}], [{"content": "b"}]] * 2).groups == ["0", "1", "0", "1"]
-    assert alike([*"abb"]).broken is not None
-    assert alike([]).groups == []
+    assert group_equal_prompts([*"aabb"]).groups == ["0", "0", "2", "2"]
+    assert group_equal_prompts([*"aabbaa"]).groups == ["0", "0", "2", "2", "4", "4"]
+    assert group_equal_prompts([*"aabb"]).broken is None
+    assert group_equal_prompts([[{"content": "a"}], [{"content": "b"}]] * 2).groups == [
+        "0",
+        "1",
+        "0",
+        "1",
+    ]
+    assert group_equal_prompts([*"abb"]).broken is not None
+    assert group_equal_prompts([]).groups == []
 
 
 @pytest.mark.parametrize(
@@ -373,7 +383,7 @@ def test_what_is_exact_there_is_done(
 def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | None]) -> None:
     """Under a trainer that only centres: each reward less the mean of its group."""
     zeros = ZeroFilling("Adding", keeps_groups_apart=True, only_centres=True)
-    filled = zeros.exact(rewards, Layout(["0"] * len(rewards)), spec())
+    filled = zeros.exact(rewards, GroupLayout(["0"] * len(rewards)), spec())
     present = [one for one in rewards if one is not None]
     numbers = [one for one in filled if one is not None]
     assert len(numbers) == len(rewards)
@@ -445,7 +455,7 @@ def test_a_mask_tells_the_policys_tokens(column: str) -> None:
     assert [one["content"] for one in found["messages"]] == ["p", "Well done", "or not?", "Done"]
     roles = ["user", "assistant", "user", "assistant"]
     assert [one["role"] for one in found["messages"]] == roles
-    with pytest.raises(ConfigError, match="a mask of 1 entries for 2 tokens"):
+    with pytest.raises(ConfigError, match=r"each of 2 tokens \(found 1\)"):
         fields("x", trainer=rolling(), completion_ids=[[1, 2]], **{column: [[1]]})
 
 

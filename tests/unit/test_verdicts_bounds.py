@@ -8,13 +8,21 @@ import msgspec
 import pytest
 
 from adjudge.errors import ErrorKind
-from adjudge.verdicts import Menu, Unread, Verdict, read_choice, read_fields, read_marks, read_score
-from adjudge.verdicts.plain import visible
+from adjudge.verdicts import (
+    Menu,
+    UnreadableReply,
+    Verdict,
+    read_choice,
+    read_fields,
+    read_marks,
+    read_score,
+)
+from adjudge.verdicts.base import separate_thinking
 
 LIMIT = 64 * 1024
 LONG = "The answer is short and right, I think. " * 3_000
-TOO_LONG = Unread(why="the reply is too long to read")
-TOO_MUCH = Unread(why="too much JSON, or too much that is broken")
+TOO_LONG = UnreadableReply(why="the reply is too long to read")
+TOO_MUCH = UnreadableReply(why="too much JSON, or too much that is broken")
 
 
 @pytest.mark.parametrize("verdict", ["Score: 4", '{"score": 4}', "[[4]]", "<score>4</score>"])
@@ -36,10 +44,13 @@ def test_what_is_hidden_as_thinking_does_not_count_towards_the_limit() -> None:
 
 @pytest.mark.parametrize("mark", ['"', "'", "`", "“", "”", "「"])
 def test_thinking_may_end_in_a_quotation(mark: str) -> None:
-    assert visible(f"<think>He said {mark}</think>\n[[3]]") == ("[[3]]", f"He said {mark}")
+    assert separate_thinking(f"<think>He said {mark}</think>\n[[3]]") == (
+        "[[3]]",
+        f"He said {mark}",
+    )
     spoken_of = f"<think>I write {mark}</think>{mark} at the end: [[2]]</think>[[3]]"
     if mark in "\"'`":
-        assert visible(spoken_of)[0] == "[[3]]"
+        assert separate_thinking(spoken_of)[0] == "[[3]]"
 
 
 def test_one_object_is_read_at_any_length() -> None:
@@ -51,7 +62,7 @@ def test_one_object_is_read_at_any_length() -> None:
 
 
 def test_a_long_object_without_a_verdict_has_none() -> None:
-    assert read_score(json.dumps({"text": LONG + "Score: 4"}), low=1, high=5) == Unread(
+    assert read_score(json.dumps({"text": LONG + "Score: 4"}), low=1, high=5) == UnreadableReply(
         why="no verdict was found"
     )
 
@@ -63,18 +74,18 @@ def test_a_long_object_that_is_too_deep_is_given_up() -> None:
 
 def test_a_reply_full_of_objects_is_given_up() -> None:
     assert read_fields('{"a": 1}\n' * 401) == TOO_MUCH
-    assert isinstance(read_fields('{"a": 1}\n' * 400, ["b"]), Unread)
+    assert isinstance(read_fields('{"a": 1}\n' * 400, ["b"]), UnreadableReply)
 
 
 def test_a_reply_full_of_sentences_is_given_up() -> None:
     read = read_choice("A is ok. " * 5_000, Menu.pair())
-    assert read == Unread(why="too many places for a verdict in one reply")
+    assert read == UnreadableReply(why="too many places for a verdict in one reply")
 
 
 def test_a_reply_that_repeats_the_candidate_too_often_is_given_up() -> None:
     places = " ".join(f"[[{n}]]" for n in range(1_500))
     read = read_score(places + "\n[[4]]", low=1, high=5, quoted=["x" * 100_000 + places])
-    assert read == Unread(why="too many places for a verdict in one reply")
+    assert read == UnreadableReply(why="too many places for a verdict in one reply")
 
 
 def test_notation_in_braces_costs_no_verdict() -> None:
@@ -108,6 +119,6 @@ def test_keys_that_become_equal_clash() -> None:
 @pytest.mark.parametrize("number", ["NaN", "1e999", "9" * 320, "-Infinity"])
 def test_a_number_that_is_none_is_no_score_and_no_mark(number: str) -> None:
     score = read_score(f'{{"score": {number}}}', low=1, high=5, integer=True)
-    assert isinstance(score, Unread)
+    assert isinstance(score, UnreadableReply)
     assert score.kind is ErrorKind.UNPARSABLE
-    assert isinstance(read_marks(f'{{"1": {number}}}', ["1"]), Unread)
+    assert isinstance(read_marks(f'{{"1": {number}}}', ["1"]), UnreadableReply)

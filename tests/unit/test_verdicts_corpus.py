@@ -11,7 +11,7 @@ from tests.unit import verdict_corpus_objects as objects
 
 from adjudge.verdicts import (
     Menu,
-    Unread,
+    UnreadableReply,
     Verdict,
     read_choice,
     read_fields,
@@ -31,8 +31,8 @@ CHOICES = [
 IDS = ["1", "2", "3"]
 
 
-def outcome(read: Verdict | Unread) -> Any:
-    return str(read.kind) if isinstance(read, Unread) else read.value
+def outcome(read: Verdict | UnreadableReply) -> Any:
+    return str(read.kind) if isinstance(read, UnreadableReply) else read.value
 
 
 def arguments(case: tuple[Any, ...]) -> dict[str, Any]:
@@ -102,6 +102,6 @@ def test_choices_beside_what_the_candidate_wrote(case: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("case", corpus.SCORES, ids=lambda c: short(c[0]))
 def test_no_refusal_quotes_the_reply(case: tuple[Any, ...]) -> None:
     read = read_score(case[0], **({"low": 1, "high": 5} | arguments(case)))
-    if isinstance(read, Unread):
+    if isinstance(read, UnreadableReply):
         assert read.why.isascii()
         assert not any(sign.isdigit() for sign in read.why)

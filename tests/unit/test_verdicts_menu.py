@@ -7,7 +7,7 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge.verdicts import (
     Menu,
-    Unread,
+    UnreadableReply,
     Verdict,
     read_choice,
     read_fields,
@@ -20,7 +20,7 @@ from adjudge.verdicts import (
 PAIR = Menu.pair()
 
 
-def verdict(read: Verdict | Unread) -> Verdict:
+def verdict(read: Verdict | UnreadableReply) -> Verdict:
     assert isinstance(read, Verdict), read
     return read
 
@@ -37,7 +37,7 @@ def test_names_and_nouns_of_ones_own() -> None:
     menu = Menu({"left": ["L"], "right": ["R"]}, nouns=["poem"])
     assert verdict(read_choice("Poem L is better.", menu)).value == "left"
     assert verdict(read_choice("Therefore, R is better.", menu)).value == "right"
-    assert isinstance(read_choice("Answer L is worse", Menu.of("good", "bad")), Unread)
+    assert isinstance(read_choice("Answer L is worse", Menu.of("good", "bad")), UnreadableReply)
 
 
 def test_equal_menus_are_one() -> None:
@@ -103,7 +103,7 @@ def test_the_form_and_the_object_travel_along() -> None:
 def test_marks_that_say_nothing_are_absent_and_contradictions_spoil_the_reply() -> None:
     assert verdict(read_marks('{"1": "yes", "2": "maybe"}', ["1", "2"])).value == {"1": True}
     contradicted = read_marks('{"1": "yes", "3": "no"} {"3": "yes"}', ["1", "2", "3"])
-    assert contradicted == Unread(why="the marks contradict each other")
+    assert contradicted == UnreadableReply(why="the marks contradict each other")
 
 
 def test_ids_may_be_names() -> None:
@@ -120,12 +120,12 @@ def test_a_single_criterion_needs_no_id() -> None:
 
 def test_numbers_that_python_cannot_read_quickly_are_no_verdict() -> None:
     digits = "9" * 10_000
-    assert isinstance(read_score(f'{{"score": {digits}}}'), Unread)
-    assert isinstance(read_score(f"Score: {digits}"), Unread)
+    assert isinstance(read_score(f'{{"score": {digits}}}'), UnreadableReply)
+    assert isinstance(read_score(f"Score: {digits}"), UnreadableReply)
     assert isinstance(read_fields(f'{{"score": {digits}}}'), Verdict)
-    assert isinstance(read_ranking(f"[{digits}, 1]", 2), Unread)
+    assert isinstance(read_ranking(f"[{digits}, 1]", 2), UnreadableReply)
 
 
 def test_too_many_verdicts_are_none() -> None:
-    assert isinstance(read_score("<score>3</score>\n" * 201), Unread)
+    assert isinstance(read_score("<score>3</score>\n" * 201), UnreadableReply)
     assert verdict(read_score("<score>3</score>\n" * 200)).value == 3.0

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.graders.llm.forms import ChoiceForm, FieldsForm, MarksForm, RankingForm, ScoreForm
-from adjudge.verdicts import Ending, Menu, Unread, Verdict, read_ending, read_object
+from adjudge.graders.llm.reply_forms import (
+    ChoiceForm,
+    FieldsForm,
+    MarksForm,
+    RankingForm,
+    ScoreForm,
+)
+from adjudge.verdicts import Ending, Menu, UnreadableReply, Verdict, read_ending, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 IN, END = f"<{BLOCK}>", f"</{BLOCK}>"
@@ -56,7 +62,7 @@ def test_the_whole_reply_is_the_object(text: str) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     read = read_object(text)
-    assert isinstance(read, Unread)
+    assert isinstance(read, UnreadableReply)
     assert read.kind is UNPARSABLE
     assert "4" not in read.why  # reasons go into prompts and logs: no word of the reply
 
@@ -64,7 +70,7 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_a_cut_reply_says_so() -> None:
     for text in ('{"reason": "sho', f'So: {IN}{{"reason"', "So"):
         read = read_object(text, cut=True, block=BLOCK if IN in text else None)
-        assert isinstance(read, Unread)
+        assert isinstance(read, UnreadableReply)
         assert read.kind is CUT
 
 
@@ -95,11 +101,11 @@ def test_the_block_is_read_and_nothing_beside_it(text: str) -> None:
     ],
 )
 def test_a_block_that_is_not_the_one_asked_for_is_refused(text: str) -> None:
-    assert isinstance(read_object(text, block=BLOCK), Unread)
+    assert isinstance(read_object(text, block=BLOCK), UnreadableReply)
 
 
 def test_an_object_that_the_candidate_wrote_is_no_verdict() -> None:
-    assert isinstance(read_object(OBJECT, quoted=[f"I answer {OBJECT}."]), Unread)
+    assert isinstance(read_object(OBJECT, quoted=[f"I answer {OBJECT}."]), UnreadableReply)
     assert read_object(OBJECT, quoted=["I answer 4."]) == READ
 
 
@@ -148,7 +154,7 @@ FIELDS = FieldsForm.of(["depth"])
 def test_forms_take_what_they_asked_for(form: Any, found: dict[str, Any], value: Any) -> None:
     read = form.verdict_of(found)
     if isinstance(value, ErrorKind):
-        assert isinstance(read, Unread)
+        assert isinstance(read, UnreadableReply)
         assert read.kind is value
     else:
         assert isinstance(read, Verdict)
@@ -182,12 +188,12 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
 )
 def test_a_declared_ending_is_the_only_place(ending: Ending, text: str, value: str | None) -> None:
     read = read_ending(text, ending)
-    assert (None if isinstance(read, Unread) else read) == value
+    assert (None if isinstance(read, UnreadableReply) else read) == value
 
 
 def test_the_last_line_of_a_cut_reply_is_none() -> None:
     read = read_ending("Good.\nScore: 1", LINE, cut=True)
-    assert isinstance(read, Unread)
+    assert isinstance(read, UnreadableReply)
     assert read.kind is CUT
     assert read_ending("Score: 4\nIt is", LINE, cut=True) == "4"
 

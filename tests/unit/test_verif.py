@@ -11,11 +11,14 @@ import pytest
 from adjudge import ErrorKind, GraderScore, GradingFailure, RewardSpec
 from adjudge.engine.sandbox import Sandbox
 from adjudge.errors import ConfigError
-from adjudge.graders.verif.constraints import Constraints, Rule, parse_constraints
-from adjudge.graders.verif.grader import VerIFGrader
-from adjudge.graders.verif.parts import Parts
+from adjudge.graders.verif import (
+    Constraints,
+    RuleConstraint,
+    VerIFGrader,
+    VerifParts,
+    parse_constraints,
+)
 from adjudge.judges import Reply, ScriptedModel
-from adjudge.training.runfile import RunFile
 from adjudge.types import Provenance, Usage
 
 YES, NO = {"reason": "1 holds", "score": 1}, {"reason": "1 does not", "score": 0}
@@ -112,7 +115,7 @@ def test_skipped_rules_are_asked_and_ignored_ones_are_not() -> None:
     assert grade(judge, truth, ignore_rules=True).metadata["constraints"] == 1
     assert "fewer than" not in judge.asked[1][1]["content"]
     assert "leaves out" in str(failure_of(judge, row(BRIEF), ignore_rules=True))
-    with pytest.raises(ConfigError, match="set one of them"):
+    with pytest.raises(ConfigError, match="Set one of them"):
         VerIFGrader(judge, skip_rules=True, ignore_rules=True)
 
 
@@ -186,9 +189,9 @@ def test_what_a_failed_judge_cost_is_kept_where_the_rules_fail_too() -> None:
     refused = GradingFailure(ErrorKind.UNSUPPORTED, "no sandbox")
     paid = Provenance(usage=Usage(input_tokens=10, output_tokens=1))
     late = GradingFailure(ErrorKind.UNPARSABLE, "no verdict", provenance=paid)
-    constraints = Constraints(("soft",), (Rule("r", "x"),))
+    constraints = Constraints(("soft",), (RuleConstraint("r", "x"),))
     with pytest.raises(GradingFailure) as failed:
-        Parts(constraints, refused, late).result("v", (0.0, 1.0))
+        VerifParts(constraints, refused, late).result("v", (0.0, 1.0))
     assert failed.value.kind is ErrorKind.UNSUPPORTED
     assert failed.value.provenance is not None
     assert failed.value.provenance.usage == Usage(input_tokens=10, output_tokens=1)
@@ -246,10 +249,8 @@ def test_a_spec_names_it() -> None:
     assert grader.score_range == (0.0, 1.0)
 
 
-def test_the_examples_rows_are_read_and_its_run_file_is_valid() -> None:
+def test_the_examples_rows_are_read() -> None:
     folder = Path(__file__).parents[2] / "examples"
-    run = RunFile.load(folder / "rl_verif_tiny.toml")
-    assert run.rollout.dataset == "verif_rows.jsonl"
     for line in (folder / "verif_rows.jsonl").read_text().splitlines():
         found = parse_constraints(json.loads(line)["ground_truth"], where="row", runs=True)
         for rule in found.rules:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adjudge.trainers import verl_eval
-from adjudge.trainers.verl_eval import compute_score, summary_of
+from adjudge.trainers.verl_eval import compute_score, summarise_scores
 
 SPEC = """
 version = 1
@@ -62,7 +62,7 @@ def test_the_same_words_under_another_ground_truth_are_another_response(tmp_path
         for text in ("4", "five")
     ]
     assert scores == [1.0, 0.0, 0.0, 1.0]
-    assert summary_of(to) == {"sums": {"responses": 4, "missing": {}, "mean": 0.5}}
+    assert summarise_scores(to) == {"sums": {"responses": 4, "missing": {}, "mean": 0.5}}
 
 
 @pytest.mark.parametrize(

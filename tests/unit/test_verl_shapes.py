@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rewards import RewardResult, RewardSample
-from adjudge.trainers.verl.chats import given_messages, rebuilt_messages
-from adjudge.trainers.verl.estimators import calling_config, check_estimator
-from adjudge.trainers.verl.left_out import LeftOutUid, stand_in, stand_in_for_validation
-from adjudge.trainers.verl.turn_rewards import TurnReward, turn_reward
+from adjudge.trainers.verl.advantage import (
+    MissingRewardUid,
+    TurnReward,
+    check_estimator,
+    find_calling_config,
+    impute_for_validation,
+    impute_rewards,
+    make_turn_reward,
+)
+from adjudge.trainers.verl.batches import parse_chat_messages, rebuild_messages
 
 ROWS = st.lists(
     st.tuples(st.none() | st.floats(-10, 10), st.sampled_from("abc"), st.sampled_from("xy")),
@@ -28,7 +34,7 @@ CALL = '<tool_call>{"name": "add", "arguments": {"x": 2}}</tool_call>'
 @given(ROWS)
 def test_a_stand_in_leaves_its_groups_mean(rows: list[tuple[float | None, str, str]]) -> None:
     rewards, groups = [row[0] for row in rows], [row[1] for row in rows]
-    stood = stand_in(rewards, groups)
+    stood = impute_rewards(rewards, groups)
     for group in set(groups):
         here = [i for i, one in enumerate(groups) if one == group]
         present = [r for i in here if (r := rewards[i]) is not None]
@@ -49,7 +55,7 @@ def test_validation_means_are_those_without_the_missing(
     rows: list[tuple[float | None, str, str]],
 ) -> None:
     values, groups, sources = ([row[k] for row in rows] for k in range(3))
-    filled = stand_in_for_validation(values, groups, sources)  # type: ignore[arg-type]  # zipped
+    filled = impute_for_validation(values, groups, sources)  # type: ignore[arg-type]  # zipped
 
     def verl_mean(source: str, numbers: list[Any]) -> float:
         prompts = defaultdict(list)
@@ -65,7 +71,7 @@ def test_validation_means_are_those_without_the_missing(
 
 
 def test_a_marked_uid_is_the_uid_it_was() -> None:
-    marked = LeftOutUid("u1")
+    marked = MissingRewardUid("u1")
     assert marked == "u1"
     assert hash(marked) == hash("u1")
 
@@ -73,7 +79,7 @@ def test_a_marked_uid_is_the_uid_it_was() -> None:
 def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
     parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
     opening = [{"role": "user", "content": "2 + 2?"}]
-    found = rebuilt_messages(opening, "", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
+    found = rebuild_messages(opening, "", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
     assert [m["role"] for m in found] == ["user", "assistant", "tool", "assistant"]
     assert found[1]["content"] == "Adding."
     assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"] == "call_0"
@@ -87,28 +93,28 @@ def test_what_cannot_be_read_is_no_trajectory(
     mask: list[int] | None, turns: int, said: str
 ) -> None:
     with pytest.raises(GradingFailure, match=said) as caught:
-        rebuilt_messages([], "", [0, 1], mask, turns, lambda ids: "words")
+        rebuild_messages([], "", [0, 1], mask, turns, lambda ids: "words")
     assert caught.value.kind == "invalid_input"
 
 
 @pytest.mark.parametrize("value", [None, "no JSON", "[1]", [], ["x"], {"role": "user"}])
 def test_what_is_no_conversation(value: Any) -> None:
-    assert given_messages(value) is None
+    assert parse_chat_messages(value) is None
 
 
 def test_estimators() -> None:
     for name in (None, "grpo", "adjudge_grpo"):
         check_estimator(name)
-    with pytest.raises(ConfigError, match="'gae' has no way to leave a missing reward out"):
+    with pytest.raises(ConfigError, match="cannot leave a missing reward out .*'gae'"):
         check_estimator("gae")
 
 
 def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
     def load_reward_manager(config: Any) -> Any:
-        return calling_config()
+        return find_calling_config()
 
     assert load_reward_manager({"a": 1}) == {"a": 1}
-    assert calling_config() is None
+    assert find_calling_config() is None
 
 
 def test_a_reward_remembers_its_events_through_a_pickle() -> None:
@@ -133,7 +139,7 @@ def test_how_many_events_are_the_prompts(
 ) -> None:
     sample = RewardSample(0, 0, "p", "r", None, extra)
     result = RewardResult(0, 0, 2.0, event_rewards=[0.5, 0.5])
-    found = turn_reward(result, sample, raw_prompt)
+    found = make_turn_reward(result, sample, raw_prompt)
     assert isinstance(found, TurnReward)
     assert (found, found.events, found.before) == (2.0, (0.5, 0.5), before)
 
@@ -142,6 +148,6 @@ def test_how_many_events_are_the_prompts(
 def test_without_events_or_score_it_is_the_score(events: list[float] | None) -> None:
     sample = RewardSample(0, 0, "p", "r")
     for score in (None, 2.0):
-        found = turn_reward(RewardResult(0, 0, score, event_rewards=events), sample, None)
+        found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events), sample, None)
         assert found == score
         assert not isinstance(found, TurnReward)

@@ -14,14 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.rewards.groups import GroupStep, group_step
-from adjudge.runs.view import explorer
-from adjudge.runs.view.compare import advantages, both_ways
-from adjudge.runs.view.curves import LARGEST, MOST_KEYS, MOST_POINTS, Curves
-from adjudge.runs.view.explain import combination_of, explained
-from adjudge.runs.view.overview import overview
-from adjudge.runs.view.reading import RunReading
-from adjudge.runs.view.rollouts import MOST_SCORES
-from adjudge.runs.view.tail import Tail
+from adjudge.runs.view import answers
+from adjudge.runs.view.answers import build_overview
+from adjudge.runs.view.index import (
+    MAX_CURVE_POINTS,
+    MAX_CURVES,
+    MAX_DRAWN,
+    MAX_SCORES,
+    Curves,
+    compare_advantages,
+    compute_advantages,
+    explain_reward,
+    parse_combination,
+)
+from adjudge.runs.view.run_reader import JsonlTail, RunReader
 
 
 def row(step: int, index: int, reward: float | None, **more: Any) -> dict[str, Any]:
@@ -47,16 +53,16 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def whole(reading: RunReading) -> RunReading:
+def whole(reading: RunReader) -> RunReader:
     reading.refresh()
-    while reading.behind:
+    while reading.unindexed_bytes:
         reading.refresh()
     return reading
 
 
-def seen(reading: RunReading) -> dict[str, Any]:
+def seen(reading: RunReader) -> dict[str, Any]:
     """What a page would show of it."""
-    shown = overview(whole(reading))
+    shown = build_overview(whole(reading))
     rollouts = reading.rollouts
     for private in ("version", "generation", "changed_at", "indexed"):
         del shown[private]
@@ -64,7 +70,7 @@ def seen(reading: RunReading) -> dict[str, Any]:
         "overview": shown,
         "offsets": list(rollouts.offsets),
         "groups": [(group.name, group.step, list(group.rows)) for group in rollouts.groups],
-        "stories": [explorer.sample(reading, place) for place in range(len(rollouts))],
+        "stories": [answers.describe_sample(reading, place) for place in range(len(rollouts))],
     }
 
 
@@ -80,12 +86,12 @@ def test_every_line_is_read_once_and_whole_however_it_is_written(
 ) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
-        tail = Tail(path)
+        tail = JsonlTail(path)
         found = []
         for piece in pieces:
             append(path, piece)
             found += list(tail.lines(budget))
-        while tail.behind:
+        while tail.unread_bytes:
             found += list(tail.lines(budget))
     assert not tail.rewritten
     expected, at = [], 0
@@ -96,10 +102,10 @@ def test_every_line_is_read_once_and_whole_however_it_is_written(
 
 
 def test_a_line_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.runs.view.tail.LONGEST", 100)
-    monkeypatch.setattr("adjudge.runs.view.tail._CHUNK", 16)
+    monkeypatch.setattr("adjudge.runs.view.run_reader.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("adjudge.runs.view.run_reader._CHUNK", 16)
     path = tmp_path / "rows"
-    tail = Tail(path)
+    tail = JsonlTail(path)
     path.write_bytes(b"x" * 1000)
     assert list(tail.lines(10_000)) == []
     append(path, b"x\nshort\n")
@@ -110,7 +116,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     (tmp_path / "rollouts.jsonl").mkdir()
     (tmp_path / "summary.json").symlink_to("/dev/zero")
-    reading = whole(RunReading(tmp_path))
+    reading = whole(RunReader(tmp_path))
     assert (reading.state, len(reading.rollouts)) == ("running", 0)
 
 
@@ -119,39 +125,39 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_yet_becomes_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    reading = whole(RunReading(folder))
-    assert overview(reading)["status"].startswith("waiting")
+    reading = whole(RunReader(folder))
+    assert build_overview(reading)["status"].startswith("waiting")
     folder.mkdir()
     plan = {"kind": "train", "label": "a", "steps_planned": 4, "pid": os.getpid()}
     (folder / "run.json").write_text(json.dumps(plan))
-    assert overview(whole(reading))["status"] == "running: no step of 4 done yet"
+    assert build_overview(whole(reading))["status"] == "running: no step of 4 done yet"
     metric = {"step": 1, "mean_return": 0.5, "step_s": 20.0}
     append(folder / "metrics.jsonl", lines(metric))
     append(folder / "rollouts.jsonl", lines(row(1, 0, 0.5))[:-5])
-    assert overview(whole(reading))["status"] == "running: step 1 of 4, about 60 s left"
+    assert build_overview(whole(reading))["status"] == "running: step 1 of 4, about 60 s left"
     assert len(reading.rollouts) == 0
     append(folder / "rollouts.jsonl", lines(row(1, 0, 0.5))[-5:])
     assert len(whole(reading).rollouts) == 1
     (folder / "summary.json").write_text('{"steps": 1}')
-    assert overview(whole(reading))["status"] == "done: step 1 of 4"
+    assert build_overview(whole(reading))["status"] == "done: step 1 of 4"
 
 
 def test_a_run_without_process_is_stopped_unless_it_still_writes(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"kind": "train", "pid": 2147483646}')
     told = "its process 2147483646 is not on this machine"
-    assert told in overview(whole(RunReading(tmp_path)))["status"]
+    assert told in build_overview(whole(RunReader(tmp_path)))["status"]
     # Resumed: its manifest still names the first process.
     append(tmp_path / "metrics.jsonl", lines({"step": 1, "step_s": 2.0}))
-    reading = whole(RunReading(tmp_path))
+    reading = whole(RunReader(tmp_path))
     assert reading.state == "running"
     os.utime(tmp_path / "metrics.jsonl", (1, 1))
-    assert told in overview(whole(reading))["status"]
+    assert told in build_overview(whole(reading))["status"]
 
 
 @pytest.mark.parametrize("pid", [0, -1, 10**30, True, "1", None, 1.5])
 def test_a_strange_process_number_does_no_harm(tmp_path: Path, pid: object) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"kind": "train", "pid": pid}))
-    assert whole(RunReading(tmp_path)).state in {"running", "stopped"}
+    assert whole(RunReader(tmp_path)).state in {"running", "stopped"}
 
 
 @settings(max_examples=40)
@@ -159,7 +165,7 @@ def test_a_strange_process_number_does_no_harm(tmp_path: Path, pid: object) -> N
 def test_after_cuts_and_appends_it_shows_what_a_fresh_look_shows(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        reading = RunReading(folder, budget=data.draw(st.integers(64, 4096)))
+        reading = RunReader(folder, budget=data.draw(st.integers(64, 4096)))
         rewards = st.none() | st.floats(-2, 2)
         for step in range(data.draw(st.integers(1, 6))):
             rows = [row(step, i, data.draw(rewards)) for i in range(data.draw(st.integers(0, 9)))]
@@ -170,14 +176,14 @@ def test_after_cuts_and_appends_it_shows_what_a_fresh_look_shows(data: st.DataOb
             append(file, new[: data.draw(st.integers(0, len(new)))])
             append(folder / "metrics.jsonl", lines({"step": step, "reward": 0.5}))
             reading.refresh()
-        assert seen(reading) == seen(RunReading(folder))
+        assert seen(reading) == seen(RunReader(folder))
 
 
 def test_a_resumed_run_starts_over_and_is_told_apart(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     append(metrics, lines(*({"step": i, "reward": i / 10} for i in range(1, 9))))
     append(tmp_path / "rollouts.jsonl", lines(*(row(i, 0, i / 10) for i in range(1, 9))))
-    reading = whole(RunReading(tmp_path))
+    reading = whole(RunReader(tmp_path))
     before, generation = reading.version, reading.generation
     kept = metrics.read_bytes().splitlines(keepends=True)[:5]
     metrics.write_bytes(b"".join(kept) + lines(*({"step": i, "reward": 9.0} for i in (6, 7, 8, 9))))
@@ -196,9 +202,9 @@ def test_rubbish_between_rows_is_counted_and_passed_over(rubbish: bytes) -> None
         good = lines(row(1, 0, 1.0))
         for file in ("rollouts.jsonl", "metrics.jsonl", "alarms.jsonl"):
             append(folder / file, good + rubbish + b"\n" + good)
-        reading = whole(RunReading(folder))
+        reading = whole(RunReader(folder))
         assert len(reading.rollouts) >= 2
-        json.dumps(overview(reading), allow_nan=False)
+        json.dumps(build_overview(reading), allow_nan=False)
 
 
 HOSTILE = (
@@ -223,34 +229,34 @@ def test_rows_of_odd_types_are_shown_as_far_as_they_go(tmp_path: Path) -> None:
     append(file, b'{"step":1,"messages":' + b"[" * 5000 + b"]" * 5000 + b"}\n")
     append(file, b'{"step":1,"reward":1e999,"index":' + b"9" * 5000 + b"}\n")
     append(file, lines(row(1, 0, 1.0)))
-    reading = whole(RunReading(tmp_path))
+    reading = whole(RunReader(tmp_path))
     count = len(reading.rollouts)
     assert count + reading.rollouts.broken == len(HOSTILE) + 3
-    assert len(reading.rollouts.scores) <= MOST_SCORES
+    assert len(reading.rollouts.scores) <= MAX_SCORES
     for place in range(count):
-        json.dumps(explorer.sample(reading, place), allow_nan=False)
+        json.dumps(answers.describe_sample(reading, place), allow_nan=False)
     for place in range(len(reading.rollouts.groups)):
-        json.dumps(explorer.group(reading, place), allow_nan=False)
-    for show in explorer.SHOWN:
-        found = explorer.groups(reading, -(10**9), 10**9, show=show, page=0)
+        json.dumps(answers.describe_group(reading, place), allow_nan=False)
+    for show in answers.GROUP_FILTERS:
+        found = answers.list_groups(reading, -(10**9), 10**9, show=show, page=0)
         json.dumps(found, allow_nan=False)
-    json.dumps(explorer.histograms(reading, -(10**9), 10**9), allow_nan=False)
+    json.dumps(answers.build_histograms(reading, -(10**9), 10**9), allow_nan=False)
 
 
 def test_what_nobody_was_to_judge_is_not_missing(tmp_path: Path) -> None:
     undrawn = {"missing": {"kind": "not_sampled", "message": "its group was not drawn"}}
     rows = [row(1, i, None, **undrawn) for i in range(4)] + [row(1, i, 1.0) for i in range(4, 7)]
     append(tmp_path / "rollouts.jsonl", lines(*rows, row(1, 7, None)))
-    tiles = overview(whole(RunReading(tmp_path)))["tiles"]
+    tiles = build_overview(whole(RunReader(tmp_path)))["tiles"]
     (found,) = (tile for tile in tiles if tile["name"] == "Rewards missing")
     assert found["value"] == "25.0\u202f%"
     assert found["note"] == "timeout 1; 4 not drawn"
 
 
-@pytest.mark.parametrize("value", [LARGEST, -LARGEST, 0.0, -0.0, 1e-300])
+@pytest.mark.parametrize("value", [MAX_DRAWN, -MAX_DRAWN, 0.0, -0.0, 1e-300])
 def test_extreme_rewards_have_a_histogram(tmp_path: Path, value: float) -> None:
     append(tmp_path / "rollouts.jsonl", lines(*(row(1, i, value) for i in range(3))))
-    (first, *_) = explorer.histograms(whole(RunReading(tmp_path)), 1, 1)["charts"]
+    (first, *_) = answers.build_histograms(whole(RunReader(tmp_path)), 1, 1)["charts"]
     assert sum(first["counts"]) == 3
 
 
@@ -270,7 +276,7 @@ def test_a_further_step_costs_its_own_bytes_however_long_the_run(
 
     for number in range(steps):
         step(number)
-    reading = whole(RunReading(tmp_path))
+    reading = whole(RunReader(tmp_path))
     before = reading.total_bytes_read
     written = step(steps)
     whole(reading)
@@ -296,10 +302,10 @@ def test_curves_keep_their_means_and_their_size_whatever_the_length() -> None:
 def test_a_kind_of_failure_that_did_not_occur_counts_as_none_of_it() -> None:
     """Rows name the kinds that occurred; the mean of several steps is over all of them."""
     curves = Curves()
-    for step in range(1, 2 * MOST_POINTS + 2):
+    for step in range(1, 2 * MAX_CURVE_POINTS + 2):
         failed = {"judge/missing_frac/timeout": 0.5} if step % 2 else {}
         row = {"step": step, "judge/missing_frac": 0.5 * (step % 2), **failed}
-        curves.add({"step": step} if step > 2 * MOST_POINTS - 2 else row)
+        curves.add({"step": step} if step > 2 * MAX_CURVE_POINTS - 2 else row)
     assert curves.width == 2
     assert curves.points("judge/missing_frac")[0] == 0.25
     shares = curves.points("judge/missing_frac/timeout", among="judge/missing_frac")
@@ -310,15 +316,15 @@ def test_a_kind_of_failure_that_did_not_occur_counts_as_none_of_it() -> None:
 def test_curves_follow_a_bounded_number_of_metrics() -> None:
     curves = Curves()
     for step in range(3):
-        curves.add({f"{step}-{i}": 1.0 for i in range(MOST_KEYS)})
-    assert len(curves.keys) <= MOST_KEYS
+        curves.add({f"{step}-{i}": 1.0 for i in range(MAX_CURVES)})
+    assert len(curves.keys) <= MAX_CURVES
 
 
 # --- numbers --------------------------------------------------------------------------------------
 
 
 def test_both_ways_by_hand() -> None:
-    both = both_ways([0.4, 0.6, None, None])
+    both = compare_advantages([0.4, 0.6, None, None])
     # Left out: mean 0.5, std √(0.02/1). As 0: mean 0.25, std √(0.27/3).
     assert both.left_out[:2] == pytest.approx(
         [-0.1 / (math.sqrt(0.02) + 1e-4), 0.1 / (math.sqrt(0.02) + 1e-4)]
@@ -332,17 +338,17 @@ def test_both_ways_by_hand() -> None:
 @given(st.lists(st.none() | st.floats(-1e6, 1e6), max_size=12))
 def test_missing_rewards_change_nothing_for_the_rest(rewards: list[float | None]) -> None:
     present = [reward for reward in rewards if reward is not None]
-    both = both_ways(rewards)
-    assert [a for a in both.left_out if a is not None] == advantages(present)
+    both = compare_advantages(rewards)
+    assert [a for a in both.left_out if a is not None] == compute_advantages(present)
     if len(present) == len(rewards):
         assert both.turned == []
         assert both.left_out == both.as_zero
 
 
 def test_equal_rewards_do_not_turn_on_a_rounding_error() -> None:
-    assert both_ways([0.1, 0.1, 0.1]).turned == []
-    assert both_ways([None, None]).mean is None
-    assert both_ways([0.7, None]).turned == []
+    assert compare_advantages([0.1, 0.1, 0.1]).turned == []
+    assert compare_advantages([None, None]).mean is None
+    assert compare_advantages([0.7, None]).turned == []
 
 
 @pytest.mark.parametrize("step", ["centre", "z_score", "rank", "best_bonus"])
@@ -366,10 +372,10 @@ def test_a_failure_counts_as_0_before_the_group_step(tmp_path: Path, step: Group
     ]
     append(tmp_path / "rewards.jsonl", lines(*rows))
     (tmp_path / "summary.json").write_text("{}")
-    found = explorer.group(whole(RunReading(tmp_path)), 0)
+    found = answers.describe_group(whole(RunReader(tmp_path)), 0)
     assert found is not None
     filled = group_step([0.5, 0.75, 1.0, 0.0], step, bonus=0.5)
-    expected = advantages([None if one is None else 1.0 + 2.0 * one for one in filled])
+    expected = compute_advantages([None if one is None else 1.0 + 2.0 * one for one in filled])
     assert [one["as_zero"] for one in found["members"]] == pytest.approx(expected)
     assert [one["as_zero"] for one in found["members"]][3] < -0.8  # not the mean
 
@@ -379,17 +385,17 @@ def test_tiles_show_no_rounding(tmp_path: Path) -> None:
     rewards = [0.1, 0.2, -0.3]
     assert 0.1 + 0.2 - 0.3 != 0
     append(tmp_path / "rewards.jsonl", lines(*(row(0, i, x) for i, x in enumerate(rewards))))
-    reading = whole(RunReading(tmp_path))
-    assert [tile["value"] for tile in overview(reading)["tiles"]][1] == "0.00"
-    assert explorer.groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
+    reading = whole(RunReader(tmp_path))
+    assert [tile["value"] for tile in build_overview(reading)["tiles"]][1] == "0.00"
+    assert answers.list_groups(reading, 0, 0, show="all", page=0)["groups"][0]["mean"] == 0
 
 
 def test_recorded_rewards_that_differ_by_rounding_are_equal(tmp_path: Path) -> None:
     rewards = [0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2]
-    assert advantages(rewards) == [0.0] * 4
-    assert both_ways(rewards).std == 0
+    assert compute_advantages(rewards) == [0.0] * 4
+    assert compare_advantages(rewards).std == 0
     append(tmp_path / "rollouts.jsonl", lines(*(row(1, i, x) for i, x in enumerate(rewards))))
-    listed = explorer.groups(whole(RunReading(tmp_path)), 0, 9, show="flat", page=0)
+    listed = answers.list_groups(whole(RunReader(tmp_path)), 0, 9, show="flat", page=0)
     assert [one["std"] for one in listed["groups"]] == [0.0]
 
 
@@ -397,16 +403,16 @@ def test_recorded_rewards_that_differ_by_rounding_are_equal(tmp_path: Path) -> N
     ("mode", "reward"), [("weighted_sum", 1.0 + 5 * 1.4), ("multiply", 7.0), ("replace", 7.0)]
 )
 def test_a_reward_is_explained_only_where_the_formula_gives_it(mode: str, reward: float) -> None:
-    how = combination_of(
+    how = parse_combination(
         f'[judge]\ncombine_mode = "{mode}"\nevent_weight = 0.5\njudge_scale = 5.0\n'
     )
     info = {"events": 1.2, "outcome": 0.8, "env_reward": 1.0}
-    found = explained(how, {"reward": reward, "reward_info": info})
+    found = explain_reward(how, {"reward": reward, "reward_info": info})
     assert found is not None
     assert "1.4 = 0.5 × 1.2 (events) + 1 × 0.8 (outcome)" in found[0]
-    assert explained(how, {"reward": reward + 0.1, "reward_info": info}) is None
-    assert explained(None, {"reward": reward, "reward_info": info}) is None
-    assert combination_of("not = [toml") is None
+    assert explain_reward(how, {"reward": reward + 0.1, "reward_info": info}) is None
+    assert explain_reward(None, {"reward": reward, "reward_info": info}) is None
+    assert parse_combination("not = [toml") is None
 
 
 def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
@@ -414,7 +420,7 @@ def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
     details = {"events": [{"quality": {"score": 0.5, "reason": "so"}}]}
     one = row(1, 0, 1.0, messages=messages, details=details, turn_rewards=[0.25, 0.75])
     append(tmp_path / "rollouts.jsonl", lines(one))
-    story = explorer.sample(whole(RunReading(tmp_path)), 0)
+    story = answers.describe_sample(whole(RunReader(tmp_path)), 0)
     assert story is not None
     first, last = story["turns"]
     assert (first["message"], first["env_reward"], first["verdicts"]) == (0, 0.25, None)
@@ -425,8 +431,8 @@ def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
 def test_a_grading_run_is_counted_while_it_goes_on_and_shown_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"spec_hash": "x", "spec_path": "reward.toml"}')
     append(tmp_path / "journal.jsonl", b'{"journal": 1}\n{}\n{}\n')
-    reading = whole(RunReading(tmp_path))
-    assert overview(reading)["status"] == "running: 2 graders’ results so far"
+    reading = whole(RunReader(tmp_path))
+    assert build_overview(reading)["status"] == "running: 2 graders’ results so far"
     refused = {"kind": "refused", "message": "no"}
     rows = [
         {
@@ -440,8 +446,8 @@ def test_a_grading_run_is_counted_while_it_goes_on_and_shown_at_its_end(tmp_path
     ]
     append(tmp_path / "rewards.jsonl", lines(*rows))
     (tmp_path / "summary.json").write_text('{"samples": 8}')
-    shown = overview(whole(reading))
+    shown = build_overview(whole(reading))
     assert (shown["kind"], shown["status"]) == ("grade", "done: 8 samples graded")
     assert [tile["value"] for tile in shown["tiles"][:2]] == ["8", "0.48"]
-    listed = explorer.groups(reading, 0, 0, show="missing", page=0)["groups"]
+    listed = answers.list_groups(reading, 0, 0, show="missing", page=0)["groups"]
     assert [(one["name"], one["missing"]) for one in listed] == [("g0", 1)]

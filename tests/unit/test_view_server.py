@@ -212,7 +212,7 @@ def test_other_hosts_are_refused_in_words(tmp_path: Path, host: str) -> None:
 
 def test_a_file_and_a_taken_port_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
-    with pytest.raises(ConfigError, match="is a file; give the run's folder"):
+    with pytest.raises(ConfigError, match="is a file. Give the run's folder."):
         ViewServer(ViewSettings(tmp_path / "report.html"))
 
     async def start(port: int) -> None:
@@ -221,7 +221,7 @@ def test_a_file_and_a_taken_port_are_refused_in_words(tmp_path: Path) -> None:
 
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(ConfigError, match="--port 0 picks a free one"),
+        pytest.raises(ConfigError, match="Use --port 0 for a free port"),
     ):
         asyncio.run(start(taken.getsockname()[1]))
 
@@ -239,4 +239,4 @@ def test_the_command_prints_its_address_and_stops_on_ctrl_c(tmp_path: Path) -> N
         assert b"waiting" in raw(port, "/api/overview", "127.0.0.1")[1]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-        assert "not there yet" in process.stderr.read()
+        assert "does not exist yet" in process.stderr.read()

@@ -5,29 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.runs.whole import write_json, write_whole
+from adjudge.runs.folder import atomic_write, write_json
 
 
 def test_bytes_and_pieces_and_new_folders(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "a.jsonl"
-    assert write_whole(path, b"one\n") == path
+    assert atomic_write(path, b"one\n") == path
     assert path.read_bytes() == b"one\n"
-    write_whole(path, (line for line in (b"1\n", b"2\n")))
+    atomic_write(path, (line for line in (b"1\n", b"2\n")))
     assert path.read_bytes() == b"1\n2\n"
     assert [one.name for one in path.parent.iterdir()] == ["a.jsonl"]
 
 
 def test_what_fails_on_the_way_leaves_the_old_file(tmp_path: Path) -> None:
-    path = write_whole(tmp_path / "a", b"old")
+    path = atomic_write(tmp_path / "a", b"old")
 
     def torn() -> Iterator[bytes]:
         yield b"new"
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        write_whole(path, torn())
+        atomic_write(path, torn())
     assert path.read_bytes() == b"old"
-    write_whole(path, b"newer")
+    atomic_write(path, b"newer")
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
-from adjudge.judges.wire_anthropic import AnthropicWire
+from adjudge.judges.wire.anthropic import AnthropicWire
 from adjudge.types import Usage
 
 USER = {"role": "user", "content": "How good is it?"}

@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse
-from adjudge.judges.wire_openai import OpenAIWire
+from adjudge.judges.wire.openai import OpenAIWire
 
 MESSAGES = [{"role": "user", "content": "How good is it?"}]
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpResponse, Reply
-from adjudge.judges.presets import PRESETS, checked_features, preset
-from adjudge.judges.wire_openai import OpenAIWire
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, get_preset, resolve_features
+from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 
 MESSAGES = [{"role": "user", "content": "How good is it?"}]
@@ -162,10 +161,10 @@ def test_nesting_without_end_is_invalid_input() -> None:
 
 def test_unknown_presets_and_features_are_named() -> None:
     with pytest.raises(ConfigError, match="did you mean 'vllm'"):
-        preset("vlm")
-    with pytest.raises(ConfigError, match="'logprob' unknown"):
-        checked_features(PRESETS["openai"], ["logprob"])
-    assert checked_features(PRESETS["openai"], []) == frozenset()
+        get_preset("vlm")
+    with pytest.raises(ConfigError, match="unknown name .*'logprob'"):
+        resolve_features(PRESETS["openai"], ["logprob"])
+    assert resolve_features(PRESETS["openai"], []) == frozenset()
 
 
 # -- replies -------------------------------------------------------------------------------------

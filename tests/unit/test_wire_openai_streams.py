@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
-from adjudge.judges.wire_openai import OpenAIWire
+from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 
 TOKEN = {"token": "A", "logprob": -0.1, "top_logprobs": [{"token": "A", "logprob": -0.1}]}

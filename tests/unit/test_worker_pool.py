@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from adjudge.engine.processes import CandidateLimitExceeded, Phase, WorkerPool, get_pool
+from adjudge.engine.phases import WorkerPhase
+from adjudge.engine.processes import CandidateLimitExceeded, WorkerPool, get_pool
 from adjudge.errors import ErrorKind, GradingFailure, is_suspect
 
 PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
-SEARCH = "adjudge.graders.rules.regex_check:search"
+SEARCH = "adjudge.graders.answers.extraction:search_patterns"
 
 
 @pytest.fixture(
@@ -90,11 +91,12 @@ def test_a_passed_deadline_kills_the_child_and_the_pool_recovers(
 FOR_EVER = "10 ** 10 ** 10"
 
 
-def in_phases(*steps: tuple[Phase, str]) -> str:
+def in_phases(*steps: tuple[WorkerPhase, str]) -> str:
     """An expression that does each step in its phase."""
     phases = "__import__('adjudge.engine.phases', fromlist=['x'])"
     return ", ".join(
-        f"{phases}.enter_phase({phases}.Phase({str(phase)!r})), {body}" for phase, body in steps
+        f"{phases}.enter_phase({phases}.WorkerPhase({str(phase)!r})), {body}"
+        for phase, body in steps
     )
 
 
@@ -104,32 +106,36 @@ def busy(seconds: float) -> str:
     return f"exec({code!r})"
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", WorkerPhase)
 def test_only_the_candidates_phase_is_held_against_it(
-    runner: asyncio.Runner, pool: WorkerPool, phase: Phase
+    runner: asyncio.Runner, pool: WorkerPool, phase: WorkerPhase
 ) -> None:
-    steps = in_phases((Phase.REFERENCE, "1"), (phase, FOR_EVER), (Phase.COMPARISON, "1"))
+    steps = in_phases(
+        (WorkerPhase.REFERENCE, "1"), (phase, FOR_EVER), (WorkerPhase.COMPARISON, "1")
+    )
     ask(runner, pool, "builtins:eval", "1")
     error = failure(runner, pool, "builtins:eval", steps, 0.2)
     assert error.kind is ErrorKind.TIMEOUT
     assert error.metadata["local"]
     assert "0.2 s of processor time" in str(error)
-    assert isinstance(error, CandidateLimitExceeded) is (phase is Phase.CANDIDATE)
+    assert isinstance(error, CandidateLimitExceeded) is (phase is WorkerPhase.CANDIDATE)
     assert ask(runner, pool, "builtins:len", "ab") == 2
 
 
 def test_a_call_may_begin_as_the_candidates(runner: asyncio.Runner, pool: WorkerPool) -> None:
     with pytest.raises(CandidateLimitExceeded):
-        runner.run(pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE))
+        runner.run(
+            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
+        )
 
 
 def test_each_phase_has_its_own_time_and_keeps_what_is_left(
     runner: asyncio.Runner, pool: WorkerPool
 ) -> None:
-    once = in_phases((Phase.REFERENCE, busy(0.2)), (Phase.CANDIDATE, busy(0.2)))
+    once = in_phases((WorkerPhase.REFERENCE, busy(0.2)), (WorkerPhase.CANDIDATE, busy(0.2)))
     assert ask(runner, pool, "builtins:eval", f"[{once}] and 1", 0.3) == 1
-    twice = in_phases((Phase.CANDIDATE, busy(0.2)), (Phase.REFERENCE, "1"))
-    again = in_phases((Phase.CANDIDATE, busy(0.2)))
+    twice = in_phases((WorkerPhase.CANDIDATE, busy(0.2)), (WorkerPhase.REFERENCE, "1"))
+    again = in_phases((WorkerPhase.CANDIDATE, busy(0.2)))
     error = failure(runner, pool, "builtins:eval", f"[{twice}, {again}] and 1", 0.3)
     assert isinstance(error, CandidateLimitExceeded)
 
@@ -141,7 +147,7 @@ def test_memory_and_crashes_of_the_candidate_are_its_own(
     runner: asyncio.Runner, pool: WorkerPool, function: str, value: int
 ) -> None:
     with pytest.raises(CandidateLimitExceeded):
-        runner.run(pool.call(function, value, deadline_s=30, phase=Phase.CANDIDATE))
+        runner.run(pool.call(function, value, deadline_s=30, phase=WorkerPhase.CANDIDATE))
 
 
 def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(
@@ -151,7 +157,7 @@ def test_a_child_that_is_killed_in_the_middle_is_never_the_candidates(
         await pool.call("builtins:eval", "1", deadline_s=30)
         pid = await pool.call(PID, 0, deadline_s=30)
         call = asyncio.create_task(
-            pool.call("builtins:eval", FOR_EVER, deadline_s=30, phase=Phase.CANDIDATE)
+            pool.call("builtins:eval", FOR_EVER, deadline_s=30, phase=WorkerPhase.CANDIDATE)
         )
         await asyncio.sleep(0.1)
         os.kill(pid, signal.SIGKILL)
@@ -172,7 +178,9 @@ def test_a_child_that_is_stopped_is_never_the_candidates(
     ask(runner, pool, "builtins:eval", "1")
     os.kill(ask(runner, pool, PID, 0), signal.SIGSTOP)
     with pytest.raises(GradingFailure) as caught:
-        runner.run(pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=Phase.CANDIDATE))
+        runner.run(
+            pool.call("builtins:eval", FOR_EVER, deadline_s=0.2, phase=WorkerPhase.CANDIDATE)
+        )
     assert not isinstance(caught.value, CandidateLimitExceeded)
     assert caught.value.kind is ErrorKind.TIMEOUT
     assert ask(runner, pool, "builtins:len", "ab") == 2
@@ -189,21 +197,21 @@ def test_a_failure_to_load_a_function_is_never_the_candidates(
     (tmp_path / "fails_to_load.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
     # The last that a reused child was busy with was a candidate's.
-    runner.run(pool.call("builtins:len", "ab", deadline_s=30, phase=Phase.CANDIDATE))
+    runner.run(pool.call("builtins:len", "ab", deadline_s=30, phase=WorkerPhase.CANDIDATE))
     with pytest.raises(GradingFailure) as caught:
-        runner.run(pool.call("fails_to_load:f", 0, deadline_s=30, phase=Phase.CANDIDATE))
+        runner.run(pool.call("fails_to_load:f", 0, deadline_s=30, phase=WorkerPhase.CANDIDATE))
     assert not isinstance(caught.value, CandidateLimitExceeded)
     assert caught.value.kind is ErrorKind.UNSUPPORTED
     assert not is_suspect(caught.value.kind, caught.value.metadata)
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", WorkerPhase)
 def test_an_exception_may_be_the_candidates_unless_the_reference_raised_it(
-    runner: asyncio.Runner, pool: WorkerPool, phase: Phase
+    runner: asyncio.Runner, pool: WorkerPool, phase: WorkerPhase
 ) -> None:
     error = failure(runner, pool, "builtins:eval", in_phases((phase, "1 / 0")))
     assert error.kind is ErrorKind.BUG
-    assert is_suspect(error.kind, error.metadata) is (phase is not Phase.REFERENCE)
+    assert is_suspect(error.kind, error.metadata) is (phase is not WorkerPhase.REFERENCE)
 
 
 def test_the_start_and_the_import_are_not_held_against_the_deadline(

@@ -13,30 +13,32 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.consoles import output as console_for_output
+from adjudge.cli.console import output as console_for_output
 from adjudge.cli.grade import new_folder, report_job, run_job
 from adjudge.rewards.groups import z_scores
-from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob
+from adjudge.types import RewardResult
 
 __all__ = ["demo"]
 
 _FILES = ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")
 _MAP = {"group": "task", "env_reward": "reward"}
-_SHOWN_GROUP = 8
+_GROUP_SIZE = 8
 
 
 def demo(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The folder [default: runs/demo-TIME].")
+        Path | None,
+        typer.Option("-o", "--output", help="The run folder [default: runs/demo-TIME]."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Grade 64 self-made rollouts with a judge that failed on a tenth of them.
+    """Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.
 
-    Shows what one failed judge call does to a GRPO group when it is filled with 0, and when it is
-    left out; then the whole run as `adjudge grade` prints it. No key, no network, no clone.
+    Shows the GRPO advantages of one group with a failed judge call: when the call counts as 0, and
+    when it is left out. Then prints the whole run as `adjudge grade` does. Needs no key, no network
+    and no checkout.
     """
     folder = output or new_folder("demo")
     inputs = folder / "inputs"
@@ -53,13 +55,15 @@ def demo(
     )
     results = run_job(job)
     if not as_json:
-        _print_advantages(console_for_output(), results[:_SHOWN_GROUP])
+        _print_advantages(console_for_output(), results[:_GROUP_SIZE])
     report_job(job, as_json=as_json)
     if not as_json:
         maps = [part for field, column in _MAP.items() for part in ("--map", f"{field}={column}")]
         spec = str(inputs / "reward.toml")
         command = ["adjudge", "grade", str(inputs / "rollouts.jsonl"), "--spec", spec, *maps]
-        typer.echo(f"\nYour own rollouts: adjudge init --from FILE, or edit {spec} and")
+        typer.echo(
+            f"\nTo grade your own rollouts, run adjudge init --from FILE, or edit {spec} and run"
+        )
         typer.echo(f"  {shlex.join(command)}")
 
 
@@ -97,18 +101,18 @@ def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
             f"{result.original_index}",
             f"[yellow]{kind}[/]" if failed else f"{score:.3f}",
             f"{result.reward_info['env_reward']:g}",
-            f"[bold red]{filled:+.2f}[/]" if failed else _signed(filled),
-            "[green]left out[/]" if failed else _signed(next(honest)),
+            f"[bold red]{filled:+.2f}[/]" if failed else _signed_cell(filled),
+            "[green]left out[/]" if failed else _signed_cell(next(honest)),
         )
     console.print(table)
     console.print(
-        "[dim]Filled with 0, the failed sample is punished hardest, right as it was, and the "
-        "others are squeezed "
-        "together; left out, they keep exactly the advantages they have "
-        "without it.[/]\n"
+        "[dim]Counted as 0, the failed sample gets the lowest advantage although its answer is "
+        "right, "
+        "and the other advantages shrink. Left out, the other samples keep exactly the advantages "
+        "that they have without it.[/]\n"
     )
 
 
-def _signed(value: float) -> str:
+def _signed_cell(value: float) -> str:
     colour = "green" if value > 0 else "red"
     return f"[{colour}]{value:+.2f}[/]"

@@ -1,63 +1,250 @@
-"""``adjudge doctor``: what is installed, what a spec's judges honour, what reward code hides."""
+"""``adjudge doctor``: checks of this machine, of a spec's judges, of reward code.
+
+``adjudge doctor`` says what is installed; ``adjudge doctor SPEC`` asks one judge after the other
+what its server supports; ``adjudge doctor FILE.py`` shows where reward code turns failures into
+numbers, and what to write.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
+from rich.console import Console
 from rich.table import Table
 
-import adjudge
-from adjudge.cli.consoles import output, print_json
-from adjudge.cli.doctor_code import check_reward_code
-from adjudge.cli.judges import check_spec
+from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.engine.loop import run_blocking
 from adjudge.engine.sandbox import sandbox_available
+from adjudge.errors import ConfigError
+from adjudge.judges.base import ChatModel
+from adjudge.judges.models.http import HttpChatModel
+from adjudge.judges.table import (
+    FeatureCheck,
+    JudgeTable,
+    build_judge,
+    check_judge_features,
+)
+from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
+from adjudge.runs.code_check import ALLOW_COMMENT, CodeFinding, check_file
+from adjudge.version import __version__
 
-__all__ = ["doctor"]
+__all__ = ["check_reward_code", "check_spec", "doctor"]
 
 
-class _Need(NamedTuple):
+_MARKS = {
+    "yes": "[green]✓[/]",
+    "no": "[yellow]no[/]",
+    "unclear": "[yellow]unclear[/]",
+    "failed": "[red]failed[/]",
+    "not offered": "[dim]not offered[/]",
+}
+
+
+def check_spec(path: Path, *, as_json: bool) -> None:
+    """Build the spec's graders, ask its judges, and print what was found."""
+    spec = RewardSpec.load(path)
+    judges = spec.build_judges()
+    graders = spec.build_graders(judges)
+    check_graders(spec, graders)
+    lacking = _missing_requirements(spec, graders)
+    found = {name: _check_one_judge(spec, name, judges[name], as_json=as_json) for name in judges}
+    if as_json:
+        report = {
+            "spec": str(path),
+            "graders": [entry.name for entry in spec.graders],
+            "lacking": lacking,
+            "judges": {
+                name: _judge_report(judges[name], findings) for name, findings in found.items()
+            },
+        }
+        print_json(report)
+    else:
+        console = output()
+        names = ", ".join(entry.name for entry in spec.graders)
+        console.print(f"{clean(path)}: all graders can be built: {names}")
+        for problem in lacking:
+            console.print(f"[red]missing on this machine:[/] {clean(problem)}", soft_wrap=True)
+        if not judges:
+            console.print("The spec has no judges; no request was sent.")
+        for name, findings in found.items():
+            _print_judge(console, name, judges[name], findings, spec.judges[name])
+    if lacking:
+        raise typer.Exit(2)
+    if any(finding.feature == "reply" and finding.honoured != "yes"
+           for findings in found.values() for finding in findings):  # fmt: skip
+        raise typer.Exit(3)
+
+
+def _missing_requirements(spec: RewardSpec, graders: Mapping[str, Any]) -> list[str]:
+    """What this machine lacks, a sentence each."""
+    try:
+        check_machine(spec, graders)
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []
+
+
+def _check_one_judge(
+    spec: RewardSpec, name: str, model: ChatModel, *, as_json: bool
+) -> list[FeatureCheck]:
+    table = spec.judges[name]
+    if not isinstance(model, HttpChatModel):
+        return []
+
+    def build(variant: JudgeTable) -> ChatModel:
+        return build_judge(name, variant, where=spec.where)
+
+    if as_json:
+        return run_blocking(check_judge_features(table, build))
+    with errors().status(f"asking {clean(name)}"):
+        return run_blocking(check_judge_features(table, build))
+
+
+def _judge_report(model: ChatModel, findings: Sequence[FeatureCheck]) -> dict[str, Any]:
+    return {**_judge_facts(model), "findings": [msgspec.to_builtins(one) for one in findings]}
+
+
+def _judge_facts(model: ChatModel) -> dict[str, Any]:
+    facts: dict[str, Any] = {"kind": model.kind, "model": model.model}
+    if isinstance(model, HttpChatModel):
+        key = model.api_key_env
+        facts["base_urls"] = list(model.base_urls)
+        facts["api_key_env"] = key
+        facts["key_is_set"] = bool(os.environ.get(key, "").strip())
+    return facts
+
+
+def _print_judge(
+    console: Console,
+    name: str,
+    model: ChatModel,
+    findings: Sequence[FeatureCheck],
+    table: JudgeTable,
+) -> None:
+    console.print(f"\n[bold]{clean(name)}[/]  {clean(_headline(model, table))}")
+    if not findings:
+        console.print("[dim]This judge has no server; no request was sent.[/]")
+        return
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("feature", "supported", "sent", "observed"):
+        shown.add_column(heading, overflow="fold")
+    for one in findings:
+        sent = {True: "yes", False: "no", None: ""}[one.sent]
+        shown.add_row(one.feature, _MARKS[one.honoured], sent, clean(one.note))
+    console.print(shown)
+    for advice in _advice(findings):
+        console.print(f"[yellow]→[/] {clean(advice)}")
+
+
+def _headline(model: ChatModel, table: JudgeTable) -> str:
+    facts = _judge_facts(model)
+    if "base_urls" not in facts:
+        return f"{table.type}: {model.model}"
+    key = f"{facts['api_key_env']} {'is set' if facts['key_is_set'] else 'is not set'}"
+    return f"{table.type}: {model.model} @ {', '.join(facts['base_urls'])} ({key})"
+
+
+def _advice(findings: Sequence[FeatureCheck]) -> list[str]:
+    """The ``features`` that would be true, where the setting is not."""
+    checked = [one for one in findings if one.feature in ("schema", "choices", "logprobs")]
+    if any(one.honoured == "unclear" for one in checked):
+        return []
+    wrong = [one for one in checked if one.sent is not None and one.sent != (one.honoured == "yes")]
+    if not wrong:
+        return []
+    true = [one.feature for one in checked if one.honoured == "yes"]
+    listed = ", ".join(f'"{name}"' for name in [*true, "stream_usage"])
+    return [f"Set features = [{listed}], which is what this server supports."]
+
+
+def check_reward_code(path: Path, *, as_json: bool) -> None:
+    """Read the file, print what was found; exit code 1 when there is something."""
+    found = check_file(path)
+    if as_json:
+        report = {"file": str(path), "findings": [msgspec.to_builtins(one) for one in found]}
+        print_json(report)
+    else:
+        _print_findings(path, found)
+    if found:
+        raise typer.Exit(1)
+
+
+def _print_findings(path: Path, found: Sequence[CodeFinding]) -> None:
+    console = output()
+    console.soft_wrap = True
+    told: set[tuple[str, str]] = set()
+    for one in found:
+        console.print(f"[bold]{clean(path)}:{one.line}[/]  {one.rule}")
+        console.print(f"  [red]{clean(one.code)}[/]")
+        if (one.rule, one.why) not in told:
+            told.add((one.rule, one.why))
+            console.print(f"  {clean(one.why)}")
+        for line in one.fix:
+            console.print(f"  [green]+ {clean(line)}[/]")
+        console.print()
+    if not found:
+        console.print(f"{clean(path)}: found no line that turns a failure into a number")
+        return
+    places = "place" if len(found) == 1 else "places"
+    console.print(f"{len(found)} {places} where a failure becomes a number")
+    errors().print(f"[dim]To allow a line, end it with the comment: # {ALLOW_COMMENT}[/]")
+
+
+class _OptionalLibrary(NamedTuple):
     feature: str
     module: str
     distribution: str
     remedy: str
 
 
-_NEEDS = (
-    _Need("fast event loop", "uvloop", "uvloop", "pip install uvloop"),
-    _Need("answer: mathematics", "math_verify", "math-verify", "pip install 'adjudge[rules]'"),
-    _Need("similarity: BLEU, chrF", "sacrebleu", "sacrebleu", "pip install 'adjudge[rules]'"),
-    _Need("language", "py3langid", "py3langid", "pip install 'adjudge[rules]'"),
-    _Need("ifeval: languages", "langdetect", "langdetect", "pip install 'adjudge[rules]'"),
-    _Need("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
-    _Need("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
+_OPTIONAL_LIBRARIES = (
+    _OptionalLibrary("fast event loop", "uvloop", "uvloop", "pip install uvloop"),
+    _OptionalLibrary(
+        "answer: mathematics", "math_verify", "math-verify", "pip install 'adjudge[rules]'"
+    ),
+    _OptionalLibrary(
+        "similarity: BLEU, chrF", "sacrebleu", "sacrebleu", "pip install 'adjudge[rules]'"
+    ),
+    _OptionalLibrary("language", "py3langid", "py3langid", "pip install 'adjudge[rules]'"),
+    _OptionalLibrary(
+        "ifeval: languages", "langdetect", "langdetect", "pip install 'adjudge[rules]'"
+    ),
+    _OptionalLibrary("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
+    _OptionalLibrary("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
 )
 
 
 def doctor(
     spec: Annotated[
         Path | None,
-        typer.Argument(help="A reward spec: asks each of its judges. A .py file: reads the code."),
+        typer.Argument(
+            help="A reward spec, whose judges are asked, or a .py file, whose code is checked. "
+            "Without it, the installed libraries are listed."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Say what this machine has; what a spec's judges honour; where reward code hides failures.
+    """Check this machine, the judges of a reward spec, or reward code that hides failures.
 
-    Without a spec nothing is sent anywhere; the sandbox is tried out by running one trivial
-    program. With a spec its graders are built, and each judge that has a server is asked a handful
-    of short questions: does it reply, count tokens, keep to a JSON schema and a choice list, give
-    log-probabilities, stream, repeat itself with a seed? Some servers drop such fields silently.
-    The exit code is 3 when a judge does not reply, and 2 when this machine lacks what a grader
-    needs (a sandbox, a key, a GPU).
+    Without an argument the optional libraries are listed and the sandbox runs one small program;
+    nothing is sent over the network. With a reward spec its graders are built, and each judge that
+    has a server gets a few short requests: does it reply, count tokens, follow a JSON schema and a
+    choice list, return log-probabilities, stream, and repeat a reply with the same seed? Some
+    servers ignore such fields and do not say so. Exit code: 3 when a judge does not reply, 2 when
+    this machine lacks what a grader needs (a sandbox, a key, a GPU).
 
-    A .py file is read, never run: lines that turn a judge's failure into a number are shown with
-    what a trainer makes of them and two lines instead. The exit code is 1 when there are some.
+    A .py file is read and never run. Each line that turns a judge's failure into a number is shown
+    with its effect on training and with the lines to write instead. Exit code: 1 when there is one.
 
     Example: adjudge doctor reward.toml
     """
@@ -67,10 +254,10 @@ def doctor(
     if spec is not None:
         check_spec(spec, as_json=as_json)
         return
-    found = [_library(need) for need in _NEEDS]
-    found.append(_sandbox())
+    found = [_library_state(need) for need in _OPTIONAL_LIBRARIES]
+    found.append(_sandbox_state())
     facts = {
-        "adjudge": adjudge.__version__,
+        "adjudge": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "executable": sys.executable,
@@ -89,7 +276,7 @@ def doctor(
     console.print(table)
 
 
-def _library(need: _Need) -> dict[str, Any]:
+def _library_state(need: _OptionalLibrary) -> dict[str, Any]:
     ok = importlib.util.find_spec(need.module) is not None
     version = importlib.metadata.version(need.distribution) if ok else ""
     return {
@@ -100,7 +287,7 @@ def _library(need: _Need) -> dict[str, Any]:
     }
 
 
-def _sandbox() -> dict[str, Any]:
+def _sandbox_state() -> dict[str, Any]:
     reason = sandbox_available()
     return {
         "feature": "code_execution, verif (sandbox)",

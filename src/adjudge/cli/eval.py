@@ -1,89 +1,112 @@
-"""``adjudge eval``: a policy on seeds, a judge on a benchmark, a model on IFEval."""
+"""``adjudge eval judge``: a judge on a benchmark, alone or against others, as tables.
+
+Also what the older spelling, ``adjudge eval TARGET …``, means: see :func:`route_evaluation`.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from adjudge.cli.bars import StageBars
-from adjudge.cli.consoles import clean, errors, output, print_json
-from adjudge.cli.eval_healthbench import eval_healthbench
-from adjudge.cli.eval_ifeval import concerns_ifeval, eval_ifeval
-from adjudge.cli.eval_judge import concerns_judge, eval_judge
-from adjudge.cli.eval_tables import print_evaluation
-from adjudge.cli.grade import new_folder
-from adjudge.cli.judges import WaitForJudge, wait_for_judges
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
-from adjudge.training.evaluating.run import EvalJob, evaluate_targets
-from adjudge.training.evaluating.targets import Target, find_target
-from adjudge.training.runfile import RunFile
-from adjudge.training.runfile.tables import seeds_of
+from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
+from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
+from adjudge.judge_evaluation.benchmarks.pair_statistics import ScoreScale
+from adjudge.judge_evaluation.benchmarks.validation import ValidationJob, validate_judges
+from adjudge.rewards.spec import is_trained_judge
 
-__all__ = ["eval_command"]
+__all__ = ["contaminated_lines", "eval_judge", "print_validation", "route_evaluation"]
+
+_FLAGS = ("--no-judges", "--json", "--quiet")
+_JUDGE_OPTIONS = ("--benchmark", "--data", "--mode", "--scale", "--concurrency")
+_IFEVAL_OPTIONS = (
+    "--responses", "--by", "--n-samples", "--max-tokens", "--batch-size", "--temperature",
+    "--top-p", "--top-k", "--dtype", "--tp-size", "--gpu-mem-util", "--max-model-len",
+    "--ckpt-dir", "--merge-target", "--verl-python",
+)  # fmt: skip
 
 
-def eval_command(
+def route_evaluation(words: list[str]) -> list[str]:
+    """The words of ``adjudge eval TARGET …`` with the command before them that they mean.
+
+    ``--benchmark ifeval`` and ``healthbench`` are commands by now, and left out. A judge is meant
+    where there is an option of its benchmarks, or ``TARGET`` is a trained judge or recorded
+    judgements; else a policy. Raises :class:`ConfigError` for an option of IFEval without it.
+    """
+    target, options, others = _parse_words(words)
+    benchmark = options.get("--benchmark")
+    if benchmark in ("ifeval", "healthbench"):
+        return [benchmark, *others]
+    for name in _IFEVAL_OPTIONS:
+        if name in options:
+            raise ConfigError(f"{name}: is an option of IFEval. Use: adjudge eval ifeval")
+    is_judge = any(name in options for name in _JUDGE_OPTIONS) or (
+        target is not None
+        and (target.endswith(".json") or ".jsonl" in target or is_trained_judge(target))
+    )
+    return ["judge" if is_judge else "policy", *words]
+
+
+def _parse_words(words: Sequence[str]) -> tuple[str | None, dict[str, str], list[str]]:
+    """The first argument, the options with their values, and the words without ``--benchmark``."""
+    options: dict[str, str] = {}
+    arguments: list[str] = []
+    others: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        taken = [word]
+        if word == "--":
+            taken += rest
+            arguments += taken[1:]
+        elif word.startswith("--"):
+            if not equals and name not in _FLAGS:
+                taken += islice(rest, 1)
+            options[name] = value or taken[-1]
+        elif word.startswith("-"):
+            if word.lstrip("-q") == "o":  # -o FOLDER, or -qo FOLDER; else -oFOLDER, or -q
+                taken += islice(rest, 1)
+        else:
+            arguments.append(word)
+        if name != "--benchmark":
+            others += taken
+    return next(iter(arguments), None), options, others
+
+
+def eval_judge(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="TARGET",
-            help="Of a policy: the run file (.toml), or what --model means. Of a judge: a reward "
-            "spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a judgements.jsonl "
-            "(or FILE#JUDGE), LLMBar's recorded verdicts (.json, or a quoted pattern with *). With "
-            "--benchmark ifeval: what --model means, or a file of responses.",
+            metavar="JUDGE",
+            help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a "
+            "judgements.jsonl (or FILE#JUDGE), or LLMBar's recorded verdicts (.json, or a quoted "
+            "pattern with *).",
         ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="A run folder of adjudge train (its last model), RUN@STEP, a checkpoint's folder, "
-            "an endpoint (http://HOST/v1#MODEL), a name on the hub.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", help="The run file: task, judges, seeds [default: the run folder's]."
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="1-20", help="[default: those of its [evaluation]]"),
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
             "--against",
             metavar="OTHER",
-            help="Compare with this one, on the same seeds, items or prompts; repeatable, except "
-            "for policies on seeds.",
+            help="Compare with this judge on the same items. Can be repeated.",
         ),
     ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="Where --model (and --against) is served."),
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env", metavar="VAR", help="The variable with the key of an endpoint."
-        ),
-    ] = None,
-    no_judges: Annotated[
-        bool, typer.Option("--no-judges", help="Ask no judge: the official score alone.")
-    ] = False,
     benchmark: Annotated[
         str | None,
         typer.Option(
             "--benchmark",
-            metavar="rewardbench2|llmbar|judgebench|preference|ifeval|healthbench",
-            help="Validate a judge on this one [default: told from the columns of --data]; ifeval, "
-            "healthbench: score a model's responses.",
+            metavar="rewardbench2|llmbar|judgebench|preference",
+            help="The benchmark [default: detected from the columns of --data].",
         ),
     ] = None,
     data: Annotated[
@@ -91,8 +114,9 @@ def eval_command(
         typer.Option(
             "--data",
             metavar="FILE",
-            help="Its items (JSONL, JSON, Parquet), repeatable; 'local': a small self-made sample "
-            "of its shape, to try a judge out.",
+            help="The benchmark's items (JSONL, JSON, Parquet). Can be repeated. 'local' uses a "
+            "small "
+            "sample of the same format that ships with adjudge, to try a judge.",
         ),
     ] = None,
     mode: Annotated[
@@ -100,7 +124,8 @@ def eval_command(
         typer.Option(
             "--mode",
             metavar="pointwise|pairwise",
-            help="How a judge that can do both is asked [default: pairs where there are pairs].",
+            help="How to ask a judge that supports both [default: pairwise where the benchmark has "
+            "pairs].",
         ),
     ] = None,
     scale: Annotated[
@@ -108,79 +133,15 @@ def eval_command(
         typer.Option(
             "--scale",
             metavar="logits|probabilities",
-            help="What a judge's scores are, for calibration [default: known of scalar judges].",
+            help="What the judge's scores are, for calibration [default: known for scalar judges].",
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=1, help="Questions in flight [default: the spec's]."),
-    ] = None,
-    responses: Annotated[
-        list[str] | None,
         typer.Option(
-            "--responses",
-            metavar="FILE",
-            help="ifeval: score these (prompt and response a row), repeatable; with a model: where "
-            "its responses are kept. healthbench: score these.",
+            "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
         ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            metavar="prompt|key",
-            help="ifeval: join by the prompt's text [default], or key.",
-        ),
-    ] = None,
-    n_samples: Annotated[
-        int | None,
-        typer.Option("--n-samples", min=1, help="ifeval: samples a prompt [default: 1]."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=1, help="ifeval: of a response [default: 2048]."),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option("--batch-size", min=1, help="ifeval: of a model loaded here [default: 16]."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="ifeval: [default: 0].")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="ifeval: nucleus sampling.")
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", help="ifeval: of so many likeliest tokens.")
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", metavar="float32|bfloat16|float16", help="ifeval: of the weights."),
-    ] = None,
-    tp_size: Annotated[
-        int | None,
-        typer.Option("--tp-size", help="ifeval: generate by vLLM, split over so many GPUs."),
-    ] = None,
-    gpu_mem_util: Annotated[
-        float | None,
-        typer.Option("--gpu-mem-util", help="ifeval: by vLLM, with this share of GPU memory."),
-    ] = None,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option("--max-model-len", help="ifeval: by vLLM, prompt and response at most."),
-    ] = None,
-    ckpt_dir: Annotated[
-        Path | None,
-        typer.Option("--ckpt-dir", help="ifeval: verl's FSDP checkpoint (or a run's folder)."),
-    ] = None,
-    merge_target: Annotated[
-        Path | None,
-        typer.Option("--merge-target", help="ifeval: where that is merged to, and read from."),
-    ] = None,
-    verl_python: Annotated[
-        str | None,
-        typer.Option("--verl-python", help="ifeval: the Python with verl that merges [this one]."),
     ] = None,
     folder: Annotated[
         Path | None,
@@ -189,213 +150,228 @@ def eval_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
 ) -> None:
-    """Evaluate a policy on seeds, validate a judge on a benchmark, or score a model on IFEval.
+    """Validate a judge on a benchmark, alone or against others.
 
-    A POLICY, by its official score and how far judges agree with it. The official score is what the
-    environment pays. Each judge is set against it: mean, Pearson's r and Spearman's rho with 95 %
-    bootstrap intervals over the seeds. What a judge failed at is missing, never 0. Two policies
-    (--against) play the same seeds and are compared by pairs.
+    Reports the benchmark's official score with a 95 % bootstrap interval, also by subset. Every
+    pair is asked in both orders. Failed calls are counted beside the score, never as a choice. Also
+    reports calibration and length bias, compares several judges on the same items, and prints
+    CONTAMINATED where the judge was trained on these items.
 
-    Writes to the run folder: episodes.jsonl (every episode with messages and verdicts),
-    summary.json, and report.html. The same command with the same -o goes on where it stopped, and
-    asks again what judges failed at.
+    Writes judgements.jsonl, summary.json and report.html. The same command with the same -o resumes
+    and asks only what is not answered yet.
 
-    Example: adjudge eval run.toml --model runs/first --against runs/first@0 --seeds 1-20 -o runs/e
+    Example: adjudge eval judge runs/judge --data rewardbench2.parquet --against reward.toml
+    -o runs/v
 
-    A JUDGE, with --benchmark or --data, or given as the folder of a trained judge: the benchmark's
-    official score with a 95 % bootstrap interval, by subset; both orders of every pair; what failed
-    beside the score, never counted as a choice; calibration, length, several judges compared on the
-    same items; CONTAMINATED where the judge was trained on them. Writes judgements.jsonl,
-    summary.json and report.html; the same command with the same -o asks only what is not answered.
-
-    Example: adjudge eval runs/judge --data rewardbench2.parquet --against reward.toml -o runs/v
-
-    Example: adjudge eval reward.toml --benchmark llmbar --data local
-
-    IFEVAL, with --benchmark ifeval: a model generates (here by transformers or vLLM, or behind an
-    endpoint), or --responses are scored as they are: Pr(S), Ins(S), Pr(L), Ins(L), by category and
-    type, with 95 % bootstrap intervals over prompts; several compared on the same prompts. Writes
-    responses.jsonl, eval_results_strict.jsonl, eval_results_loose.jsonl, summary.json and
-    report.html; the same command with the same -o generates only what is missing.
-
-    Example: adjudge eval --benchmark ifeval --data input_data.jsonl --responses responses.jsonl
-
-    Example: adjudge eval runs/first --benchmark ifeval --data input_data.jsonl --n-samples 8
-    --temperature 0.7 -o runs/i
-
-    Example: adjudge eval --benchmark ifeval --data input_data.jsonl --ckpt-dir checkpoints
-    --merge-target merged -o runs/c
-
-    HEALTHBENCH, with --benchmark healthbench: the rubric grader of TARGET (SPEC.toml) marks the
-    criteria of each row for --responses; the official score, its bootstrap spread, by tag.
-
-    Example: adjudge eval judge.toml --benchmark healthbench --data healthbench.parquet
-    --responses responses.jsonl -o runs/h
+    Example: adjudge eval judge reward.toml --benchmark llmbar --data local
     """
-    ifeval_options = {
-        "--responses": responses,
-        "--by": by,
-        "--n-samples": n_samples,
-        "--max-tokens": max_tokens,
-        "--batch-size": batch_size,
-        "--temperature": temperature,
-        "--top-p": top_p,
-        "--top-k": top_k,
-        "--dtype": dtype,
-        "--tp-size": tp_size,
-        "--gpu-mem-util": gpu_mem_util,
-        "--max-model-len": max_model_len,
-        "--ckpt-dir": ckpt_dir,
-        "--merge-target": merge_target,
-        "--verl-python": verl_python,
-    }
-    specs = [one for one in (target, *(against or ())) if one is not None]
-    if benchmark == "healthbench":
-        wait_for_judges(specs, wait_for_judge)
-        own = ("--responses", "--by")
-        eval_healthbench(
-            target,
-            data or (),
-            folder,
-            options={**ifeval_options, "--concurrency": concurrency},
-            foreign={
-                **{name: value for name, value in ifeval_options.items() if name not in own},
-                "--model": model,
-                "--against": against,
-                "--base-url": base_url,
-                "--api-key-env": api_key_env,
-                "--mode": mode,
-                "--scale": scale,
-                "--config": config,
-                "--seeds": seeds,
-                "--no-judges": no_judges,
-            },
-            as_json=as_json,
-            quiet=quiet,
+    if target is None:
+        raise ConfigError(
+            "JUDGE: is required. Give a reward spec (.toml), the folder of a trained judge, or "
+            "recorded judgements."
         )
-        return
-    if concerns_ifeval(benchmark, ifeval_options):
-        eval_ifeval(
-            [target, model, *(against or ())],
-            data or (),
-            folder,
-            options={**ifeval_options, "--concurrency": concurrency},
-            served={"base_url": base_url, "api_key_env": api_key_env},
-            foreign={
-                "--mode": mode,
-                "--scale": scale,
-                "--config": config,
-                "--seeds": seeds,
-                "--no-judges": no_judges,
-                "--wait-for-judge": wait_for_judge,
-            },
-            as_json=as_json,
-            quiet=quiet,
-        )
-        return
-    judge_options = {
-        "--benchmark": benchmark,
-        "--data": data,
-        "--mode": mode,
-        "--scale": scale,
-        "--concurrency": concurrency,
-    }
-    if concerns_judge(target, judge_options):
-        policy_options = {
-            "--model": model,
-            "--config": config,
-            "--seeds": seeds,
-            "--base-url": base_url,
-            "--api-key-env": api_key_env,
-            "--no-judges": no_judges,
-        }
-        wait_for_judges(specs, wait_for_judge)
-        eval_judge(
-            target,
-            against or (),
-            folder,
-            judge_options=judge_options,
-            policy_options=policy_options,
-            as_json=as_json,
-            quiet=quiet,
-        )
-        return
-    if wait_for_judge:
-        raise ConfigError("--wait-for-judge: is for a judge's reward spec; a policy has none")
-    other = _one(against)
-    job = _job(_Asked(target, model, config, other, base_url, api_key_env), seeds, folder)
-    job.judged = not no_judges
-    try:
-        with StageBars(show=not quiet) as bar, redirect_stdout(sys.stderr):
-            job.on_progress = bar.update
-            evaluate_targets(job)
-    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
-        errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
-        raise
+    wait_for_judges([target, *(against or ())], wait_for_judge)
+    job = ValidationJob(
+        judges=[target, *(against or ())],
+        folder=folder or new_folder("eval"),
+        data=data or (),
+        kind=benchmark,
+        mode=_one_of("--mode", mode, get_args(EvaluationMode)),
+        scale=_one_of("--scale", scale, get_args(ScoreScale)),
+        concurrency=concurrency,
+        show_progress=not quiet,
+    )
+    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+        validate_judges(job)
+    _print_results(job, as_json=as_json)
+    if unusable := job.summary["benchmark"]["unusable"]["rows"]:
+        errors().print(f"[yellow]{unusable:,} rows could not be used[/] (summary.json)")
+        raise typer.Exit(2)
+
+
+def _one_of(option: str, value: str | None, allowed: Sequence[str]) -> Any:
+    if value is not None and value not in allowed:
+        listed = ", ".join(allowed)
+        raise ConfigError(f"{option}: has an unknown value (found {value!r}; allowed: {listed})")
+    return value
+
+
+def _print_results(job: ValidationJob, *, as_json: bool) -> None:
     if as_json:
+        for line in contaminated_lines(job.summary):
+            errors().print(f"[bold red]{clean(line)}[/]")
         print_json(job.summary)
     else:
-        print_evaluation(output(), job)
+        print_validation(output(), job)
 
 
-def _one(against: list[str] | None) -> str | None:
-    if against and len(against) > 1:
-        raise ConfigError("--against: a policy is compared with one other")
-    return against[0] if against else None
+_DASH = "–"
+_MOST_PROBLEMS = 5
+
+_Entry = Mapping[str, Any]
 
 
-class _Asked:
-    """What the command line says about whom to evaluate, told apart."""
-
-    def __init__(
-        self,
-        target: str | None,
-        model: str | None,
-        config: Path | None,
-        against: str | None,
-        base_url: str | None,
-        api_key_env: str | None,
-    ) -> None:
-        if target is not None and target.endswith(".toml"):
-            if config is not None:
-                raise ConfigError(f"{target} and --config: two run files; give one")
-            config = Path(target)
-        elif target is not None:
-            if model is not None:
-                raise ConfigError(f"{target} and --model: two models; name the other in --against")
-            model = target
-        if model is None:
-            raise ConfigError(
-                "--model: is required: a run folder of adjudge train, RUN@STEP, a checkpoint's "
-                "folder, http://HOST/v1#MODEL, or a name on the hub"
-            )
-        found = [
-            find_target(one, base_url=base_url, api_key_env=api_key_env)
-            for one in (model, against)
-            if one is not None
-        ]
-        if len({one.identity for one in found}) < len(found):
-            raise ConfigError(f"--against {against!r}: is the same model as --model")
-        self.targets: list[Target] = found
-        self.config = config or _config_of(found[0])
+def contaminated_lines(summary: _Entry) -> list[str]:
+    """A line for each judge that has seen items of the benchmark."""
+    items = summary["benchmark"]["items"]
+    lines = [
+        contamination_warning(one["name"], one["contamination"], items) for one in summary["judges"]
+    ]
+    return [line for line in lines if line]
 
 
-def _config_of(target: Target) -> Path:
-    """The run file that a run folder keeps; asked for where there is none."""
-    if target.run is not None and (kept := Path(target.run) / "config.toml").is_file():
-        return kept
-    raise ConfigError(
-        "--config: is required: the run file with the task and the judges (a run folder of adjudge "
-        "train has its own)"
+def print_validation(console: Console, job: ValidationJob) -> None:
+    """Contamination first, then scores, subsets, orders, calibration, lengths, comparisons."""
+    summary = job.summary
+    about, judges = summary["benchmark"], summary["judges"]
+    for line in contaminated_lines(summary):
+        console.print(f"[bold red]{clean(line)}[/]", soft_wrap=True)
+    if about["local"]:
+        console.print(
+            "[yellow]This is the sample that ships with adjudge, not the benchmark: the score says "
+            "nothing about the benchmark.[/]"
+        )
+    console.print(
+        f"[bold]{clean(about['title'])}[/]: {about['items']:,} items, "
+        f"{len(about['subsets'])} subsets  ·  {summary['seconds']:.1f} s"
     )
+    for judge in judges:
+        console.print(_scores(judge))
+    for table in (_orders(judges), _calibration(judges), _lengths(judges), _compared(summary)):
+        if table.row_count:
+            console.print(table)
+    for judge in judges:
+        if judge["why"]:
+            console.print(f"[yellow]{clean(judge['name'])}: {clean(judge['why'])}[/]")
+        for kind, message in judge["first_failures"].items():
+            said = f"{judge['name']}: the first {kind}: {message}"
+            console.print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
+        console.print(f"[dim]{clean(_contamination_note(judge))}[/]", soft_wrap=True)
+    for line in about["unusable"]["first"][:_MOST_PROBLEMS]:
+        console.print(f"[yellow]unusable[/] {clean(line)}", soft_wrap=True)
+    console.print(
+        f"[dim]overall: {clean(about['official'])}. Intervals: 95 %, bootstrap over items. Failed "
+        "items are missing: least/most is the score if all of them were wrong, or right. own is "
+        "the "
+        "score by the benchmark's own script.[/]"
+    )
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  judgements.jsonl  summary.json  report.html")
 
 
-def _job(asked: _Asked, seeds: str | None, folder: Path | None) -> EvalJob:
-    run = RunFile.load(asked.config)
-    try:
-        wanted = run.evaluation.held_out if seeds is None else seeds_of(seeds)
-    except ValueError as error:
-        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
-    return EvalJob(run, asked.config, folder or new_folder("eval"), asked.targets, wanted)
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        whole = heading != "missing"
+        table.add_column(clean(heading), justify="right", overflow="fold", no_wrap=whole)
+    return table
+
+
+def _scores(judge: _Entry) -> Table:
+    """One judge overall and by subset."""
+    pairs = judge["mode"] == "pairwise"
+    headings = ["score", "95 %", "items", "missing", "least/most", "own"]
+    table = _table(f"{judge['name']} ({judge['mode']})", headings + ["agrees"] * pairs)
+    table.add_row("[bold]overall[/]", *_row(judge["overall"], pairs=pairs))
+    if len(judge["subsets"]) > 1 or judge["why"]:
+        for name, one in judge["subsets"].items():
+            table.add_row(clean(name), *_row(one, pairs=pairs))
+    return table
+
+
+def _row(one: _Entry, *, pairs: bool) -> list[str]:
+    low, high, least = one["low"], one["high"], one["at_least"]
+    interval = _DASH if low is None else f"{low:.3f} to {high:.3f}"
+    bounds = "" if least is None or not one["missing"] else f"{least:.3f}/{one['at_most']:.3f}"
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in one["failures"].items())
+    gone = f"[yellow]{clean(kinds)}[/]" if kinds else "0"
+    cells = [
+        _format_number(one["score"], 4),
+        interval,
+        f"{one['items']:,}",
+        gone,
+        bounds,
+        _format_number(one["own"], 4),
+    ]
+    return [*cells, _format_number(one["orders"]["consistency"])] if pairs else cells
+
+
+def _orders(judges: Sequence[_Entry]) -> Table:
+    headings = ("given", "swapped", "both", "equal", "kappa", "1st/2nd", "p", "ties")
+    table = _table("right in both orders, and named by position in both", headings)
+    for judge in judges:
+        one = judge["overall"]["orders"]
+        if one is not None and judge["mode"] == "pairwise":
+            table.add_row(
+                clean(judge["name"]),
+                *(f"{one[key]:,}" for key in ("right_as_given", "right_swapped", "both_right")),
+                f"{one['agreeing']:,}",
+                _format_number(one["kappa"], 4),
+                f"{one['primacy']:,}/{one['recency']:,}",
+                _format_number(one["position_p"], 4),
+                f"{one['ties']:,}",
+            )
+    return table
+
+
+def _calibration(judges: Sequence[_Entry]) -> Table:
+    headings = ("read as", "pairs", "error", "Brier", "log loss")
+    table = _table("calibration", headings)
+    for judge in judges:
+        rows = [(judge["name"], judge["scale"], judge["calibration"])]
+        if own := judge["calibrated"]:
+            rows.append((f"{judge['name']}, by its card", own["by"], own))
+        for name, scale, one in rows:
+            if one:
+                loss = "∞" if one["ruled_out"] else _format_number(one["log_loss"])
+                numbers = [_format_number(one["ece"]), _format_number(one["brier"]), loss]
+                table.add_row(clean(name), scale, f"{one['pairs']:,}", *numbers)
+    return table
+
+
+def _lengths(judges: Sequence[_Entry]) -> Table:
+    headings = ("r", "rho", "picks it", "is better", "right if so", "if not")
+    keys = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
+            "accuracy_shorter")  # fmt: skip
+    table = _table("the longer answer", headings)
+    for judge in judges:
+        if one := judge["lengths"]:
+            table.add_row(clean(judge["name"]), *(_format_number(one[key]) for key in keys))
+    return table
+
+
+def _compared(summary: _Entry) -> Table:
+    headings = ("difference", "95 %", "p", "only right", "McNemar p", "items")
+    table = _table("compared on what both answered", headings)
+    for one in summary["compared"]:
+        low, high = one["interval"]["low"], one["interval"]["high"]
+        table.add_row(
+            clean(f"{one['a']} - {one['b']}"),
+            _format_number(one["difference"]),
+            _DASH if low is None else f"{low:.3f} to {high:.3f}",
+            _format_number(one["p"], 4),
+            f"{one['only_a_right']:,}/{one['only_b_right']:,}",
+            _format_number(one["mcnemar_p"], 4),
+            f"{one['items']:,}",
+        )
+    return table
+
+
+def _contamination_note(judge: _Entry) -> str:
+    one = judge["contamination"]
+    notes = "; ".join(one["notes"])
+    if one["compared"] == "nothing":
+        return f"{judge['name']}: not checked for contamination: {notes}"
+    parts = {"ids": " (only ids were compared)", "rows in part": " (of the files still there)"}
+    only = parts.get(one["compared"], "")
+    return f"{judge['name']}: {one['seen']:,} items seen in training{only}; {notes}"
+
+
+def _format_number(value: float | None, digits: int = 3) -> str:
+    if value is None:
+        return _DASH
+    text = f"{value:.{digits}f}"
+    return text if value == 0 or float(text) else f"{value:.1e}"  # no p is 0.0000

@@ -1,38 +1,302 @@
-"""``adjudge grade``: rollouts in, rewards out."""
+"""``adjudge grade``: rollouts in, rewards out; the estimate and the summary as tables."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, log_rubrics, output, print_json
-from adjudge.cli.estimate import print_estimate
-from adjudge.cli.judges import WaitForJudge
-from adjudge.cli.tables import print_summary
-from adjudge.config import nearest
-from adjudge.errors import (
-    ConfigError,
-    ErrorKind,
-    JudgeAuthError,
-    JudgeUnavailable,
-)
+from adjudge.cli.console import clean, errors, log_rubrics, output, print_json, say_how_to_resume
+from adjudge.config import suggest_name
+from adjudge.engine.clock import SystemClock
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
+from adjudge.graders.registry import SHIPPED
 from adjudge.judges.cache import ReplyCache
-from adjudge.rewards.samples import RewardResult
-from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.samples import FIELDS
-from adjudge.runs.grading import Engine, GradingJob, grade_rollouts
+from adjudge.judges.models.http import HttpChatModel
+from adjudge.judges.table import (
+    wait_for_server,
+)
+from adjudge.judges.transport import AiohttpTransport
+from adjudge.rewards.spec import RewardSpec, check_machine
+from adjudge.rollouts.rows import count_rows
+from adjudge.rollouts.samples import SAMPLE_FIELDS
+from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.judge_calls import (
+    COST_UNIT_EPISODES,
+    endpoint_name,
+    endpoint_rows,
+    estimate_calls,
+    estimate_scenarios,
+    hedge_note,
+)
 from adjudge.runs.ray_engine import RayEngine
+from adjudge.types import RewardResult
 
-__all__ = ["grade", "new_folder", "parse_map", "report_job", "run_job"]
+__all__ = [
+    "grade",
+    "new_folder",
+    "parse_map",
+    "print_estimate",
+    "print_summary",
+    "report_job",
+    "run_job",
+]
 
-_SHOWN_BROKEN = 5
+
+WaitForJudge = Annotated[
+    float,
+    typer.Option(
+        "--wait-for-judge",
+        metavar="SECONDS",
+        min=0.0,
+        help="Wait so many seconds for a judge server that is still starting [default: 0: a "
+        "judge that "
+        "cannot be reached ends the command with exit code 3].",
+    ),
+]
+
+
+def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
+    """Wait until the judges of those reward specs can be reached, ``seconds`` in all; 0: do not.
+
+    Raises :class:`~adjudge.errors.JudgeUnavailable`. What is no spec has no judge to wait for.
+    """
+    if not seconds:
+        return
+    until = time.monotonic() + seconds
+    for path in specs:
+        if Path(path).suffix != ".toml":
+            continue
+        for model in RewardSpec.load(path).build_judges().values():
+            if isinstance(model, HttpChatModel):
+                run_blocking(_wait_for_model(model, max(0.0, until - time.monotonic())))
+
+
+async def _wait_for_model(model: HttpChatModel, seconds: float) -> None:
+    transport = AiohttpTransport()
+    try:
+        await wait_for_server(
+            model.base_urls,
+            seconds,
+            transport=transport,
+            clock=SystemClock(),
+            on_wait=lambda said: errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True),
+        )
+    finally:
+        await transport.aclose()
+
+
+_ESTIMATE_ROWS = 200
+
+
+def print_estimate(job: GradingJob, *, as_json: bool) -> None:
+    """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
+    check_machine(job.spec, _shipped_graders(job.spec))
+    rows = count_rows(job.paths)
+    samples, groups = read_first_samples(job, _ESTIMATE_ROWS)
+    asked = estimate_calls(job.spec, samples, groups)
+    unknown = {name: one.why for name, one in asked.items() if one.why}
+    found = list(estimate_scenarios(job.spec, asked, len(samples))) if asked and not unknown else []
+    if as_json:
+        report = {
+            "rows": rows,
+            "looked_at": len(samples),
+            "graders": {name: asdict(one) for name, one in asked.items()},
+            "scenarios": found,
+        }
+        print_json(report)
+        return
+    console = output()
+    if not asked:
+        console.print("No grader asks a judge; there is nothing to estimate.")
+        return
+    if unknown:
+        for name, why in unknown.items():
+            console.print(f"{clean(name)} cannot ask about these samples: {clean(why)}")
+        console.print("Without it there is no estimate.")
+        raise typer.Exit(2)
+    console.print(
+        f"{rows:,} samples, estimated from the first {len(samples):,}; tokens out and cost are "
+        "upper "
+        "bounds by max_tokens, without retries and prefix caches"
+    )
+    console.print(_scenario_table(found, rows))
+    for name, one in asked.items():
+        per = one.calls / len(samples)
+        console.print(f"[dim]{clean(name)} ({one.scope}): {per:.2f} calls a sample[/]")
+
+
+def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
+    """The graders that are built; a user's own code is not run for an estimate."""
+    judges = spec.build_judges()
+    shipped = [entry for entry in spec.graders if entry.type in SHIPPED]
+    return {entry.name: spec.build_grader(entry, judges) for entry in shipped}
+
+
+def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", overflow="fold")
+    for heading in ("calls", "tokens in", "tokens out", "USD a sample",
+                    f"USD per {COST_UNIT_EPISODES:,} episodes", "USD in all"):  # fmt: skip
+        table.add_column(heading, justify="right")
+    for row in found:
+        table.add_row(
+            clean(row["scenario"]),
+            f"{row['calls']:.2f}",
+            f"{row['input_tokens']:,.0f}",
+            f"≤ {row['output_tokens']:,.0f}",
+            *(_usd_cell(row["cost_usd"], times) for times in (1, COST_UNIT_EPISODES, rows)),
+        )
+    return table
+
+
+def _usd_cell(cost: float | None, times: int) -> str:
+    return "no price" if cost is None else f"≤ {cost * times:.4g}"
+
+
+def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
+    """Samples, rewards, graders, judge calls; against the environment's reward if there is one."""
+    groups, reward = summary["groups"], summary["reward"]
+    console.print(
+        f"{summary['samples']:,} samples in {groups['count']:,} groups "
+        f"(by {escape(groups['source'])}; size {groups['size_min']}-{groups['size_max']})"
+        f"  ·  {summary['elapsed_s']:.1f} s, {summary['samples_per_s'] or 0:,.0f} samples/s"
+        + _summary_notes(summary)
+    )
+    console.print(_score_table(summary))
+    if kinds := summary["missing"]["by_kind"]:
+        listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        share = reward["missing"] / summary["samples"]
+        console.print(f"[yellow]{reward['missing']} rewards missing[/] ({share:.1%}): {listed}")
+        for kind, message in summary["missing"]["examples"].items():
+            console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
+    for warning in summary.get("warnings") or []:
+        console.print(f"[yellow]warning:[/] {clean(warning)}")
+    for endpoint in summary["endpoints"]:
+        console.print(_calls_table(endpoint))
+    for name, grader in summary["graders"].items():
+        if grader["judge"] and (note := hedge_note(name, grader["judge"])):
+            console.print(f"[dim]{escape(note)}[/]")
+    if summary["env_reward"]:
+        console.print(_agreement_table(summary))
+        console.print(
+            "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
+            "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
+            "intervals, "
+            "clustered by group.[/]"
+        )
+
+
+def _calls_table(endpoint: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(escape(endpoint_name(endpoint)), overflow="fold")
+    table.add_column("", overflow="fold")
+    for label, text in endpoint_rows(endpoint):
+        alarm = label in ("failed", "circuit opened")
+        table.add_row(label, f"[yellow]{escape(text)}[/]" if alarm else escape(text))
+    return table
+
+
+def _summary_notes(summary: Mapping[str, Any]) -> str:
+    notes = []
+    if left_out := summary["reward"]["not_sampled"]:
+        notes.append(f"{left_out:,} not sampled")
+    if broken := summary["broken_rows"]["count"]:
+        notes.append(f"[red]{broken} broken rows[/]")
+    if untrusted := sum(grader.get("untrusted", 0) for grader in summary["graders"].values()):
+        notes.append(f"[red]{untrusted:,} scores untrusted[/]")
+    if resumed := summary["resumed_results"]:
+        notes.append(f"{resumed:,} results resumed")
+    return "".join(f"  ·  {note}" for note in notes)
+
+
+def _score_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("grader", overflow="fold")
+    table.add_column("weight", justify="right", no_wrap=True)
+    for heading in ("mean", "std", "std in group", "zero spread", "missing", "not evaluable"):
+        table.add_column(heading, justify="right", min_width=5)
+    for name, grader in summary["graders"].items():
+        weight = grader["weight"]
+        table.add_row(
+            escape(name),
+            f"{weight:g}" if weight else "report",
+            *_spread_cells(grader),
+            _count_cell(grader["missing"], summary["samples"]),
+            _count_cell(grader["not_evaluable"], summary["samples"]),
+        )
+    reward = summary["reward"]
+    missing = _count_cell(reward["missing"], summary["samples"])
+    table.add_row("[bold]reward[/]", "", *_spread_cells(reward), missing, "")
+    return table
+
+
+def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    share = row["zero_spread_frac"]
+    return (
+        _number_cell(row["mean"]),
+        _number_cell(row["std"]),
+        _number_cell(row["within_group_std"]),
+        "–" if share is None else f"{share:.0%}",
+    )
+
+
+def _agreement_table(summary: Mapping[str, Any]) -> Table:
+    env = summary["env_reward"]
+    kind = "AUC" if env["binary"] else "concordance"
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.add_column("against the environment's reward", overflow="fold")
+    table.add_column(f"{kind}, pooled", justify="right")
+    table.add_column("95 %", justify="right", style="dim")
+    table.add_column("within group", justify="right")
+    table.add_column("95 %", justify="right", style="dim")
+    table.add_column("pairs", justify="right", style="dim")
+    rows = [(escape(name), grader) for name, grader in summary["graders"].items()]
+    if summary["reward"]["auc"]:
+        rows.append(("[bold]reward[/]", summary["reward"]))
+    rows += [
+        (f"[dim]baseline: {name.replace('_', ' ')}[/]", figures)
+        for name, figures in summary["baselines"].items()
+    ]
+    for label, figures in rows:
+        within = figures["concordance"]
+        pairs = f"{within['pairs']:,}" if within else "0"
+        table.add_row(label, *_estimate_cells(figures["auc"]), *_estimate_cells(within), pairs)
+    return table
+
+
+def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
+    if figures is None:
+        return "–", ""
+    low, high = figures["low"], figures["high"]
+    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
+    return f"{figures['value']:.3f}", interval
+
+
+def _number_cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _count_cell(count: int, total: int) -> str:
+    if not count:
+        return "0"
+    return f"[yellow]{count} ({count / total:.1%})[/]"
+
+
+_MAX_BROKEN_SHOWN = 5
 
 
 class EngineName(StrEnum):
@@ -44,7 +308,8 @@ class EngineName(StrEnum):
 
 def grade(
     rollouts: Annotated[
-        list[Path], typer.Argument(help="Files of rollouts: JSONL, or Parquet with [parquet].")
+        list[Path],
+        typer.Argument(help="Files of rollouts: JSONL, or Parquet (needs adjudge[parquet])."),
     ],
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
     mapping: Annotated[
@@ -53,22 +318,28 @@ def grade(
             "--map",
             "-m",
             metavar="FIELD=COLUMN",
-            help="Where a field comes from, once per field: messages=traj, group=task_id, "
-            "env_reward=reward, or any field a grader asks for; dots reach into columns.",
+            help="Read a field from a column with another name, such as messages=traj, "
+            "group=task_id or "
+            "env_reward=reward. Any field that a grader needs can be mapped; dots reach into "
+            "nested "
+            "columns. Can be repeated.",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/grade-TIME]."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
+    ] = False,
     record: Annotated[
         Path | None,
         typer.Option(
             "--record",
             metavar="CASSETTE",
-            help="Keep every reply of a judge in this file, and ask only what has none in it yet; "
-            "of a call that failed for good, the failure.",
+            help="Write every judge reply (or final failure) to this file, and send only calls "
+            "that are "
+            "not in it yet.",
         ),
     ] = None,
     replay: Annotated[
@@ -76,8 +347,9 @@ def grade(
         typer.Option(
             "--replay",
             metavar="CASSETTE",
-            help="Answer from this file alone, without key or network, failures included; a call "
-            "that is not in it fails and says what changed (exit code 1).",
+            help="Answer all calls from this recorded file, failures included, without key or "
+            "network. A "
+            "call that is not in it fails and says what changed (exit code 1).",
         ),
     ] = None,
     budget_usd: Annotated[
@@ -85,59 +357,71 @@ def grade(
         typer.Option(
             "--budget-usd",
             min=0.0,
-            help="What all judges together may cost in this invocation; needs their prices. Calls "
-            "beyond it are missing as 'budget'.",
+            help="The most that all judges together may cost in this invocation; the spec must "
+            "give "
+            "their prices. Rewards that it does not pay for are missing as 'budget' [default: no "
+            "limit].",
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     engine: Annotated[
         EngineName,
-        typer.Option("--engine", help="Who asks the graders: this process, or workers of Ray."),
+        typer.Option("--engine", help="Where graders run: in this process, or in Ray workers."),
     ] = EngineName.LOCAL,
     ray_address: Annotated[
         str | None,
         typer.Option(
             "--ray-address",
             metavar="auto|local|ADDRESS",
-            help="auto: a Ray cluster that runs here; local: this machine alone "
+            help="auto: the Ray cluster that runs on this machine; local: this machine alone "
             "[default: $RAY_ADDRESS, else local].",
         ),
     ] = None,
     ray_workers: Annotated[
         int | None,
-        typer.Option("--ray-workers", min=1, help="[default: one per CPU of the cluster]"),
+        typer.Option(
+            "--ray-workers",
+            min=1,
+            help="How many Ray workers grade [default: one per CPU of the cluster].",
+        ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Ask nobody: estimate calls, tokens and cost, and stop."),
+        typer.Option(
+            "--dry-run", help="Estimate calls, tokens and cost without asking a judge, and stop."
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log each rubric call and score.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Log each rubric call and its score to standard error."
+        ),
     ] = False,
 ) -> None:
     """Grade rollouts with a reward spec.
 
-    Writes to the run folder: rewards.jsonl (a row per sample, input order: index, group, reward
-    or why it is missing, each grader's score and reason), summary.json, and report.html, which
-    opens in any browser without a network. The same command resumes an interrupted run.
+    Writes three files to the run folder: rewards.jsonl (a row per sample in the order of the input:
+    index, group, the reward or why it is missing, each grader's score and reason), summary.json,
+    and report.html, which opens in any browser without a network. The same command with the same -o
+    resumes an interrupted run.
 
-    A judge that failed leaves the reward missing (null), never 0. Broken rows are named and kept
-    out.
+    A failed judge call makes the reward missing (null), never 0. Broken rows are listed and
+    skipped.
 
-    Judges cost money: --dry-run estimates it, --budget-usd bounds it, --record keeps replies so
-    that nothing is paid for twice, --replay repeats a recorded run without a network.
+    Judges cost money: --dry-run estimates the cost, --budget-usd limits it, --record keeps replies
+    so that no call is paid for twice, --replay repeats a recorded run without a network.
 
-    --engine ray grades on the machines of a Ray cluster, with the same results; every machine needs
-    adjudge, the judges' keys in its environment, and spec and rollouts at the same paths.
+    --engine ray grades on the machines of a Ray cluster, with the same results. Every machine needs
+    adjudge, the judges' keys in its environment, and the spec and rollouts at the same paths.
 
-    Exit code: 0 done; 1 more of the rewards that were asked for are missing than [missing]
-    max_missing of the spec allows, or calls are not in the replayed file; 2 bad input or broken
-    rows; 3 no judge answered, an outage was longer than patience_s, or a key was refused; 4 the
-    budget is spent, and that makes more rewards missing than max_missing; 130 interrupted.
+    Exit code: 0 done; 1 more rewards are missing than [missing] max_missing of the spec allows, or
+    calls are not in the replayed file; 2 bad input or broken rows; 3 no judge answered, an outage
+    was longer than patience_s, or a key was refused; 4 the budget is spent, and therefore more
+    rewards are missing than max_missing allows; 130 interrupted.
 
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
@@ -149,13 +433,13 @@ def grade(
         strict=strict,
         show_progress=not quiet,
         budget_usd=budget_usd,
-        engine=_engine(engine, ray_address, ray_workers),
+        engine=_make_engine(engine, ray_address, ray_workers),
         startup_patience_s=wait_for_judge,
     )
     if dry_run:
         print_estimate(job, as_json=as_json)
         return
-    job.cassette = _cassette(record, replay)
+    job.cassette = _open_cassette(record, replay)
     if replay is not None:
         job.spec = job.spec.with_patience(0.0)  # a recorded outage does not pass
     with log_rubrics(to_stderr=verbose):
@@ -163,8 +447,8 @@ def grade(
     report_job(job, as_json=as_json)
     if job.broken:
         raise typer.Exit(2)
-    if _all_down(job):
-        errors().print("[red]no judge answered:[/] nothing was learned from it")
+    if _all_judges_down(job):
+        errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
     if replay is not None and job.summary["cassette"]["misses"]:
         misses = job.summary["cassette"]["misses"]
@@ -174,16 +458,20 @@ def grade(
         raise typer.Exit(code)
 
 
-def _engine(name: EngineName, address: str | None, workers: int | None) -> Engine | None:
+def _make_engine(
+    name: EngineName, address: str | None, workers: int | None
+) -> GradingEngine | None:
     if name is EngineName.RAY:
         return RayEngine(address, workers)
     for option, value in (("--ray-address", address), ("--ray-workers", workers)):
         if value is not None:
-            raise ConfigError(f"{option}: goes with --engine ray")
+            raise ConfigError(
+                f"{option}: needs --engine ray. Add --engine ray, or remove {option}."
+            )
     return None
 
 
-def _all_down(job: GradingJob) -> bool:
+def _all_judges_down(job: GradingJob) -> bool:
     """Whether every reward is missing because judges were away, however few samples there are."""
     asked = job.summary["samples"] - job.summary["reward"]["not_sampled"]
     return bool(asked > 0 and job.summary["missing"]["passing"] == asked)
@@ -203,15 +491,15 @@ def _too_many_missing(job: GradingJob) -> int:
     spent = missing - unpaid <= allowed
     errors().print(
         f"[red]{'the budget is spent' if spent else 'too many rewards are missing'}:[/] "
-        f"{missing:,} of {asked:,} that were asked for are missing ({missing / asked:.1%}); "
+        f"{missing:,} of {asked:,} rewards are missing ({missing / asked:.1%}); "
         f"missing.max_missing is {job.spec.missing.max_missing:.0%}"
     )
     return 4 if spent else 1
 
 
-def _cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
+def _open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
     if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: one of the two")
+        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
     if record is not None:
         return ReplyCache(record, "record", sampled=True)
     return None if replay is None else ReplyCache(replay, "strict")
@@ -230,12 +518,13 @@ def run_job(job: GradingJob) -> list[RewardResult]:
     What a user's grader prints goes to standard error: standard output is the command's.
     """
     try:
-        with redirect_stdout(sys.stderr):
+        with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
             return grade_rollouts(job)
-    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError) as error:
-        errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
-        if isinstance(error, JudgeUnavailable) and job.startup_patience_s == 0:
-            errors().print("To wait for a judge that is still starting: --wait-for-judge SECONDS")
+    except JudgeUnavailable:
+        if job.startup_patience_s == 0:
+            errors().print(
+                "To wait for a judge server that is still starting, add --wait-for-judge SECONDS"
+            )
         raise
 
 
@@ -248,7 +537,7 @@ def parse_map(entries: list[str]) -> dict[str, str]:
             raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
         if field in mapping:
             raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
-        if field not in FIELDS and (hint := nearest(field, FIELDS)):
+        if field not in SAMPLE_FIELDS and (hint := suggest_name(field, SAMPLE_FIELDS)):
             errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
         mapping[field] = column
     return mapping
@@ -256,10 +545,12 @@ def parse_map(entries: list[str]) -> dict[str, str]:
 
 def report_job(job: GradingJob, *, as_json: bool) -> None:
     """Print a finished job: tables or JSON on standard output, broken rows on standard error."""
-    for row in job.broken[:_SHOWN_BROKEN]:
+    for row in job.broken[:_MAX_BROKEN_SHOWN]:
         errors().print(f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}")
-    if len(job.broken) > _SHOWN_BROKEN:
-        errors().print(f"[yellow]… and {len(job.broken) - _SHOWN_BROKEN} more[/] (summary.json)")
+    if len(job.broken) > _MAX_BROKEN_SHOWN:
+        errors().print(
+            f"[yellow]… and {len(job.broken) - _MAX_BROKEN_SHOWN} more[/] (summary.json)"
+        )
     if as_json:
         print_json(job.summary)
         return

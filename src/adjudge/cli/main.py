@@ -1,24 +1,31 @@
-"""``adjudge``: the verbs, and what their exit codes mean.
+"""``adjudge``: the commands, and what their exit codes mean.
 
 0 done · 1 a threshold was missed (of a probe, of missing rewards), or something was found ·
-2 bad input (a file, a key, broken rows) · 3 judge unavailable · 4 the budget is spent ·
-130 interrupted.
+2 bad input (a file, a key, broken rows), or a command that is not installed ·
+3 judge unavailable · 4 the budget is spent · 130 interrupted.
+
+Only the module of the command that is asked for is imported. Other packages add commands by entry
+points (:mod:`adjudge.cli.plugins`); those of adjudge-lab come so.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
 import gc
-import sys
-from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import NoReturn, ParamSpec
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import typer
 
 import adjudge
-from adjudge.cli.consoles import clean, errors
+from adjudge.cli.console import clean, errors
+from adjudge.cli.plugins import (
+    CommandCatalog,
+    CommandGroup,
+    CommandUnavailable,
+    CoreCommand,
+    CoreGroup,
+    LazyCommands,
+)
 from adjudge.errors import (
     ConfigError,
     JudgeAuthError,
@@ -28,25 +35,123 @@ from adjudge.errors import (
     RunFolderError,
 )
 
-__all__ = ["command_line", "main"]
+__all__ = ["CORE_COMMANDS", "CORE_GROUPS", "command_line", "main"]
 
-_VERBS = {
-    "grade": "grade",
-    "train": "train",
-    "eval": "eval_command",
-    "probe": "probe",
-    "view": "view",
-    "demo": "demo",
-    "graders": "graders",
-    "init": "init",
-    "mock": "mock",
-    "serve": "serve",
-    "top": "top",
-    "doctor": "doctor",
-    "rubric": "rubric_app",
-    "study": "study_app",
+CORE_COMMANDS = {
+    "demo": CoreCommand(
+        "Reward",
+        "adjudge.cli.demo",
+        "demo",
+        "Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.",
+    ),
+    "init": CoreCommand(
+        "Reward",
+        "adjudge.cli.spec",
+        "init",
+        "Write a commented reward spec; --from fits it to a file of rollouts.",
+    ),
+    "grade": CoreCommand(
+        "Reward", "adjudge.cli.grade", "grade", "Grade rollouts with a reward spec."
+    ),
+    "graders": CoreCommand(
+        "Reward",
+        "adjudge.cli.spec",
+        "graders",
+        "List all graders: type, role, range, and whether it asks a judge.",
+    ),
+    "rubric.lint": CoreCommand(
+        "Reward",
+        "adjudge.cli.rubric",
+        "lint_file",
+        "Find criteria that are easy to game or unclear, and scoring that cannot work.",
+    ),
+    "serve": CoreCommand(
+        "Reward",
+        "adjudge.cli.serve",
+        "serve_command",
+        "Serve a judge over HTTP: a reward spec, a trained judge, or a class of your own.",
+    ),
+    "mock": CoreCommand(
+        "Judge",
+        "adjudge.cli.mock",
+        "mock",
+        "Serve OpenAI's and Anthropic's chat endpoints, with simulated latency and faults.",
+    ),
+    "view": CoreCommand(
+        "Look",
+        "adjudge.cli.view",
+        "view",
+        "Show a training run or a grading run on a live page.",
+    ),
+    "top": CoreCommand(
+        "Look",
+        "adjudge.cli.top",
+        "top",
+        "Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by "
+        "kind.",
+    ),
+    "probe": CoreCommand(
+        "Check",
+        "adjudge.cli.probe",
+        "probe",
+        "Probe one judge: measure its known biases, each with a threshold.",
+    ),
+    "eval.judge": CoreCommand(
+        "Check",
+        "adjudge.cli.eval",
+        "eval_judge",
+        "Validate a judge on a benchmark, alone or against others.",
+    ),
+    "study.swap": CoreCommand(
+        "Check",
+        "adjudge.cli.study",
+        "swap_app",
+        "Grade stored rollouts with several judges, and compare the results.",
+    ),
+    "doctor": CoreCommand(
+        "Tools",
+        "adjudge.cli.doctor",
+        "doctor",
+        "Check this machine, the judges of a reward spec, or reward code that hides failures.",
+    ),
 }
-"""Each verb's function, in the module of the verb's name."""
+"""adjudge's own commands, in the order of ``adjudge --help``."""
+
+CORE_GROUPS = {
+    "rubric": CoreGroup("Reward", "Check rubric files before a judge is paid to use them."),
+    "eval": CoreGroup(
+        "Check",
+        """Evaluate a judge, a policy, or responses on IFEval or HealthBench.
+
+\b
+  adjudge eval judge reward.toml --benchmark llmbar --data local
+  adjudge eval policy run.toml --model runs/first --seeds 1-20
+  adjudge eval ifeval runs/first --data input_data.jsonl
+  adjudge eval healthbench judge.toml --data healthbench.parquet --responses responses.jsonl
+
+The older spelling, `adjudge eval TARGET …` with --benchmark or --data, still works: its options
+decide which of these commands it means. Write ./judge for a target that has a command's name.
+""",
+        "adjudge.cli.eval:route_evaluation",
+    ),
+    "study": CoreGroup(
+        "Check",
+        """Study how the choice of a judge changes the result.
+
+`adjudge study FILE.toml` trains policies against judges that differ in a known way, and reports
+proxy and gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. It is
+short for `adjudge study run FILE.toml`. Start with --dry-run, which prints the plan:
+
+\b
+  adjudge study FILE.toml --dry-run
+  adjudge study FILE.toml -o runs/study        (run it again to resume)
+  adjudge study diff one.toml other.toml       (how two run files differ)
+
+To compare judges without training: `adjudge study swap ROLLOUTS --judges A.toml B.toml`.
+""",
+        "adjudge.cli.study:route_study",
+    ),
+}
 
 
 def _root(
@@ -57,16 +162,15 @@ def _root(
         raise typer.Exit
 
 
-P = ParamSpec("P")
+class _Program(CommandGroup):
+    """The program: errors of the user's making are one message and an exit code."""
 
-
-def _guarded(command: Callable[P, None]) -> Callable[P, None]:
-    """``command`` with errors of the user's making as one message and an exit code."""
-
-    @functools.wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+    def invoke(self, ctx: Any) -> Any:
+        """Load the command that is asked for, and run it."""
         try:
-            command(*args, **kwargs)
+            return super().invoke(ctx)
+        except CommandUnavailable as error:
+            _stop(2, str(error), f"adjudge {error.command}:")
         except (ConfigError, RolloutError, RunFolderError) as error:
             _stop(2, str(error))
         except MissingRewardError as error:
@@ -78,29 +182,29 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt:
             _stop(130, "interrupted")
 
-    return guarded
 
-
-def _guarded_group(group: typer.Typer) -> typer.Typer:
-    """A copy of ``group`` with each of its verbs guarded."""
-    found = copy.copy(group)
-    found.registered_commands = [copy.copy(one) for one in group.registered_commands]
-    for one in found.registered_commands:
-        if one.callback is not None:
-            one.callback = _guarded(one.callback)
-    return found
-
-
-def _stop(code: int, message: str) -> NoReturn:
+def _stop(code: int, message: str, who: str = "adjudge:") -> NoReturn:
     for line in message.splitlines():
-        errors().print(f"[bold red]adjudge:[/] {clean(line)}")
+        errors().print(f"[bold red]{clean(who)}[/] {clean(line)}")
     raise typer.Exit(code)
 
 
-def command_line(verbs: Iterable[str] = _VERBS) -> typer.Typer:
-    """The command line with these verbs; only theirs are imported."""
+def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
+    """The program.
+
+    ``commands``: more of them, as entry points name them (``"eval.policy"`` to
+    ``module:function``), where their package is not installed but can be imported.
+    """
+    catalog = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, commands or {})
+
+    class Program(_Program):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.commands = LazyCommands(catalog)
+
     found = typer.Typer(
         name="adjudge",
+        cls=Program,
         help="Rollouts in, rewards out: rules, rubrics and LLM judges, with honest failures.",
         no_args_is_help=True,
         add_completion=False,
@@ -108,29 +212,19 @@ def command_line(verbs: Iterable[str] = _VERBS) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     found.callback(invoke_without_command=True)(_root)
-    for verb in verbs:
-        command = getattr(import_module(f"adjudge.cli.{verb}"), _VERBS[verb])
-        if isinstance(command, typer.Typer):
-            found.add_typer(_guarded_group(command))
-        else:
-            found.command(verb)(_guarded(command))
     return found
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """``app``: the whole command line."""
+    """``app``: the program."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return command_line()
 
 
-def main() -> None:
-    """Run the command line."""
+def main(commands: Mapping[str, str] | None = None) -> None:
+    """Run the program; ``commands`` as for :func:`command_line`."""
     # Calls in flight are many short-lived objects without cycles: with the default threshold the
     # collector takes a tenth of the time and finds nothing. The process is ours to tune.
     gc.set_threshold(50_000, 10, 10)
-    asked = sys.argv[1:2]
-    if asked and asked[0] in _VERBS:
-        command_line(asked)()
-    else:
-        command_line(() if asked == ["--version"] else _VERBS)()
+    command_line(commands)()

@@ -1,4 +1,4 @@
-"""``adjudge mock``: a provider to try a set-up against."""
+"""``adjudge mock``: a simulated provider for tests."""
 
 from __future__ import annotations
 
@@ -11,59 +11,94 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adjudge.cli.consoles import print_json
+from adjudge.cli.console import print_json
 from adjudge.mock import FAULTS, MockSettings, Server
-from adjudge.mock.process import run
+from adjudge.mock.server import run_mock
 
 __all__ = ["mock"]
 
-PORT = 8089
+_PORT = 8089
 
-_FAULT_HELP = "NAME[=VALUE]:PROBABILITY, repeatable; --faults lists the names."
+_FAULT_HELP = "Inject a fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names."
 _LATENCY_HELP = (
-    "Repeatable, they add up: fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, "
-    "load:S (for each other request in flight)."
+    "Add latency: fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, or load:S "
+    "(for "
+    "each other request in flight). Can be repeated; latencies add up."
 )
 
 
 def mock(
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = PORT,
-    host: Annotated[str, typer.Option(help="A public one needs --require-key.")] = "127.0.0.1",
-    model: Annotated[str, typer.Option(help="The model name in replies.")] = "mock",
+    port: Annotated[int, typer.Option(help="The port; 0 picks a free one.")] = _PORT,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; a public one needs --require-key.")
+    ] = "127.0.0.1",
+    model: Annotated[str, typer.Option(help="The model's name in replies.")] = "mock",
     behaviour: Annotated[
-        str | None, typer.Option(help="fixed, scripted, rubric, length or echo.")
+        str | None,
+        typer.Option(
+            help="How replies are made: fixed, scripted, rubric, criteria, length or echo "
+            "[default: as "
+            "the other options imply, else fixed]."
+        ),
     ] = None,
-    reply: Annotated[str | None, typer.Option(help="fixed: the text, sent as it stands.")] = None,
-    reasoning: Annotated[str, typer.Option(help="fixed: thinking, in its own field.")] = "",
+    reply: Annotated[
+        str | None, typer.Option(help="With behaviour fixed: the reply's text, sent unchanged.")
+    ] = None,
+    reasoning: Annotated[
+        str, typer.Option(help="With behaviour fixed: reasoning text, sent in its own field.")
+    ] = "",
     script: Annotated[
-        str | None, typer.Option(help="scripted: JSONL of texts or {reply, when, reasoning}.")
+        str | None,
+        typer.Option(
+            help="With behaviour scripted: a JSONL file of texts or {reply, when, reasoning}."
+        ),
     ] = None,
     keyword: Annotated[
-        list[str] | None, typer.Option(help="rubric: counts in the score; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="With behaviour rubric: a word that counts in the score. Can be repeated."
+        ),
     ] = None,
     latency: Annotated[list[str] | None, typer.Option(help=_LATENCY_HELP)] = None,
-    chunk_delay: Annotated[float, typer.Option(help="Seconds between a stream's events.")] = 0.0,
+    chunk_delay: Annotated[
+        float, typer.Option(help="Seconds between two events of a stream.")
+    ] = 0.0,
     fail: Annotated[list[str] | None, typer.Option(help=_FAULT_HELP)] = None,
     outage: Annotated[
         list[str] | None,
-        typer.Option(help="START,END in seconds after the start: resets, or with ,503 answers."),
+        typer.Option(
+            help="Reset connections from START to END seconds after the start (START,END), or "
+            "answer "
+            "503 (START,END,503). Can be repeated."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Makes draws reproducible per request number.")
+        int | None,
+        typer.Option(
+            help="Make faults and latencies reproducible for each request number [default: "
+            "random; it is printed]."
+        ),
     ] = None,
-    stream_only: Annotated[bool, typer.Option(help="400 unless the request streams.")] = False,
-    rpm: Annotated[float | None, typer.Option(help="Requests per minute; 429 above.")] = None,
+    stream_only: Annotated[
+        bool, typer.Option(help="Refuse requests that do not stream, with status 400.")
+    ] = False,
+    rpm: Annotated[
+        float | None, typer.Option(help="Allow so many requests per minute; more get status 429.")
+    ] = None,
     require_key: Annotated[
-        str | None, typer.Option(help="Environment variable with the key to ask for.")
+        str | None,
+        typer.Option(help="The environment variable with the key that requests must send."),
     ] = None,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="First and last line as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the address and the counts as JSON.")
+    ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Serve OpenAI's and Anthropic's chat endpoints, with latency and faults on purpose.
+    """Serve OpenAI's and Anthropic's chat endpoints, with simulated latency and faults.
 
-    /v1/chat/completions, /v1/messages, /v1/models, /health, and /stats with the counts. Every chat
-    request gets {"score": 1, "reason": "mock"} unless told otherwise. Ctrl-C stops it.
+    Serves /v1/chat/completions, /v1/messages, /v1/models, /health, and /stats with the counts. By
+    default every chat request gets the reply {"score": 1, "reason": "mock"}. Ctrl-C stops it.
 
     Example: adjudge mock --latency lognormal:0.2,1.288 --latency hang:0.005,60 --fail 429:0.05
     """
@@ -76,7 +111,7 @@ def mock(
         chunk_delay=chunk_delay, fail=tuple(fail or ()), outage=tuple(outage or ()), seed=seed,
         stream_only=stream_only, rpm=rpm, require_key=require_key,
     )  # fmt: skip
-    counts = run(settings, _announce_json if as_json else _announce, until_eof=until_eof)
+    counts = run_mock(settings, _announce_json if as_json else _announce, until_eof=until_eof)
     if as_json:
         typer.echo(msgspec.json.encode(counts))
     else:

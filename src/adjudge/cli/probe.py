@@ -1,30 +1,114 @@
-"""``adjudge probe``: a report card of one judge."""
+"""``adjudge probe``: a report card of one judge; the estimate, and the card as a table."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
+from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, output, print_json
-from adjudge.cli.grade import new_folder
-from adjudge.cli.judges import WaitForJudge, wait_for_judges
-from adjudge.cli.probe_tables import cost_line, print_card
-from adjudge.config import load_toml, validate
-from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError, JudgeUnavailable
+from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.config import load_toml, validate_model
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judge_evaluation.probes.probe import ProbeFinding
+from adjudge.judge_evaluation.probes.report import (
+    format_effect,
+    format_effect_interval,
+    format_limit,
+    format_note,
+    format_verdict_counts,
+    multiple_testing_note,
+)
+from adjudge.judge_evaluation.probes.run import (
+    PROBES,
+    ProbeCost,
+    ProbeJob,
+    estimate_probe_cost,
+    find_probe,
+    prepare_probes,
+    run_probes,
+)
 from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.spec import RewardSpec
-from adjudge.studies.probes.catalogue import PROBES, probe_named
-from adjudge.studies.probes.cost import expected
-from adjudge.studies.probes.job import ProbeJob, prepare
-from adjudge.studies.probes.run import run_probes
 
-__all__ = ["parse_thresholds", "probe"]
+__all__ = ["cost_line", "parse_thresholds", "print_card", "probe"]
+
+
+_STYLES = {
+    "pass": "[green]pass[/]",
+    "fail": "[bold red]FAIL[/]",
+    "uncertain": "[yellow]uncertain[/]",
+    "not applicable": "[dim]n/a[/]",
+}
+_UNITS = (
+    "SD: standard deviations of the scores of the unchanged answers; net: share of verdicts for, "
+    "minus share against."
+)
+
+
+def cost_line(cost: ProbeCost) -> str:
+    """The estimate in one line."""
+    if not cost.calls:
+        return f"{cost.questions:,} questions, none to a judge"
+    usd = "no price" if cost.cost_usd is None else f"≤ {cost.cost_usd:.4g} USD"
+    return (
+        f"{cost.questions:,} questions, about {cost.calls:,.0f} calls: {cost.input_tokens:,.0f} "
+        f"tokens in, ≤ {cost.output_tokens:,.0f} out, {usd}, without retries"
+    )
+
+
+def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> None:
+    """The table of the probes, and what it comes to."""
+    grader = card["grader"]
+    models = f" · {', '.join(map(clean, grader['models']))}" if grader["models"] else ""
+    console.print(
+        f"[bold]{clean(grader['name'])}[/] ({clean(grader['type'])}){models}: {card['topics']} "
+        f"topics, {card['questions']:,} questions"
+    )
+    if missing := card["missing"]["by_kind"]:
+        listed = ", ".join(f"{kind} {count:,}" for kind, count in missing.items())
+        console.print(f"[yellow]{card['missing']['count']:,} without an answer[/]: {listed}")
+    console.print(_card_table(findings, 100 * card["level"]))
+    for one in findings:
+        if one.verdict != "not applicable" and (more := format_note(one)):
+            console.print(f"[dim]{one.probe}: {clean(more)}[/]")
+    if left := [one for one in findings if one.verdict == "not applicable"]:
+        console.print("[dim]not applicable:[/]")
+        for one in left:
+            console.print(f"[dim]  {one.probe}: {clean(one.why)}[/]")
+    console.print(f"[bold]{format_verdict_counts(card)}[/]")
+    console.print(f"[dim]{_UNITS} {multiple_testing_note(card)}[/]")
+
+
+def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("probe", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for heading in ("effect", f"{level:.4g} %", "allowed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("in", style="dim", no_wrap=True)
+    table.add_column("items", justify="right", style="dim")
+    for one in findings:
+        if one.verdict != "not applicable":
+            table.add_row(
+                one.probe,
+                _STYLES[one.verdict],
+                format_effect(one),
+                f"[dim]{format_effect_interval(one)}[/]",
+                format_limit(one),
+                one.unit.split()[0],
+                f"{one.n:,}",
+            )
+    return table
+
 
 _FILES = "probe.json  probe.xml  probe.md  report.html  answers.jsonl"
 
@@ -49,91 +133,124 @@ def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
         str | None,
-        typer.Option("--grader", "-g", help="Which of its graders [default: the one with a judge]"),
+        typer.Option("--grader", "-g", help="The grader to probe [default: the one with a judge]."),
     ] = None,
     items: Annotated[
         Path | None,
-        typer.Option("--items", help="Questions of your own, JSONL [default: 40 that ship]"),
+        typer.Option(
+            "--items",
+            help="A JSONL file of your own questions [default: the 40 that ship with adjudge].",
+        ),
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="A,B", help="These probes [default: all]")
+        str | None,
+        typer.Option("--only", metavar="A,B", help="Run these probes only [default: all]."),
     ] = None,
     n: Annotated[
-        int | None, typer.Option("--n", min=2, help="So many topics [default: all]")
+        int | None, typer.Option("--n", min=2, help="Use so many topics [default: all].")
     ] = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="Asks of what is asked repeatedly.")
+        int, typer.Option("--repeats", min=1, help="How often the repeated questions are asked.")
     ] = 3,
     language: Annotated[
-        LanguageName, typer.Option("--language", help="mixed: half of the topics in each.")
+        LanguageName,
+        typer.Option(
+            "--language", help="The language of the questions; mixed: half of the topics in each."
+        ),
     ] = LanguageName.MIXED,
     family: Annotated[
-        str, typer.Option("--family", help="The judge's own, as the items' answers name it.")
+        str,
+        typer.Option(
+            "--family",
+            help="The judge's own model family, as the items' answers name it [default: unknown].",
+        ),
     ] = "",
     reference: Annotated[
         bool | None,
         typer.Option(
             "--reference/--no-reference",
-            help="Give the items' references [default: to graders that ask for one]",
+            help="Give the items' reference answers to the grader [default: where it asks for "
+            "one].",
         ),
     ] = None,
     threshold: Annotated[
         list[str] | None,
-        typer.Option("--threshold", "-t", metavar="PROBE=MOST", help="The largest effect allowed."),
+        typer.Option(
+            "--threshold",
+            "-t",
+            metavar="PROBE=MOST",
+            help="The largest effect that a probe allows. Can be repeated [default: each "
+            "probe's own].",
+        ),
     ] = None,
     thresholds: Annotated[
         Path | None,
-        typer.Option("--thresholds", help="A TOML file with a table [thresholds] of them."),
+        typer.Option("--thresholds", help="A TOML file with thresholds in a table [thresholds]."),
     ] = None,
     family_wise: Annotated[
-        bool, typer.Option("--family-wise", help="Wider intervals, for all probes together.")
+        bool,
+        typer.Option(
+            "--family-wise", help="Use wider intervals that hold for all probes together."
+        ),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Uncertain fails too (exit code 1).")
+        bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", min=0, help="The seed of the choice of topics and the bootstrap."),
+    ] = 0,
     folder: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The run folder [default: runs/probe-TIME]."),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option("--record", metavar="CASSETTE", help="Keep the judge's replies in this file."),
+        typer.Option(
+            "--record", metavar="CASSETTE", help="Write the judge's replies to this file."
+        ),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option("--replay", metavar="CASSETTE", help="Answer from this file, no network."),
+        typer.Option(
+            "--replay", metavar="CASSETTE", help="Answer all calls from this file, without network."
+        ),
     ] = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option("--budget-usd", min=0.0, help="What the judge may cost; needs its price."),
+        typer.Option(
+            "--budget-usd", min=0.0, help="The most that the judge may cost; needs its price."
+        ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask nobody: estimate calls and cost, and stop.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Estimate calls and cost without asking the judge, and stop."
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the card as JSON instead of a table.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
 ) -> None:
-    """Probe one judge: what sways it that should not, and by how much.
+    """Probe one judge: measure its known biases, each with a threshold.
 
     Each probe changes an answer in one way (longer, in Markdown, flattering, with a false source,
-    shown first, …) that a good judge ignores, or must notice. The effect has a 95 % interval and a
-    threshold: fail when all of the interval lies beyond it, pass when none of it does, else
-    uncertain.
+    shown first, …). A good judge ignores the change, or must notice it. The effect has a 95 %
+    interval and a threshold: a probe fails when the whole interval lies beyond the threshold,
+    passes when none of it does, and is uncertain otherwise.
 
     Writes probe.json, probe.xml (JUnit), probe.md, report.html and every answer to the run folder.
     The same command with the same -o resumes, also with other probes or thresholds.
 
-    Exit code: 0 no probe failed, 1 one did, 2 bad input, 3 the judge did not answer, 4 the budget
-    left nothing to ask it.
+    Exit code: 0 no probe failed, 1 a probe failed, 2 bad input, 3 the judge gave no usable
+    answer, 4 the budget allowed no call.
 
     Example: adjudge probe reward.toml --only position,length --threshold length=0.1 -o runs/card
     """
     if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: one of the two")
+        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
     job = ProbeJob(
         spec=RewardSpec.load(spec),
         folder=folder or new_folder("probe"),
@@ -144,7 +261,7 @@ def probe(
         repeats=repeats,
         seed=seed,
         language=language.value,
-        thresholds=_limits(thresholds, threshold or []),
+        thresholds=_read_thresholds(thresholds, threshold or []),
         family=family,
         with_reference=reference,
         family_wise=family_wise,
@@ -156,7 +273,7 @@ def probe(
         _print_cost(job, as_json=as_json)
         return
     if not quiet and replay is None:
-        errors().print(f"[dim]{cost_line(expected(job, prepare(job)))}[/]")
+        errors().print(f"[dim]{cost_line(estimate_probe_cost(job, prepare_probes(job)))}[/]")
     if replay is None:
         wait_for_judges([spec], wait_for_judge)
     if record is not None:
@@ -173,12 +290,12 @@ def probe(
     if any(one.verdict in failing for one in job.findings):
         raise typer.Exit(1)
     if job.card["missing"]["count"] == job.card["questions"]:
-        errors().print("[red]the judge gave no answer that can be used[/]")
+        errors().print("[red]The judge gave no usable answer.[/]")
         raise typer.Exit(4 if set(job.card["missing"]["by_kind"]) == {ErrorKind.BUDGET} else 3)
 
 
 def _print_cost(job: ProbeJob, *, as_json: bool) -> None:
-    cost = expected(job, prepare(job))
+    cost = estimate_probe_cost(job, prepare_probes(job))
     if as_json:
         print_json(cost)
     else:
@@ -186,12 +303,8 @@ def _print_cost(job: ProbeJob, *, as_json: bool) -> None:
 
 
 def _run(job: ProbeJob) -> None:
-    try:
-        with redirect_stdout(sys.stderr):
-            run_probes(job)
-    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
-        errors().print(f"To go on where it stopped: the same command with -o {clean(job.folder)}")
-        raise
+    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+        run_probes(job)
 
 
 def _report(job: ProbeJob, *, as_json: bool) -> None:
@@ -203,15 +316,15 @@ def _report(job: ProbeJob, *, as_json: bool) -> None:
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {_FILES}")
 
 
-def _limits(file: Path | None, given: list[str]) -> dict[str, float]:
+def _read_thresholds(file: Path | None, given: list[str]) -> dict[str, float]:
     """Thresholds of a file, then those of the command line."""
     limits: dict[str, float] = {}
     if file is not None:
-        limits.update(validate(_Thresholds, load_toml(file), str(file)).thresholds)
+        limits.update(validate_model(_Thresholds, load_toml(file), str(file)).thresholds)
         for name in limits:
             if name not in PROBES:
                 try:
-                    probe_named(name)
+                    find_probe(name)
                 except ConfigError as error:
                     raise ConfigError(f"{file}: thresholds: {error}") from None
     return limits | parse_thresholds(given)
@@ -228,5 +341,5 @@ def parse_thresholds(entries: list[str]) -> dict[str, float]:
             limit = -1.0
         if not 0 <= limit < float("inf"):
             raise ConfigError(f"--threshold {entry!r}: must be PROBE=MOST, such as position=0.1")
-        limits[probe_named(name).name] = limit
+        limits[find_probe(name).name] = limit
     return limits

@@ -1,4 +1,4 @@
-"""``adjudge rubric``: rubric files, looked at before a judge is paid to read them."""
+"""``adjudge rubric``: checks of rubric files before a judge is paid to use them."""
 
 from __future__ import annotations
 
@@ -12,71 +12,62 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.consoles import clean, errors, output, print_json
+from adjudge.cli.console import clean, output, print_json
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
-from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import read_rows
-from adjudge.rubrics.linting import SEVERITIES, Finding, lint, parts_of
-from adjudge.rubrics.load import load_rubric
-from adjudge.rubrics.parse import AnyRubric, rubric_from
+from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
+from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
 
-__all__ = ["lint_file", "rubric_app"]
+__all__ = ["lint_file"]
 
 _COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics")
 _ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _SNIPPET = 60
-_SHOWN = 100
+_MAX_SHOWN = 100
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
-_Place = tuple[str, AnyRubric, list[Finding]]
-
-rubric_app = typer.Typer(
-    name="rubric",
-    help="Rubric files.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+_LintedRubric = tuple[str, AnyRubric, list[LintFinding]]
 
 
-@rubric_app.callback()
-def _group() -> None:
-    """Rubric files, looked at before a judge is paid to read them."""
-
-
-@rubric_app.command("lint")
 def lint_file(
     file: Annotated[
         Path,
-        typer.Argument(help="A rubric (TOML, JSON, YAML), or rows with one each (JSONL, Parquet)."),
+        typer.Argument(
+            help="A rubric (TOML, JSON, YAML), or rows with a rubric each (JSONL, Parquet)."
+        ),
     ],
     column: Annotated[
         str | None,
-        typer.Option("--column", "-c", help="Where rows have their rubric; dots reach inside."),
+        typer.Option(
+            "--column",
+            "-c",
+            help="The column with the rubric; dots reach into nested columns [default: rubrics, "
+            "rubric, criteria, checklist or reward_model.rubrics].",
+        ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Warnings make the exit code 1, too.")
+        bool, typer.Option("--strict", help="Exit with code 1 for warnings, too.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Find criteria that can be met without being good, and arithmetic that cannot work.
+    """Find criteria that are easy to game or unclear, and scoring that cannot work.
 
-    Compound, presence-only, unverifiable, overlapping and doubly negated criteria, points with the
-    wrong sign, scores that cannot reach 1, gaps in a scoring guide. The wording rules are
-    heuristics: a note may be meant. The exit code is 1 when there are errors, 2 when the file
-    cannot be read as a rubric.
+    Reports compound, presence-only, unverifiable, overlapping and doubly negated criteria, points
+    with the wrong sign, scores that cannot reach 1, and gaps in a scoring guide. The rules about
+    wording are heuristics; a finding may be intended.
+
+    Exit code: 0 no errors, 1 errors, 2 the file cannot be read as a rubric.
 
     Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
     """
     try:
         places = [(where, rubric, lint(rubric)) for where, rubric in _rubrics(file, column)]
-    except (ConfigError, RolloutError, GradingFailure) as error:
-        for line in str(error).splitlines():
-            errors().print(f"[bold red]adjudge:[/] {clean(line)}")
-        raise typer.Exit(2) from None
+    except GradingFailure as error:
+        raise ConfigError(str(error)) from None
     if as_json:
-        print_json(_plain(file, places))
+        print_json(_lint_report(file, places))
     else:
         _print(output(), file, places)
     failing = ("error", "warning") if strict else ("error",)
@@ -91,10 +82,10 @@ def _rubrics(file: Path, column: str | None) -> Iterator[tuple[str, AnyRubric]]:
     for where, row in read_rows([file]):
         if isinstance(row, RolloutError):
             raise row
-        yield where, _of_row(row, column, where)
+        yield where, _rubric_of_row(row, column, where)
 
 
-def _of_row(row: dict[str, Any], column: str | None, where: str) -> Rubric:
+def _rubric_of_row(row: dict[str, Any], column: str | None, where: str) -> Rubric:
     names = _COLUMNS if column is None else (column,)
     for name in names:
         value = get_path(row, name)
@@ -102,17 +93,18 @@ def _of_row(row: dict[str, Any], column: str | None, where: str) -> Rubric:
             return rubric_from(value, where=f"{where}: {name}")
     columns = ", ".join(sorted(map(str, row))[:20])
     raise ConfigError(
-        f"{where}: no rubric in {', '.join(names)} (columns: {columns}); use --column"
+        f"{where}: has no column with a rubric (found {columns}; looked for: {', '.join(names)}). "
+        "Name the column with --column."
     )
 
 
-def _plain(file: Path, places: list[_Place]) -> dict[str, Any]:
+def _lint_report(file: Path, places: list[_LintedRubric]) -> dict[str, Any]:
     counts = Counter(finding.severity for *_, findings in places for finding in findings)
     return {
         "file": str(file),
         "rubrics": len(places),
         "criteria": sum(
-            len(part.criteria) for _, rubric, _ in places for _, part in parts_of(rubric)
+            len(part.criteria) for _, rubric, _ in places for _, part in list_parts(rubric)
         ),
         **{f"{severity}s": counts[severity] for severity in SEVERITIES},
         "findings": [
@@ -123,38 +115,38 @@ def _plain(file: Path, places: list[_Place]) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, file: Path, places: list[_Place]) -> None:
-    report = _plain(file, places)
+def _print(console: Console, file: Path, places: list[_LintedRubric]) -> None:
+    report = _lint_report(file, places)
     if report["findings"]:
-        console.print(_table(places))
-        if (more := len(report["findings"]) - _SHOWN) > 0:
+        console.print(_finding_table(places))
+        if (more := len(report["findings"]) - _MAX_SHOWN) > 0:
             console.print(f"[dim]… and {more:,} more (--json has all)[/]")
-        console.print(_rates(report))
+        console.print(_rate_table(report))
     counted = ", ".join(f"{report[f'{one}s']:,} {one}s" for one in SEVERITIES)
     rubrics = f" in {len(places):,} rubrics" if len(places) != 1 else ""
     console.print(f"{clean(file)}: {report['criteria']:,} criteria{rubrics}: {counted}")
 
 
-def _table(places: list[_Place]) -> Table:
+def _finding_table(places: list[_LintedRubric]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("", "rule", "criterion", "what", "remedy"):
         table.add_column(heading, overflow="fold")
     shown = [(w, r, f) for w, r, findings in places for f in findings]
     shown.sort(key=lambda one: SEVERITIES.index(one[2].severity))
-    for where, rubric, finding in shown[:_SHOWN]:
+    for where, rubric, finding in shown[:_MAX_SHOWN]:
         colour = _COLOURS[finding.severity]
         row = f"{where.rpartition(':')[2]}: " if len(places) > 1 else ""
         table.add_row(
             f"[{colour}]{finding.severity}[/]",
             finding.rule,
-            clean(row + _named(rubric, finding)),
+            clean(row + _criterion_label(rubric, finding)),
             clean(finding.message),
             clean(finding.suggestion),
         )
     return table
 
 
-def _rates(report: dict[str, Any]) -> Table:
+def _rate_table(report: dict[str, Any]) -> Table:
     """How many findings each rule has, and per 100 criteria."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("rule", "severity", "findings", "per 100 criteria"):
@@ -166,13 +158,13 @@ def _rates(report: dict[str, Any]) -> Table:
     return table
 
 
-def _named(rubric: AnyRubric, finding: Finding) -> str:
+def _criterion_label(rubric: AnyRubric, finding: LintFinding) -> str:
     """The part of a bundle, the criterion's id and the start of its text."""
     if finding.criterion is None:
         return finding.part
     texts = {
         (name, criterion.id): criterion.text
-        for name, part in parts_of(rubric)
+        for name, part in list_parts(rubric)
         if isinstance(part, Rubric)
         for criterion in part.criteria
     }

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors
+from adjudge.cli.console import clean, errors
 from adjudge.errors import ConfigError
-from adjudge.service.settings import KEY_VARIABLE, PORT, ServiceSettings
+from adjudge.service.settings import SERVICE_KEY_VARIABLE, SERVICE_PORT, ServiceSettings
 
 if TYPE_CHECKING:  # what it needs comes with adjudge[server]
     from adjudge.service.backend import Backend
-    from adjudge.service.serving import Running
+    from adjudge.service.server import RunningService
 
-__all__ = ["serve"]
+__all__ = ["serve_command"]
 
 _DEFAULT = ServiceSettings()
 _GROUP_EXAMPLE = (
@@ -26,7 +26,7 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
-def serve(
+def serve_command(
     target: Annotated[
         str,
         typer.Argument(
@@ -34,88 +34,125 @@ def serve(
             help="A reward spec (.toml), the folder of a trained judge, or module:Class.",
         ),
     ],
-    host: Annotated[str, typer.Option(help="A public one needs a key.")] = _DEFAULT.host,
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = PORT,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; a public one needs a key.")
+    ] = _DEFAULT.host,
+    port: Annotated[int, typer.Option(help="The port; 0 picks a free one.")] = SERVICE_PORT,
     api_key_env: Annotated[
-        str, typer.Option(help="Environment variable with the key that clients must send, if set.")
-    ] = KEY_VARIABLE,
+        str,
+        typer.Option(
+            help="The environment variable with the key that clients must send; without it no "
+            "key is "
+            "needed."
+        ),
+    ] = SERVICE_KEY_VARIABLE,
     arg: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="For the class's constructor; repeatable."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="An argument for the constructor of the class. Can be repeated.",
+        ),
     ] = None,
     damping: Annotated[
         str | None,
         typer.Option(
             metavar="BELOW:FACTOR",
-            help="Multiply scores by FACTOR where the judge's confidence is below BELOW; off.",
+            help="Multiply scores by FACTOR where the judge's confidence is below BELOW "
+            "[default: off].",
         ),
     ] = None,
     max_batch_size: Annotated[
-        int, typer.Option(help="Requests in one batch at most.")
+        int, typer.Option(help="The most requests in one batch.")
     ] = _DEFAULT.max_batch_size,
     batch_timeout: Annotated[
-        float, typer.Option(help="Seconds that a batch's oldest request waits for others.")
+        float, typer.Option(help="How many seconds the oldest request of a batch waits for others.")
     ] = _DEFAULT.batch_timeout,
     max_concurrent: Annotated[
-        int, typer.Option(help="Requests judged at once, where each takes its own time.")
+        int,
+        typer.Option(
+            help="The most requests that are judged at the same time, for judges without batches."
+        ),
     ] = _DEFAULT.max_concurrent,
     queue_size: Annotated[
-        int, typer.Option(help="Requests that may wait; more get 429 and Retry-After.")
+        int,
+        typer.Option(help="The most requests that may wait; more get status 429 with Retry-After."),
     ] = _DEFAULT.queue_size,
     deadline_s: Annotated[
-        float, typer.Option(help="Seconds from a request to its answer; then error timeout.")
+        float,
+        typer.Option(
+            help="The most seconds from a request to its answer; later it gets the error 'timeout'."
+        ),
     ] = _DEFAULT.deadline_s,
     group_timeout_s: Annotated[
-        float, typer.Option(help="Seconds that a group waits for its missing samples.")
+        float, typer.Option(help="How many seconds a group waits for its missing samples.")
     ] = _DEFAULT.group_timeout_s,
     max_body_mb: Annotated[
-        float, typer.Option(help="Of a request, in megabytes.")
+        float, typer.Option(help="The largest request, in megabytes.")
     ] = _DEFAULT.max_body_mb,
     max_image_mb: Annotated[
-        float, typer.Option(help="Of one image, in megabytes.")
+        float, typer.Option(help="The largest image, in megabytes.")
     ] = _DEFAULT.max_image_mb,
     max_values: Annotated[
-        int, typer.Option(help="Values in a request; a tenth may be lists and objects.")
+        int,
+        typer.Option(
+            help="The most JSON values in a request; a tenth of them may be lists and objects."
+        ),
     ] = _DEFAULT.max_values,
     read_timeout_s: Annotated[
-        float, typer.Option(help="Seconds for a request to arrive.")
+        float, typer.Option(help="The most seconds that a request may take to arrive.")
     ] = _DEFAULT.read_timeout_s,
     drain_s: Annotated[
-        float, typer.Option(help="Seconds for accepted requests, after SIGTERM or Ctrl-C.")
+        float,
+        typer.Option(help="The most seconds to answer accepted requests after SIGTERM or Ctrl-C."),
     ] = _DEFAULT.drain_s,
-    ray: Annotated[bool, typer.Option("--ray", help="Judge in replicas on a Ray cluster.")] = False,
-    replicas: Annotated[int | None, typer.Option(min=1, help="With --ray [default: 1].")] = None,
-    min_replicas: Annotated[
-        int | None, typer.Option(min=1, help="With --ray, with --max-replicas: as many as needed.")
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run the judge in replicas on a Ray cluster.")
+    ] = False,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="With --ray: how many replicas [default: 1].")
     ] = None,
-    max_replicas: Annotated[int | None, typer.Option(min=1)] = None,
-    replica_gpus: Annotated[float, typer.Option(min=0, help="GPUs of each replica.")] = 0.0,
+    min_replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --ray and --max-replicas: the fewest replicas [default: 1]."
+        ),
+    ] = None,
+    max_replicas: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --ray: add replicas under load, up to so many."),
+    ] = None,
+    replica_gpus: Annotated[
+        float, typer.Option(min=0, help="With --ray: the GPUs of each replica.")
+    ] = 0.0,
     ray_address: Annotated[
         str | None,
         typer.Option(
             metavar="auto|local|ADDRESS",
-            help="auto: a Ray cluster that runs here; local: this machine alone "
+            help="auto: the Ray cluster that runs on this machine; local: this machine alone "
             "[default: $RAY_ADDRESS, else local].",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON when ready.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON when the service is ready.")
+    ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Judge for any number of trainers: a reward spec, or a class of yours, behind HTTP.
+    """Serve a judge over HTTP: a reward spec, a trained judge, or a class of your own.
 
-    POST /judge takes {"prompt", "completion", "answer"?, …} and gives {"score", "explanation"?, …};
-    /batch_judge takes up to 128 at once; /group_judge lets a group's samples meet. /health, /ready,
-    /metrics, /docs and /openapi.json say the rest. A judge that failed is status 503 with
-    {"error": {"kind", "message"}}, or an item with "error" and no "score" in a batch; never a
-    number.
+    POST /judge takes {"prompt", "completion", "answer"?, …} and returns {"score", "explanation"?,
+    …}; /batch_judge takes up to 128 samples at once; /group_judge waits for all samples of a group.
+    /health, /ready, /metrics, /docs and /openapi.json describe the service. A failed judge call is
+    status 503 with {"error": {"kind", "message"}}, or in a batch an item with "error" and no
+    "score"; it is never a number.
 
     A class needs score(prompt, completion, answer) -> float or {"score": …}, or
-    score_batch(requests); anything else it can say is in the documentation.
+    score_batch(requests). The other methods that it can have are in the documentation.
 
-    --ray judges in replicas on a Ray cluster, all samples of a group (and of a prompt) in the same
-    one; HTTP stays with this process.
+    --ray runs the judge in replicas on a Ray cluster. All samples of a group (and of a prompt) go
+    to the same replica. This process serves HTTP.
 
-    Needs pip install 'adjudge[server]'. Ctrl-C (or SIGTERM) answers what was accepted, then stops.
+    Needs pip install 'adjudge[server]'. On Ctrl-C or SIGTERM the service answers the accepted
+    requests, then stops.
 
     Example: adjudge serve reward.toml
 
@@ -130,49 +167,54 @@ def serve(
     )  # fmt: skip
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
-        from adjudge.service.serving import run  # noqa: PLC0415
+        from adjudge.service.server import run_service  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"fastapi", "uvicorn", "prometheus_client"}:
             raise
         raise ConfigError(
-            f"adjudge serve needs {error.name}: pip install 'adjudge[server]'"
+            f"adjudge serve needs {error.name}. Run: pip install 'adjudge[server]'"
         ) from error
 
     given: dict[str, Any] = {
-        "arguments": _pairs(arg or ()),
+        "arguments": _parse_arguments(arg or ()),
         "damping": None if damping is None else Damping.parse(damping),
     }
     backend: Backend
     if ray:
-        from adjudge.service.serve_ray import RayBackend, Replicas  # noqa: PLC0415
+        from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 
         load_backend(target, settings, **given)  # complains here, in words, if it must
-        least, most = _numbers(replicas, min_replicas, max_replicas)
-        there = Replicas(least, most, gpus=replica_gpus, address=ray_address)
+        least, most = _replica_range(replicas, min_replicas, max_replicas)
+        there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
         settings = msgspec.structs.replace(settings, max_concurrent=settings.max_concurrent * most)
     elif replicas or min_replicas or max_replicas or replica_gpus or ray_address:
         raise ConfigError(
-            "--replicas, --min-replicas, --max-replicas, --replica-gpus and "
-            "--ray-address go with --ray"
+            "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "
+            "--ray. "
+            "Add --ray, or remove them."
         )
     else:
         backend = load_backend(target, settings, **given)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
-    run(backend, settings, _announce_json if as_json else _announce, until_eof=until_eof)
+    run_service(backend, settings, _announce_json if as_json else _announce, until_eof=until_eof)
 
 
-def _numbers(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:
+def _replica_range(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:
     """The least and the most replicas."""
     if most is None and least is None:
         return exactly or 1, exactly or 1
     if exactly is not None or most is None:
-        raise ConfigError("either --replicas, or --max-replicas with --min-replicas if not 1")
+        raise ConfigError(
+            "--replicas, --min-replicas and --max-replicas: cannot be combined in this way. Use "
+            "either "
+            "--replicas N, or --max-replicas N with or without --min-replicas M."
+        )
     return least or 1, most
 
 
-def _pairs(given: Sequence[str]) -> dict[str, str]:
+def _parse_arguments(given: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for one in given:
         name, equals, value = one.partition("=")
@@ -182,11 +224,11 @@ def _pairs(given: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _announce_json(running: Running) -> None:
+def _announce_json(running: RunningService) -> None:
     typer.echo(msgspec.json.encode(running))
 
 
-def _announce(running: Running) -> None:
+def _announce(running: RunningService) -> None:
     key = ""
     if running.key_env is not None:
         key = f' -H "Authorization: Bearer ${running.key_env}"'
@@ -196,8 +238,8 @@ def _announce(running: Running) -> None:
     typer.echo(f"POST {'/group_judge' if compares else ' '.join(running.routes)}")
     typer.echo("GET /health /ready /metrics /calls /docs /openapi.json")
     if compares:
-        typer.echo(f"{running.compares_groups}: each sample says its group_id and group_size")
+        typer.echo(f"{running.compares_groups}: each sample needs its group_id and group_size")
         typer.echo(f"try: curl{key} {running.url}/group_judge -d '{_GROUP_EXAMPLE}'")
     else:
         typer.echo(f"try: curl{key} {running.url}/judge -d '{_EXAMPLE}'")
-    typer.echo("Ctrl-C stops")
+    typer.echo("Ctrl-C stops it.")

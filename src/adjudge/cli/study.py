@@ -1,7 +1,8 @@
-"""``adjudge study``: what a judge's choice does, in one report."""
+"""``adjudge study swap``: several judges on the same stored rollouts, compared in one report."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -13,43 +14,44 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
-from adjudge.cli.consoles import clean, errors, output, print_json
+from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.grade import new_folder, parse_map
-from adjudge.cli.study_matrix import GROUP_HELP, RunsByDefault, diff, run
-from adjudge.cli.study_replay import replay
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
-from adjudge.studies.swap.run import SwapStudy, run_swap
-from adjudge.studies.swap.words import SHARES, calls_line, interval, missing_line, value
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.swap.report import (
+    EXPLAINED_SHARES,
+    format_calls,
+    format_interval,
+    format_missing_kinds,
+    format_value,
+)
+from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 
-__all__ = ["study_app", "swap"]
+__all__ = ["route_study", "swap", "swap_app"]
 
+_STUDY_FILES = (".toml", ".json")
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
 _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
 _SHARES = ("length", "format", "length_r")
-_SHOWN_BROKEN = 5
-_TAKES_SEVERAL = ("--judges", "-j")
+_MAX_BROKEN_SHOWN = 5
+_MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
-study_app = typer.Typer(
-    name="study",
-    cls=RunsByDefault,
-    help=GROUP_HELP,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+swap_app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
 
-@study_app.callback()
-def _group() -> None:
-    """What a judge's choice does: studies."""
+def route_study(words: list[str]) -> list[str]:
+    """The words of ``adjudge study`` with ``run`` before them where no command is.
+
+    A file or an option as the first word means ``run``. Any other word is a command mistyped, and
+    the group says so.
+    """
+    first = words[0]
+    # A word may be what no file can be called, and `Path.is_file` raises for some of these.
+    is_file = first.endswith(_STUDY_FILES) or "/" in first or os.path.isfile(first)  # noqa: PTH113
+    means_run = first != "-h" if first.startswith("-") else is_file
+    return ["run", *words] if means_run else words
 
 
-study_app.command("run")(run)
-study_app.command("diff")(diff)
-study_app.command("replay")(replay)
-
-
-class _SeveralJudges(TyperCommand):
+class _MultiJudgeCommand(TyperCommand):
     """Lets one ``--judges`` take several files: all that follows it up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -60,19 +62,19 @@ class _SeveralJudges(TyperCommand):
             if one == "--":
                 return super().parse_args(ctx, [*spread, *args[place:]])
             if one.startswith("-"):
-                taking = one.partition("=")[0] in _TAKES_SEVERAL
-            elif taking and args[place - 1] not in _TAKES_SEVERAL:
+                taking = one.partition("=")[0] in _MULTI_VALUE_OPTIONS
+            elif taking and args[place - 1] not in _MULTI_VALUE_OPTIONS:
                 spread.append("--judges")
             spread.append(one)
         return super().parse_args(ctx, spread)
 
 
-@study_app.command("swap", cls=_SeveralJudges)
+@swap_app.command("swap", cls=_MultiJudgeCommand)
 def swap(
     rollouts: Annotated[
         list[Path],
         typer.Argument(
-            help="Files as `adjudge grade` takes them, run folders of `adjudge train`, verl's "
+            help="Files as for `adjudge grade`, run folders of `adjudge train`, verl's "
             "rollout_data_dir, TRL's completions, or LLMBar's dataset.json.",
         ),
     ],
@@ -82,7 +84,8 @@ def swap(
             "--judges",
             "-j",
             metavar="[NAME=]FILE …",
-            help="Reward specs, folders of trained judges, or LLMBar's recorded judges.",
+            help="The judges: reward specs, folders of trained judges, or LLMBar's recorded "
+            "judges.",
         ),
     ] = None,
     stored: Annotated[
@@ -90,7 +93,8 @@ def swap(
         typer.Option(
             "--stored",
             metavar="[NAME=]COLUMN",
-            help="Rewards in the rollouts as one more judge: reward, score, env_reward, …",
+            help="Use a column with rewards as one more judge: reward, score, env_reward, … Can be "
+            "repeated.",
         ),
     ] = None,
     folder: Annotated[
@@ -103,30 +107,38 @@ def swap(
             "--group",
             "-g",
             metavar="COLUMN,…",
-            help="Columns that name a group [default: group, else step and equal prompts].",
+            help="The columns that identify a group [default: group, else step and equal prompts].",
         ),
     ] = None,
     mapping: Annotated[
         list[str] | None,
-        typer.Option("--map", "-m", metavar="FIELD=COLUMN", help="As for `adjudge grade`."),
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="FIELD=COLUMN",
+            help="Read a field from another column, as for `adjudge grade`.",
+        ),
     ] = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option("--budget-usd", min=0.0, help="What each judge may cost; needs its price."),
+        typer.Option(
+            "--budget-usd", min=0.0, help="The most that each judge may cost; needs its price."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
 ) -> None:
-    """Grade stored rollouts with several judges, and see what the swap changes.
+    """Grade stored rollouts with several judges, and compare the results.
 
-    Per pair of judges: how far they agree, over all samples and inside groups; how many groups get
-    another best sample, how many samples an advantage of the other sign; which criteria they mark
-    differently. Per judge: how much of its advantages length and format explain, what is missing,
-    what it cost. Numbers have 95 % intervals, by group, from 8 groups on.
+    For each pair of judges: how well they agree, over all samples and inside groups; in how many
+    groups the best sample changes; how many advantages change their sign; which criteria they mark
+    differently. For each judge: how much of its advantages length and format explain, how many
+    rewards are missing, and its cost. From 8 groups on, numbers have 95 % intervals, clustered by
+    group.
 
-    Writes summary.json, report.html, a table of rows (sample × judge), and under judges/ what each
-    judge said. The same command with the same -o resumes, also with one more judge.
+    Writes summary.json, report.html, a table of rows (sample × judge), and each judge's results
+    under judges/. The same command with the same -o resumes, also with one more judge.
 
     Exit code: 0 done, 2 bad input or broken rows, 3 a judge did not answer.
 
@@ -143,17 +155,13 @@ def swap(
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
-    try:
-        with redirect_stdout(sys.stderr):
-            run_swap(study)
-    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
-        errors().print(f"To go on where it stopped: the same command with -o {clean(study.folder)}")
-        raise
-    _report(study, as_json=as_json)
+    with say_how_to_resume(study.folder), redirect_stdout(sys.stderr):
+        run_swap(study)
+    _report_swap(study, as_json=as_json)
     if study.summary["broken_rows"]["count"]:
         raise typer.Exit(2)
     if any(not one["judged"] for one in study.summary["judges"]):
-        errors().print("[red]a judge gave no reward at all:[/] nothing was learned about it")
+        errors().print("[red]A judge gave no reward at all.[/] See summary.json for the failures.")
         raise typer.Exit(3)
 
 
@@ -171,12 +179,14 @@ def _parse_stored(entries: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _report(study: SwapStudy, *, as_json: bool) -> None:
+def _report_swap(study: SwapStudy, *, as_json: bool) -> None:
     broken = study.summary["broken_rows"]
-    for row in broken["first"][:_SHOWN_BROKEN]:
+    for row in broken["first"][:_MAX_BROKEN_SHOWN]:
         errors().print(f"[yellow]broken row[/] {clean(row['where'])}: {clean(row['message'])}")
-    if broken["count"] > _SHOWN_BROKEN:
-        errors().print(f"[yellow]… and {broken['count'] - _SHOWN_BROKEN} more[/] (summary.json)")
+    if broken["count"] > _MAX_BROKEN_SHOWN:
+        errors().print(
+            f"[yellow]… and {broken['count'] - _MAX_BROKEN_SHOWN} more[/] (summary.json)"
+        )
     if as_json:
         print_json(study.summary)
         return
@@ -195,12 +205,14 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
     console.print()
     console.print(_judge_table(summary["judges"]), crop=False)
     for one in summary["judges"]:
-        lost = f"; [yellow]missing[/]: {clean(missing_line(one))}" if one["missing"] else ""
-        console.print(f"[dim]{clean(one['name'])}: {clean(calls_line(one))}[/]{lost}")
+        lost = f"; [yellow]missing[/]: {clean(format_missing_kinds(one))}" if one["missing"] else ""
+        console.print(f"[dim]{clean(one['name'])}: {clean(format_calls(one))}[/]{lost}")
     console.print(
-        "[dim]best changes: groups of which no sample is best for both; sign flips: samples with "
-        "advantages of opposite sign; length, format: shares of advantage variance (adjusted R²). "
-        "Below each number its 95 % interval, by group, from 8 groups on.[/]"
+        "[dim]best changes: groups in which no sample is best for both judges; sign flips: samples "
+        "with advantages of opposite sign; length, format: explained share of the variance of the "
+        "advantages (adjusted R²). Below each number: its 95 % interval, clustered by group, "
+        "from 8 "
+        "groups on.[/]"
     )
 
 
@@ -216,7 +228,7 @@ def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("judge", ("mean", "flat", *(SHARES[name][0] for name in _SHARES)))
+    table = _table("judge", ("mean", "flat", *(EXPLAINED_SHARES[name][0] for name in _SHARES)))
     for one in judges:
         table.add_row(
             clean(one["name"]),
@@ -237,5 +249,5 @@ def _table(first: str, others: Sequence[str]) -> Table:
 
 
 def _estimate(name: str, found: Mapping[str, Any]) -> str:
-    ends = interval(name, found)
-    return value(name, found) + (f"\n[dim]{ends}[/]" if ends else "")
+    ends = format_interval(name, found)
+    return format_value(name, found) + (f"\n[dim]{ends}[/]" if ends else "")

@@ -1,10 +1,19 @@
-"""``adjudge top``: a live look at a judge service."""
+"""``adjudge top``: a live look at a judge service, from two readings of its ``/metrics``.
+
+Rates, shares and quantiles are those between the two readings.
+"""
 
 from __future__ import annotations
 
+import os
 import time
+import urllib.request
 from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
 
 import msgspec
 import typer
@@ -13,55 +22,210 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.cli.consoles import clean, output
-from adjudge.client.numbers import NoAnswer, Reading, Span, read_metrics
-from adjudge.errors import JudgeUnavailable
+from adjudge.cli.console import clean, output
+from adjudge.errors import ConfigError, JudgeUnavailable
 
-__all__ = ["top"]
+__all__ = ["MetricsInterval", "MetricsSnapshot", "MetricsUnavailable", "read_metrics", "top"]
 
-_BARS = " ▁▂▃▄▅▆▇█"
-_SECONDS = "judge_request_duration_seconds"
-_PAST = 60
+
+_MAX_BYTES = 4 << 20
+
+MetricLabels = tuple[tuple[str, str], ...]
+
+
+class MetricsUnavailable(Exception):
+    """The service gave no numbers; the message says why."""
+
+
+@dataclass(frozen=True)
+class MetricsSnapshot:
+    """All numbers at one moment: ``values[name][labels]``; ``at`` is a monotonic time."""
+
+    at: float
+    values: Mapping[str, Mapping[MetricLabels, float]]
+
+    def series(self, name: str) -> Mapping[MetricLabels, float]:
+        """The values of one metric by their labels; empty when there is none."""
+        return self.values.get(name, {})
+
+
+@dataclass(frozen=True)
+class MetricsInterval:
+    """What happened between two readings; counters that fell started anew with the process."""
+
+    before: MetricsSnapshot
+    after: MetricsSnapshot
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return self.after.at - self.before.at
+
+    def now(self, name: str) -> float:
+        """A gauge, or a total, as it stands."""
+        return sum(self.after.series(name).values())
+
+    def change(self, name: str, **labels: str) -> float:
+        """By how much a counter grew, summed over the series that have these labels."""
+        return sum(self._grown(name, labels).values())
+
+    def rate(self, name: str, **labels: str) -> float:
+        """:meth:`change` per second."""
+        return self.change(name, **labels) / self.seconds if self.seconds > 0 else 0.0
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """A counter's totals by one label's values."""
+        found: dict[str, float] = {}
+        for labels, value in self.after.series(name).items():
+            key = dict(labels).get(label, "")
+            found[key] = found.get(key, 0.0) + value
+        return found
+
+    def quantile(self, name: str, share: float, **labels: str) -> float | None:
+        """A histogram's quantile over the span, linear inside its bucket; ``None`` without values.
+
+        Of what lies above the last bound only that bound is known, and given.
+        """
+        buckets: dict[float, float] = {}
+        for found, count in self._grown(f"{name}_bucket", labels).items():
+            bound = float(dict(found)["le"])
+            buckets[bound] = buckets.get(bound, 0.0) + count
+        return _bucket_quantile(sorted(buckets.items()), share)
+
+    def mean(self, name: str, **labels: str) -> float | None:
+        """A histogram's mean over the span; ``None`` without values."""
+        count = self.change(f"{name}_count", **labels)
+        return self.change(f"{name}_sum", **labels) / count if count else None
+
+    def _grown(self, name: str, labels: Mapping[str, str]) -> dict[MetricLabels, float]:
+        before = self.before.series(name)
+        grown = {}
+        for found, value in self.after.series(name).items():
+            if labels.items() <= dict(found).items():
+                earlier = before.get(found, 0.0)
+                grown[found] = value - earlier if value >= earlier else value
+        return grown
+
+
+def _bucket_quantile(buckets: list[tuple[float, float]], share: float) -> float | None:
+    """From cumulative counts by upper bound, in ascending order."""
+    if not buckets or not buckets[-1][1]:
+        return None
+    wanted, floor, below = share * buckets[-1][1], 0.0, 0.0
+    for bound, count in buckets:
+        if count >= wanted and count > below:
+            if bound == float("inf"):
+                return floor
+            return floor + (bound - floor) * max(0.0, wanted - below) / (count - below)
+        floor, below = bound, count
+    return floor
+
+
+def read_metrics(url: str, key_env: str, *, timeout_s: float = 5.0) -> MetricsSnapshot:
+    """The numbers of the service at ``url``; the key in ``key_env``, if it is set, is shown to it.
+
+    Blocks. Raises :class:`MetricsUnavailable`, and :class:`~adjudge.errors.ConfigError` for an
+    address that is none and where ``prometheus_client`` is not installed.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{url!r}: must be the address of a service, such as http://host:8888")
+    if "@" in url.split("/")[2]:
+        # Not shown: that is a key.
+        raise ConfigError(
+            "the address contains a user name or a key. Put the key into the environment variable "
+            f"{key_env}."
+        )
+    key = os.environ.get(key_env, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the environment variable {key_env} contains characters that are not printable ASCII. "
+            "Set it to the service's key."
+        )
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(url.rstrip("/") + "/metrics", headers=headers)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
+            text = response.read(_MAX_BYTES).decode("utf-8", "replace")
+    except HTTPError as error:
+        hint = f" (the key is read from {key_env})" if error.code == 401 else ""
+        raise MetricsUnavailable(f"the service answered {error.code}{hint}") from None
+    except HTTPException as error:
+        raise MetricsUnavailable(f"the reply is not valid HTTP ({type(error).__name__})") from None
+    except (URLError, OSError, ValueError) as error:
+        raise MetricsUnavailable(str(getattr(error, "reason", error))) from None
+    return MetricsSnapshot(time.monotonic(), _parse_values(text))
+
+
+def _parse_values(text: str) -> dict[str, dict[MetricLabels, float]]:
+    values: dict[str, dict[MetricLabels, float]] = {}
+    for name, labels, value in _parse_samples(text):
+        values.setdefault(name, {})[tuple(sorted(labels.items()))] = value
+    return values
+
+
+def _parse_samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    try:
+        from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"adjudge top needs {error.name}. Run: pip install 'adjudge[server]'"
+        ) from error
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                yield sample.name, dict(sample.labels), float(sample.value)
+    except (ValueError, IndexError, KeyError) as error:
+        raise MetricsUnavailable(f"the reply holds no readable metrics ({error})") from None
+
+
+_SPARK_CHARACTERS = " ▁▂▃▄▅▆▇█"
+_DURATION_METRIC = "judge_request_duration_seconds"
+_HISTORY_LENGTH = 60
 _KEY_VARIABLE = "ADJUDGE_SERVICE_KEY"
 
 
 def top(
     url: Annotated[str, typer.Argument(help="The service's address.")] = "http://127.0.0.1:8888",
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="How many seconds to wait between two readings.")
+    ] = 1.0,
     api_key_env: Annotated[
-        str, typer.Option(help="Environment variable with the service's key, if it wants one.")
+        str, typer.Option(help="The environment variable with the service's key, if it needs one.")
     ] = _KEY_VARIABLE,
-    once: Annotated[bool, typer.Option("--once", help="One look, over one interval.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON per look.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one interval and stop.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each interval.")
+    ] = False,
 ) -> None:
     """Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by kind.
 
-    Rates and quantiles are of the last interval, totals since the service started. Everything is
-    read from the service's /metrics. Ctrl-C stops; --once exits with 3 where nobody answers.
+    Rates and quantiles are of the last interval; totals count from the start of the service.
+    Everything is read from the service's /metrics. Ctrl-C stops it. Exit code: 3 when the service
+    does not answer at the start.
 
     Example: adjudge top http://127.0.0.1:8888 --interval 2
     """
     try:
         before = read_metrics(url, api_key_env)
-    except NoAnswer as error:
+    except MetricsUnavailable as error:
         raise JudgeUnavailable(f"{url}: {error}") from None
     if once:
         time.sleep(interval)
-        looks = _Looks(url, before)
+        looks = _LookHistory(url, before)
         looks.look(api_key_env)
         _print(looks, as_json)
         return
-    _watch(_Looks(url, before), interval, api_key_env, as_json)
+    _watch(_LookHistory(url, before), interval, api_key_env, as_json)
 
 
-def _watch(looks: _Looks, interval: float, key_env: str, as_json: bool) -> None:
+def _watch(looks: _LookHistory, interval: float, key_env: str, as_json: bool) -> None:
     try:
         if as_json:
             while True:
                 time.sleep(interval)
                 looks.look(key_env)
                 _print(looks, as_json)
-        with Live(Text(f"looking at {looks.url} …"), console=output(), auto_refresh=False) as live:
+        with Live(Text(f"reading {looks.url} …"), console=output(), auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
                 looks.look(key_env)
@@ -70,33 +234,33 @@ def _watch(looks: _Looks, interval: float, key_env: str, as_json: bool) -> None:
         return
 
 
-def _print(looks: _Looks, as_json: bool) -> None:
+def _print(looks: _LookHistory, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(looks.plain()))
     else:
         output().print(looks.drawn())
 
 
-class _Looks:
+class _LookHistory:
     """One look after another, and what the last one found."""
 
-    def __init__(self, url: str, first: Reading) -> None:
+    def __init__(self, url: str, first: MetricsSnapshot) -> None:
         self.url = url
         self._last = first
-        self._span: Span | None = None
-        self._past: deque[float] = deque(maxlen=_PAST)
+        self._span: MetricsInterval | None = None
+        self._past: deque[float] = deque(maxlen=_HISTORY_LENGTH)
         self._problem = ""
 
     def look(self, key_env: str) -> None:
         """Read again; a service that does not answer is said so, and looked at again."""
         try:
             reading = read_metrics(self.url, key_env)
-        except NoAnswer as error:
+        except MetricsUnavailable as error:
             self._problem = str(error)
             self._span = None
             return
         self._problem = ""
-        self._span = Span(self._last, reading)
+        self._span = MetricsInterval(self._last, reading)
         self._last = reading
         self._past.append(self._span.rate("judge_requests_total"))
 
@@ -112,7 +276,7 @@ class _Looks:
             "queue": span.now("judge_queue_size"),
             "in_flight": span.now("judge_inflight"),
             "batch_mean": span.mean("judge_batch_size"),
-            **{f"p{q}_s": span.quantile(_SECONDS, q / 100) for q in (50, 95, 99)},
+            **{f"p{q}_s": span.quantile(_DURATION_METRIC, q / 100) for q in (50, 95, 99)},
             "failures": span.by("judge_failures_total", "kind"),
             "cost_usd": span.now("judge_cost_usd_total"),
             "upstream": _upstream(span),
@@ -142,7 +306,7 @@ class _Looks:
         return Group(*parts)
 
 
-def _routes(span: Span) -> Table:
+def _routes(span: MetricsInterval) -> Table:
     table = _table("route", "req/s", "p50", "p95", "p99", "answered", "failed", "refused",
                    "queue full", "unavailable", "left")  # fmt: skip
     totals: dict[str, dict[str, float]] = {}
@@ -152,7 +316,9 @@ def _routes(span: Span) -> Table:
     for route, outcomes in totals.items():
         if not any(outcomes.values()):
             continue
-        quantiles = [_ms(span.quantile(_SECONDS, q, route=route)) for q in (0.5, 0.95, 0.99)]
+        quantiles = [
+            _ms(span.quantile(_DURATION_METRIC, q, route=route)) for q in (0.5, 0.95, 0.99)
+        ]
         counts = [
             f"{outcomes.get(name, 0):,.0f}"
             for name in ("answered", "failed", "refused", "queue_full", "unavailable",
@@ -163,7 +329,7 @@ def _routes(span: Span) -> Table:
     return table
 
 
-def _failures(span: Span, failures: dict[str, float]) -> Table:
+def _failures(span: MetricsInterval, failures: dict[str, float]) -> Table:
     table = _table("failed as", "total", "per s")
     for kind, total in sorted(failures.items(), key=lambda pair: -pair[1]):
         rate = span.rate("judge_failures_total", kind=kind)
@@ -171,7 +337,7 @@ def _failures(span: Span, failures: dict[str, float]) -> Table:
     return table
 
 
-def _upstream(span: Span) -> dict[str, dict[str, float]]:
+def _upstream(span: MetricsInterval) -> dict[str, dict[str, float]]:
     """What the judges' endpoints have counted, by endpoint."""
     found: dict[str, dict[str, float]] = {}
     for name in ("calls", "cache_hits", "retries", "timeouts", "circuit_opened"):
@@ -229,4 +395,6 @@ def _sparkline(values: deque[float]) -> str:
     most = max(values, default=0.0)
     if not most:
         return ""
-    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)
+    return "".join(
+        _SPARK_CHARACTERS[round(value / most * (len(_SPARK_CHARACTERS) - 1))] for value in values
+    )

@@ -1,4 +1,4 @@
-"""``adjudge view``: a run as a live page."""
+"""``adjudge view``: a run on a live page."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ from typing import Annotated
 import msgspec
 import typer
 
-from adjudge.cli.consoles import clean, errors
-from adjudge.runs.view import ViewServer, ViewSettings, serve
+from adjudge.cli.console import clean, errors
+from adjudge.runs.view import ViewServer, ViewSettings, serve_view
 
 __all__ = ["view"]
 
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="An address of this machine's own: nobody is asked for a key.")
+        str, typer.Option(help="A local address to listen on; the page needs no key.")
     ] = "127.0.0.1",
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Only print the address; open no browser.")
+        bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The address as JSON; opens no browser.")
+        bool, typer.Option("--json", help="Print the address as JSON and open no browser.")
     ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Show a run on a page that follows it: a training run, or a grading run.
+    """Show a training run or a grading run on a live page.
 
-    Curves, histograms, groups with their advantages (failures left out, or as 0 at a click), and
-    each sample from its messages to its verdicts to its reward. Works while the run goes on, after
-    it, and before it has begun. Nothing leaves this machine. Ctrl-C stops the page, not the run.
+    Shows curves, histograms, groups with their advantages (failures left out, or counted as 0 at a
+    click), and each sample with its messages, verdicts and reward. Works before, during and after
+    the run. Nothing leaves this machine. Ctrl-C stops the page, not the run.
 
     Example: adjudge view runs/first
     """
     if not run.exists():
-        errors().print(f"{clean(run)}: not there yet; the page waits for it")
+        errors().print(f"{clean(run)}: does not exist yet; the page waits for it")
     settings = ViewSettings(run, host, port)
-    serve(settings, partial(_ready, as_json=as_json, no_open=no_open), until_eof=until_eof)
+    serve_view(
+        settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
+    )
 
 
-def _ready(server: ViewServer, *, as_json: bool, no_open: bool) -> None:
+def _announce_page(server: ViewServer, *, as_json: bool, no_open: bool) -> None:
     if as_json:
         facts = {"url": server.url, "port": server.port, "pid": os.getpid()}
         typer.echo(msgspec.json.encode(facts))

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.client.base import BaseJudgeReward
     from adjudge.client.grader import ServedGrader
-    from adjudge.client.result import RewardResult
-    from adjudge.client.system import (
+    from adjudge.client.reward_system import (
+        BaseJudgeReward,
+        JudgeRewardResult,
         JudgeRewardSystem,
         MultiCritiqueJudge,
         create_judge_reward,
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BaseJudgeReward",
+    "JudgeRewardResult",
     "JudgeRewardSystem",
     "MultiCritiqueJudge",
-    "RewardResult",
     "ServedGrader",
     "create_judge_reward",
 ]
 
 _MODULE_OF = {
-    "BaseJudgeReward": "base",
-    "JudgeRewardSystem": "system",
-    "MultiCritiqueJudge": "system",
-    "RewardResult": "result",
+    "BaseJudgeReward": "reward_system",
+    "JudgeRewardResult": "reward_system",
+    "JudgeRewardSystem": "reward_system",
+    "MultiCritiqueJudge": "reward_system",
     "ServedGrader": "grader",
-    "create_judge_reward": "system",
+    "create_judge_reward": "reward_system",
 }
+_OLD_NAMES = {"RewardResult": "JudgeRewardResult"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    found = _OLD_NAMES.get(name, name)
+    if found not in _MODULE_OF:
         raise AttributeError(f"module 'adjudge.client' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.client.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"adjudge.client.{_MODULE_OF[found]}"), found)
     globals()[name] = value
     return value

@@ -25,12 +25,12 @@ import msgspec
 from adjudge.client.exchange import ServiceReply, ServiceWire, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import JudgeResponse
+from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import ChatCall, Reply, Wire
-from adjudge.judges.retry import full_jitter
-from adjudge.judges.sweeper import Sweeper
+from adjudge.judges.endpoint.calls import full_jitter
 
-__all__ = ["MAX_WAITING", "Asker", "Batcher", "Item"]
+__all__ = ["MAX_WAITING", "AskingEndpoint", "QueuedRequest", "RequestBatcher"]
 
 MAX_WAITING = 10_000
 """Requests that may wait for their batch; more are refused."""
@@ -39,22 +39,22 @@ MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
 
 _RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
-_SPLIT = (400, 413, 422)
+_SPLIT_STATUSES = (400, 413, 422)
 
 
-class Asker(Protocol):
+class AskingEndpoint(Protocol):
     """The part of an endpoint that is needed here."""
 
     async def ask(self, call: ChatCall, wire: Wire) -> Reply:
         """One complete reply."""
 
 
-class Item(msgspec.Struct, eq=False):
+class QueuedRequest(msgspec.Struct, eq=False):
     """One request on its way; ``ended`` is called once with its outcome."""
 
     name: str
     body: bytes
-    ended: Callable[[Item, JudgeResponse | Exception], None]
+    ended: Callable[[QueuedRequest, JudgeResponse | Exception], None]
     started: float
     """On the sweeper's clock."""
     queued: float = 0.0
@@ -62,19 +62,19 @@ class Item(msgspec.Struct, eq=False):
     """How often the service answered it with an error."""
     batch: int = 0
     """How many travelled with it the last time."""
-    post: _Post | None = None
+    post: _BatchCall | None = None
     failure: GradingFailure | None = None
     done: bool = False
 
 
-class _Post(msgspec.Struct, eq=False):
+class _BatchCall(msgspec.Struct, eq=False):
     """One batch in flight."""
 
-    items: Sequence[Item]
+    items: Sequence[QueuedRequest]
     task: asyncio.Task[None] | None = None
 
 
-class Batcher:
+class RequestBatcher:
     """All requests of one client on one event loop.
 
     ``posts`` counts batches sent, ``batched`` and ``sent`` requests in batches of two or more and
@@ -82,16 +82,18 @@ class Batcher:
     """
 
     def __init__(
-        self, endpoint: Asker, settings: ClientSettings, rng: random.Random | None = None
+        self, endpoint: AskingEndpoint, settings: ClientSettings, rng: random.Random | None = None
     ) -> None:
         self._endpoint = endpoint
         self._settings = settings
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
-        self._sweeper = Sweeper(self._loop, self._sweep)
-        self._open: OrderedDict[Item, None] = OrderedDict()  # in the order of their deadlines
-        self._waiting: OrderedDict[Item, None] = OrderedDict()
-        self._posts: set[_Post] = set()
+        self._sweeper = PeriodicTimer(self._loop, self._sweep)
+        self._open: OrderedDict[QueuedRequest, None] = (
+            OrderedDict()
+        )  # in the order of their deadlines
+        self._waiting: OrderedDict[QueuedRequest, None] = OrderedDict()
+        self._posts: set[_BatchCall] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._names = itertools.count(1)
         self._closed = False
@@ -107,7 +109,9 @@ class Batcher:
         """Requests that are at the service, or wait to be asked again."""
         return len(self._open) - len(self._waiting)
 
-    def submit(self, body: bytes, ended: Callable[[Item, JudgeResponse | Exception], None]) -> Item:
+    def submit(
+        self, body: bytes, ended: Callable[[QueuedRequest, JudgeResponse | Exception], None]
+    ) -> QueuedRequest:
         """Take over one encoded request.
 
         Raises ``GradingFailure(rate_limited)`` when :data:`MAX_WAITING` wait already.
@@ -121,13 +125,13 @@ class Batcher:
                 "max_concurrent_requests or max_batch_size, or ask for fewer at once",
                 {"local": True},
             )
-        item = Item(f"r{next(self._names)}", body, ended, self._sweeper.now())
+        item = QueuedRequest(f"r{next(self._names)}", body, ended, self._sweeper.now())
         self._open[item] = None
         self._sweeper.wake()
         self._queue(item)
         return item
 
-    def leave(self, item: Item) -> None:
+    def cancel(self, item: QueuedRequest) -> None:
         """Nobody waits for ``item`` any more; a batch that nobody waits for is cancelled."""
         if item.done:
             return
@@ -152,7 +156,7 @@ class Batcher:
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
-    def _queue(self, item: Item) -> None:
+    def _queue(self, item: QueuedRequest) -> None:
         item.post = None
         item.queued = self._loop.time()
         self._waiting[item] = None
@@ -173,8 +177,8 @@ class Batcher:
         self._timer = None
         self._pump()
 
-    def _next_batch(self) -> list[Item]:
-        items: list[Item] = []
+    def _next_batch(self) -> list[QueuedRequest]:
+        items: list[QueuedRequest] = []
         size = 0
         while self._waiting and len(items) < self._settings.max_batch_size:
             item = next(iter(self._waiting))
@@ -185,23 +189,23 @@ class Batcher:
             items.append(item)
         return items
 
-    def _send(self, items: Sequence[Item]) -> None:
-        post = _Post(items)
+    def _send(self, items: Sequence[QueuedRequest]) -> None:
+        post = _BatchCall(items)
         for item in items:
             item.post = post
         self._posts.add(post)
         post.task = self._loop.create_task(self._run(post))
         # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        post.task.add_done_callback(lambda _: self._landed(post))
+        post.task.add_done_callback(lambda _: self._on_complete(post))
 
-    async def _run(self, post: _Post) -> None:
+    async def _run(self, post: _BatchCall) -> None:
         try:
             await self._exchange(post.items)
         except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
             for item in post.items:
                 self._end(item, bug)
 
-    def _landed(self, post: _Post) -> None:
+    def _on_complete(self, post: _BatchCall) -> None:
         self._posts.discard(post)
         for item in post.items:
             if item.post is post:  # cancelled by whoever left, or because the loop shuts down
@@ -209,7 +213,7 @@ class Batcher:
         if not self._closed:
             self._pump()
 
-    async def _exchange(self, items: Sequence[Item]) -> None:
+    async def _exchange(self, items: Sequence[QueuedRequest]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
         items = [item for item in items if not item.done]
         if not items:
@@ -223,7 +227,7 @@ class Batcher:
         try:
             reply = await self._endpoint.ask(wire.call, wire)
         except GradingFailure as failure:
-            if len(items) > 1 and failure.metadata.get("status") in _SPLIT:
+            if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 middle = len(items) // 2
                 await self._exchange(items[:middle])
                 await self._exchange(items[middle:])
@@ -235,7 +239,7 @@ class Batcher:
 
     # ── answered ─────────────────────────────────────────────────────────────────────────────
 
-    def _match(self, items: Sequence[Item], reply: Reply) -> None:
+    def _match(self, items: Sequence[QueuedRequest], reply: Reply) -> None:
         """Give each item the one response that names it."""
         raw = reply.responses if isinstance(reply, ServiceReply) else []
         read = [response for one in raw if (response := read_response(one)) is not None]
@@ -246,16 +250,16 @@ class Batcher:
         for item in items:
             response = found.pop(item.name, None)
             if response is None or times[item.name] > 1:
-                self._again(item, _unmatched(times[item.name], len(items), len(raw)))
+                self._retry(item, _unmatched_failure(times[item.name], len(items), len(raw)))
             elif response.error is not None:
                 error = response.error
-                marks = {"judge": True, **error.marks}
-                self._again(item, GradingFailure(error.kind, error.message, marks))
+                marks = {"judge": True, **error.failure_metadata}
+                self._retry(item, GradingFailure(error.kind, error.message, marks))
             else:
                 self._end(item, response)
         self.strays += len(raw) - len(read) + sum(times[name] for name in found)
 
-    def _again(self, item: Item, failure: GradingFailure) -> None:
+    def _retry(self, item: QueuedRequest, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
         if item.done:
             return
@@ -270,19 +274,19 @@ class Batcher:
             item.post = None
             self._loop.call_later(delay, self._requeue, item)
 
-    def _requeue(self, item: Item) -> None:
+    def _requeue(self, item: QueuedRequest) -> None:
         if not item.done:
             self._queue(item)
 
     # ── outcomes ─────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, item: Item, outcome: JudgeResponse | Exception) -> None:
+    def _end(self, item: QueuedRequest, outcome: JudgeResponse | Exception) -> None:
         if item.done:
             return
         self._forget(item)
         item.ended(item, outcome)
 
-    def _forget(self, item: Item) -> None:
+    def _forget(self, item: QueuedRequest) -> None:
         item.done = True
         self._open.pop(item, None)
         self._waiting.pop(item, None)
@@ -305,7 +309,7 @@ class Batcher:
         return bool(self._open)
 
 
-def _unmatched(times: int, asked: int, answered: int) -> GradingFailure:
+def _unmatched_failure(times: int, asked: int, answered: int) -> GradingFailure:
     """``server_error``: which response is this request's cannot be told."""
     problem = f"has {times} responses" if times else "has no response"
     return GradingFailure(

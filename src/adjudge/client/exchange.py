@@ -1,45 +1,49 @@
-"""One HTTP request to the judge service: what is sent, and what the response says."""
+"""What trainers hand in, as requests; one HTTP request to the judge service, and its response."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.retry import RETRYABLE
-from adjudge.judges.wire_errors import failure_of, malformed
+from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
+from adjudge.judges.wire.common import malformed_failure, response_failure
 
 __all__ = [
     "BATCH_CALL",
-    "ONE_CALL",
+    "JUDGE_CALL",
+    "RequestOrFailure",
     "ServiceReply",
     "ServiceWire",
-    "encode",
+    "build_request",
+    "build_requests",
+    "encode_request",
     "read_response",
     "with_unicode_text",
 ]
 
-ONE_CALL = ChatCall(model="/judge", messages=())
+
+JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""
 
-_encoder = msgspec.json.Encoder()
-_request = msgspec.json.Decoder(JudgeRequest)
-_raw = msgspec.json.Decoder(msgspec.Raw)
+_request_encoder = msgspec.json.Encoder()
+_request_decoder = msgspec.json.Decoder(JudgeRequest)
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 
-class _Batch(msgspec.Struct):
+class _BatchReply(msgspec.Struct):
     responses: list[msgspec.Raw]
 
 
-class _Item(msgspec.Struct):
+class _ReplyItem(msgspec.Struct):
     """A response as it comes: any server's, so every field may be anything."""
 
     score: Any = None
@@ -51,39 +55,39 @@ class _Item(msgspec.Struct):
     error: Any = None
 
 
-class _Refusal(msgspec.Struct):
+class _ErrorReply(msgspec.Struct):
     error: ErrorInfo
 
 
-_batch = msgspec.json.Decoder(_Batch)
-_item = msgspec.json.Decoder(_Item)
-_refusal = msgspec.json.Decoder(_Refusal)
+_batch_decoder = msgspec.json.Decoder(_BatchReply)
+_item_decoder = msgspec.json.Decoder(_ReplyItem)
+_refusal_decoder = msgspec.json.Decoder(_ErrorReply)
 
 
 def with_unicode_text(request: JudgeRequest) -> JudgeRequest:
     """``request`` with question marks for halves of surrogate pairs that the policy wrote.
 
     Where it writes: the completion, the messages and the metadata, keys included. What is nested
-    without end comes back as it is, for :func:`encode` to refuse.
+    without end comes back as it is, for :func:`encode_request` to refuse.
     """
     written = {name: getattr(request, name) for name in ("completion", "messages", "metadata")}
     try:
-        return msgspec.structs.replace(request, **_with_unicode(written))
+        return msgspec.structs.replace(request, **_replace_surrogates(written))
     except RecursionError:
         return request
 
 
-def _with_unicode(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_with_unicode(key): _with_unicode(item) for key, item in value.items()}
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_unicode(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     return value
 
 
-def encode(request: JudgeRequest) -> bytes:
+def encode_request(request: JudgeRequest) -> bytes:
     """``request`` as JSON, without its ``request_id``; the wire gives it one of its own.
 
     Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not text, an
@@ -93,8 +97,8 @@ def encode(request: JudgeRequest) -> bytes:
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)
-        body = _encoder.encode(msgspec.structs.replace(request, request_id=None))
-        arrives = _request.decode(body)
+        body = _request_encoder.encode(msgspec.structs.replace(request, request_id=None))
+        arrives = _request_decoder.decode(body)
         for name in ("prompt", "completion", "answer"):
             given = getattr(request, name)
             if getattr(arrives, name) != given:  # bytes and the like become other text
@@ -127,14 +131,14 @@ class ServiceWire:
     @property
     def call(self) -> ChatCall:
         """The call to ask an endpoint with."""
-        return ONE_CALL if len(self._items) == 1 else BATCH_CALL
+        return JUDGE_CALL if len(self._items) == 1 else BATCH_CALL
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST; ``GradingFailure(auth)`` when the variable that must hold a key does not."""
         bodies = [
             b'{"request_id":"%b",%b' % (name.encode(), said[1:]) for name, said in self._items
         ]
-        body = bodies[0] if call is ONE_CALL else b'{"requests":[%b]}' % b",".join(bodies)
+        body = bodies[0] if call is JUDGE_CALL else b'{"requests":[%b]}' % b",".join(bodies)
         headers = {"content-type": "application/json", "user-agent": "adjudge"}
         if (key := self._key()) is not None:
             headers["authorization"] = f"Bearer {key}"
@@ -148,14 +152,16 @@ class ServiceWire:
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
         if not 200 <= response.status < 300:
-            return _refused(call, response)
+            return _read_refusal(call, response)
         try:
-            if call is ONE_CALL:
-                found = [_raw.decode(response.body)]
+            if call is JUDGE_CALL:
+                found = [_raw_decoder.decode(response.body)]
             else:
-                found = _batch.decode(response.body).responses
+                found = _batch_decoder.decode(response.body).responses
         except (ValueError, RecursionError):
-            raise malformed(response, "its body is not what a judge service answers") from None
+            raise malformed_failure(
+                response, "its body is not what a judge service answers"
+            ) from None
         return ServiceReply(text="", responses=found)
 
     def _key(self) -> str | None:
@@ -169,13 +175,13 @@ class ServiceWire:
         )
 
 
-def _refused(call: ChatCall, response: HttpResponse) -> ServiceReply:
+def _read_refusal(call: ChatCall, response: HttpResponse) -> ServiceReply:
     """A response outside 2xx: a judge that failed, else raise what is wrong with the exchange."""
-    failure = failure_of(response)
-    said = _said(response)
+    failure = response_failure(response)
+    said = _read_error(response)
     if said is not None and response.status == 503:
-        passes = said.kind in RETRYABLE and said.passing
-        if call is ONE_CALL and not passes:
+        passes = said.kind in RETRYABLE_KINDS and said.passing
+        if call is JUDGE_CALL and not passes:
             return ServiceReply(text="", responses=[msgspec.Raw(response.body)])
         failure.kind = said.kind if passes else ErrorKind.SERVER_ERROR
     elif response.status in (400, 404, 405, 413, 422):
@@ -186,9 +192,9 @@ def _refused(call: ChatCall, response: HttpResponse) -> ServiceReply:
     raise failure
 
 
-def _said(response: HttpResponse) -> ErrorInfo | None:
+def _read_error(response: HttpResponse) -> ErrorInfo | None:
     try:
-        return _refusal.decode(response.body).error
+        return _refusal_decoder.decode(response.body).error
     except (ValueError, RecursionError):
         return None
 
@@ -200,15 +206,17 @@ def read_response(raw: msgspec.Raw | bytes) -> JudgeResponse | None:
     other additions that are not of their type are left out.
     """
     try:
-        item = _item.decode(raw)
+        item = _item_decoder.decode(raw)
     except (ValueError, RecursionError):
         return None
     name = item.request_id if isinstance(item.request_id, str) else None
     metadata = item.metadata if isinstance(item.metadata, dict) else None
-    error = None if item.error is None else _error(item.error)
-    score = _finite(item.score)
+    error = None if item.error is None else _to_error_info(item.error)
+    score = _finite_number(item.score)
     if error is None and score is None:
-        found = "no score" if item.score is None else f"a score that is none ({item.score!r:.40})"
+        found = (
+            "no score" if item.score is None else f"a score that is no number ({item.score!r:.40})"
+        )
         error = ErrorInfo(ErrorKind.SERVER_ERROR, f"the service's response has {found}")
     if error is not None:
         return JudgeResponse(request_id=name, metadata=metadata, error=error)
@@ -217,24 +225,24 @@ def read_response(raw: msgspec.Raw | bytes) -> JudgeResponse | None:
         score=score,
         request_id=name,
         explanation=item.explanation if isinstance(item.explanation, str) else None,
-        detailed_scores={key: _finite(value) for key, value in details.items()}
+        detailed_scores={key: _finite_number(value) for key, value in details.items()}
         if isinstance(details, dict)
         else None,
-        confidence=_finite(item.confidence),
+        confidence=_finite_number(item.confidence),
         metadata=metadata,
     )
 
 
-def _error(said: Any) -> ErrorInfo:
+def _to_error_info(said: Any) -> ErrorInfo:
     try:
         return msgspec.convert(said, ErrorInfo)
     except msgspec.ValidationError:
         words = f": {said}" if isinstance(said, str) else ""
-        message = f"the service answered with an error inside{words:.200}"
+        message = f"the service answered with an error of no known form{words:.200}"
         return ErrorInfo(ErrorKind.SERVER_ERROR, message)
 
 
-def _finite(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     """A finite number as such; ``None`` for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -243,3 +251,88 @@ def _finite(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+RequestOrFailure = JudgeRequest | GradingFailure
+"""A request, or why there is none."""
+
+_REQUEST_KEYWORDS = ("messages", "images", "metadata", "request_id")
+
+
+def build_request(
+    prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
+) -> RequestOrFailure:
+    """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
+    rest = {
+        name: value
+        for name, value in fields.items()
+        if name not in (*_REQUEST_KEYWORDS, "completions")
+    }
+    if "completions" in fields:
+        if completion is not None:
+            return _input_failure("completion and completions: both are given. Give one of them")
+        completion = fields["completions"]
+    if not isinstance(completion, str):
+        found = "nothing" if completion is None else type(completion).__name__
+        return _input_failure(
+            f"completion: must be one text (found {found}). Use reward_batch for many"
+        )
+    metadata = fields.get("metadata")
+    if rest:
+        if metadata is not None and not isinstance(metadata, Mapping):
+            return _input_failure(f"metadata: must be a mapping (found {type(metadata).__name__})")
+        metadata = {**(metadata or {}), **rest}
+    return JudgeRequest(
+        prompt=prompt,
+        completion=completion,
+        answer=list(answer) if isinstance(answer, tuple) else answer,
+        answer_type=answer_type,
+        request_id=fields.get("request_id"),
+        metadata=metadata,
+        messages=fields.get("messages"),
+        images=fields.get("images"),
+    )
+
+
+def build_requests(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    answers: Sequence[Any] | None,
+    answer_types: Sequence[Any] | str | None,
+    fields: Mapping[str, Sequence[Any]],
+) -> list[RequestOrFailure]:
+    """Columns as requests; one ``answer_types`` text is for all. Raises ``ConfigError``."""
+    n = len(prompts) if hasattr(prompts, "__len__") else 0
+    if answer_types is None or isinstance(answer_types, str):
+        answer_types = [answer_types] * n
+    given = {
+        "prompts": prompts,
+        "completions": completions,
+        "answers": [None] * n if answers is None else answers,
+        "answer_types": answer_types,
+        **fields,
+    }
+    for name, column in given.items():
+        if isinstance(column, str | Mapping) or not hasattr(column, "__len__"):
+            raise ConfigError(
+                f"reward_batch: {name}: must be a list (found {type(column).__name__})"
+            )
+        if len(column) != n:
+            raise ConfigError(
+                f"reward_batch: {name}: must have as many items as prompts (found {len(column)}; "
+                f"prompts has {n})"
+            )
+    return [
+        build_request(
+            prompts[i],
+            completions[i],
+            given["answers"][i],
+            answer_types[i],
+            {name: column[i] for name, column in fields.items()},
+        )
+        for i in range(n)
+    ]
+
+
+def _input_failure(problem: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})

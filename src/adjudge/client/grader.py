@@ -1,37 +1,117 @@
-"""A judge service as a grader: what a reward spec makes of an address."""
+"""A judge service as a grader, which is what a reward spec makes of an address.
+
+What the service says about itself is asked before anything is judged.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from adjudge.client.about import refuse_groups, service_info
-from adjudge.client.connection import ServiceClient
-from adjudge.client.line import prepare
-from adjudge.client.settings import KEY_VARIABLE, ClientSettings
+from adjudge.client.connection import ServiceClient, prepare_request
+from adjudge.client.settings import JUDGE_KEY_VARIABLE, ClientSettings
 from adjudge.client.wire import JudgeRequest
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
+from adjudge.hosts import is_loopback
+from adjudge.judges.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance
 
-__all__ = ["ServedGrader", "request_of", "served_spec"]
+__all__ = [
+    "ServedGrader",
+    "ServiceInfo",
+    "fetch_service_info",
+    "fields_to_request",
+    "make_service_spec",
+    "refuse_groups",
+]
 
-_NOT_SENT = ("index", "group", "env_reward", "prompt", "response", "reference")
-_OWN = ("messages", "answer_type", "images", "metadata")
+
+_MAX_BYTES = 1 << 20
+_PAUSE_S = 0.5
+_TIMEOUT_S = 5.0
 
 
-def served_spec(url: str) -> RewardSpec:
+class ServiceInfo(msgspec.Struct, frozen=True):
+    """``GET /health`` of a judge service, as far as clients need it.
+
+    ``compares_groups`` says what in its spec needs a whole group, ``None`` when nothing does;
+    ``graders`` are the names in its ``detailed_scores``.
+    """
+
+    model_loaded: bool = True
+    model_version: str = ""
+    compares_groups: str | None = None
+    graders: list[str] = []
+    group_timeout_s: float = 300.0
+    deadline_s: float = 60.0
+
+
+_info_decoder = msgspec.json.Decoder(ServiceInfo)
+
+
+def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | None:
+    """What the service at ``url`` says; ``None`` where nothing answers as a judge service does.
+
+    One that still loads does not know everything yet, and counts as no answer. Asked again for
+    ``patience_s``, since a service may just be starting. Blocks; needs no key.
+    Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used.
+    """
+    url = normalize_url(url)
+    until = time.monotonic() + patience_s
+    while (found := _fetch_health(f"{url}/health")) is None and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def refuse_groups(url: str, info: ServiceInfo | None) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` if its spec needs groups, for who has none.
+
+    A service that does not answer now, or says nothing of it, is taken for one that needs none.
+    """
+    if info is not None and info.compares_groups is not None:
+        raise ConfigError(
+            f"{url}: the service's spec compares groups ({info.compares_groups}), but each "
+            "sample is sent here by itself. Use the spec's file in place of the address (TRL, verl "
+            "0.6.1), or the V1 trainer of verl 0.9.1, where JudgeRewardLoopManager sends groups."
+        )
+
+
+def _fetch_health(address: str) -> ServiceInfo | None:
+    host = urllib.parse.urlsplit(address).hostname or ""
+    proxies = (
+        urllib.request.ProxyHandler({}) if is_loopback(host) else urllib.request.ProxyHandler()
+    )
+    opener = urllib.request.build_opener(proxies)
+    try:
+        with opener.open(address, timeout=_TIMEOUT_S) as response:
+            found = _info_decoder.decode(response.read(_MAX_BYTES))
+    except (OSError, http.client.HTTPException, ValueError):  # also of what is no such JSON
+        return None
+    return found if found.model_loaded else None
+
+
+_FIELDS_NOT_SENT = ("index", "group", "env_reward", "prompt", "response", "reference")
+_REQUEST_FIELDS = ("messages", "answer_type", "images", "metadata")
+
+
+def make_service_spec(url: str) -> RewardSpec:
     """The spec of one :class:`ServedGrader` at ``url``, its scores taken as they are.
 
     Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used, and for a
     service whose spec compares groups.
     """
     settings = ClientSettings.from_config({"judge_url": url})
-    refuse_groups(settings.judge_url, service_info(settings.judge_url))
+    refuse_groups(settings.judge_url, fetch_service_info(settings.judge_url))
     grader = {
         "name": "served",
         "type": "adjudge.client.grader:ServedGrader",
@@ -70,7 +150,7 @@ class ServedGrader(BaseGrader):
         name: str = "",
     ) -> None:
         super().__init__(name, description="the score that a judge service gives")
-        key = {} if api_key_env in (None, KEY_VARIABLE) else {"api_key_env": api_key_env}
+        key = {} if api_key_env in (None, JUDGE_KEY_VARIABLE) else {"api_key_env": api_key_env}
         settings = ClientSettings.from_config(
             {
                 "judge_url": url,
@@ -88,12 +168,12 @@ class ServedGrader(BaseGrader):
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""
-        answer = (await self._client.ask([prepare(request_of(fields))]))[0]
+        answer = (await self._client.ask([prepare_request(fields_to_request(fields))]))[0]
         response = answer.response
         if response is None or response.score is None:
             if getattr(answer.failure, "kind", None) is ErrorKind.UNSUPPORTED:
                 url = self._client.settings.judge_url
-                refuse_groups(url, await asyncio.to_thread(service_info, url))
+                refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
             raise answer.failure or AssertionError("an answer without response or failure")
         facts = response.metadata or {}
         version = facts.get("model_version")
@@ -118,7 +198,7 @@ class ServedGrader(BaseGrader):
         )
 
 
-def request_of(fields: Mapping[str, Any]) -> JudgeRequest:
+def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     """A sample's fields as a request; raises ``GradingFailure(invalid_input)`` for no sample."""
     prompt, response, messages = (fields.get(name) for name in ("prompt", "response", "messages"))
     if messages is None and (prompt is None or response is None):
@@ -128,7 +208,7 @@ def request_of(fields: Mapping[str, Any]) -> JudgeRequest:
     more = {
         name: value
         for name, value in fields.items()
-        if name not in (*_NOT_SENT, *_OWN)
+        if name not in (*_FIELDS_NOT_SENT, *_REQUEST_FIELDS)
         and value is not None
         and value is not reference  # under the name of its column
         and _is_json(value)
@@ -139,7 +219,7 @@ def request_of(fields: Mapping[str, Any]) -> JudgeRequest:
     return JudgeRequest(
         prompt="" if prompt is None else prompt,
         completion="" if response is None else response,
-        answer=_answer(reference),
+        answer=_to_answer(reference),
         answer_type=fields.get("answer_type"),
         metadata=more or None,
         messages=messages,
@@ -147,7 +227,7 @@ def request_of(fields: Mapping[str, Any]) -> JudgeRequest:
     )
 
 
-def _answer(reference: Any) -> Any:
+def _to_answer(reference: Any) -> Any:
     if reference is None or isinstance(reference, str | int | float):
         return reference
     if isinstance(reference, list) and all(isinstance(one, str) for one in reference):

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from adjudge.client.exchange import with_unicode_text
-from adjudge.client.settings import KEY_VARIABLE
+from adjudge.client.settings import JUDGE_KEY_VARIABLE
 from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Transport
-from adjudge.judges.transport import AiohttpTransport, checked_url
+from adjudge.judges.transport import AiohttpTransport, normalize_url
 
 __all__ = ["GroupClient"]
 
-_LONGEST_PAUSE_S = 30.0
+_MAX_PAUSE_S = 30.0
 _decoder = msgspec.json.Decoder(JudgeResponse)
 
 
@@ -30,7 +30,7 @@ class GroupClient:
     first sample; so give back what generation needs (a slot, a KV cache) before :meth:`judge`, and
     announce what will never come by :meth:`abort`. A request is sent again, up to ``max_attempts``
     times, while the service cannot be reached, is full or stops: the same ``request_id`` is the
-    same seat there, so nothing is judged twice. ``timeout_s`` is for everything together; keep it
+    same sample there, so nothing is judged twice. ``timeout_s`` is for everything together; keep it
     above the service's ``group_timeout_s`` (300) and ``deadline_s``. ``run_id`` keeps runs apart
     that use the same group ids. The key is read from the variable ``api_key_env`` for every
     request. One object serves any thread and loop.
@@ -41,14 +41,17 @@ class GroupClient:
         url: str,
         *,
         run_id: str | None = None,
-        api_key_env: str = KEY_VARIABLE,
+        api_key_env: str = JUDGE_KEY_VARIABLE,
         timeout_s: float = 600.0,
         max_attempts: int = 8,
         transport: Transport | None = None,
     ) -> None:
         if max_attempts < 1 or not timeout_s > 0:
-            raise ConfigError("GroupClient: max_attempts must be at least 1, timeout_s above 0")
-        self.url = checked_url(url)
+            raise ConfigError(
+                "GroupClient: max_attempts must be at least 1 and timeout_s above 0 "
+                f"(found {max_attempts} and {timeout_s})"
+            )
+        self.url = normalize_url(url)
         self.run_id = run_id
         self.api_key_env = api_key_env
         self.timeout_s = timeout_s
@@ -67,7 +70,7 @@ class GroupClient:
         if self.run_id is not None:
             fields = {**(request.metadata or {}), "run_id": self.run_id}
             request = msgspec.structs.replace(request, metadata=fields)
-        return await run_on_engine(self._asked(request))
+        return await run_on_engine(self._ask_within_timeout(request))
 
     async def abort(self, *, group_id: str, group_size: int, request_id: str) -> None:
         """Announce that a sample of the group will never be complete; raises as :meth:`judge`."""
@@ -87,7 +90,7 @@ class GroupClient:
         if self._transport is not None:
             await run_on_engine(self._transport.aclose())
 
-    async def _asked(self, request: GroupRequest) -> JudgeResponse:
+    async def _ask_within_timeout(self, request: GroupRequest) -> JudgeResponse:
         try:
             body = msgspec.json.encode(request)
         except UnicodeEncodeError:
@@ -104,12 +107,12 @@ class GroupClient:
 
     async def _until_answered(self, request: GroupRequest, body: bytes) -> JudgeResponse:
         for attempt in range(1, self.max_attempts + 1):
-            pause = min(2.0 ** (attempt - 1), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
+            pause = min(2.0 ** (attempt - 1), _MAX_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311  (spreads retries)
             try:
                 response = await self._post(body)
-                if (answer := _answer(response, request)) is not None:
+                if (answer := _read_answer(response, request)) is not None:
                     return answer
-                failure = _not_now(response)
+                failure = _retryable_failure(response)
                 pause = max(pause, _retry_after(response))
             except GradingFailure as error:
                 if error.kind is not ErrorKind.CONNECTION:
@@ -130,7 +133,7 @@ class GroupClient:
         return await self._transport.post(self.url, request)
 
 
-def _answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse | None:
+def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse | None:
     """What the service said about the sample; ``None`` when it said nothing yet.
 
     Raises ``GradingFailure`` for what is not about the sample and will not pass.
@@ -151,11 +154,11 @@ def _answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse | No
     return None
 
 
-def _not_now(response: HttpResponse) -> GradingFailure:
+def _retryable_failure(response: HttpResponse) -> GradingFailure:
     kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
     return GradingFailure(kind, f"the judge service answered {response.status}")
 
 
 def _retry_after(response: HttpResponse) -> float:
     text = response.headers.get("retry-after", "")
-    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 0.0
+    return min(float(text), _MAX_PAUSE_S) if text.isdigit() else 0.0

@@ -6,23 +6,23 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from adjudge.client.wire import MAX_BATCH
-from adjudge.config import interpolated, nearest
+from adjudge.config import interpolate, suggest_name
 from adjudge.errors import ConfigError
-from adjudge.judges.endpoint_settings import EndpointSettings
-from adjudge.judges.transport import checked_url
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.transport import normalize_url
 
-__all__ = ["KEY_VARIABLE", "URL_VARIABLE", "ClientSettings"]
+__all__ = ["JUDGE_KEY_VARIABLE", "JUDGE_URL_VARIABLE", "ClientSettings"]
 
-URL_VARIABLE = "JUDGE_MODEL_URL"
-KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
+JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
+JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
 
 _VARIABLES = {
-    "judge_url": URL_VARIABLE,
+    "judge_url": JUDGE_URL_VARIABLE,
     "max_batch_size": "JUDGE_MAX_BATCH_SIZE",
     "max_concurrent_requests": "JUDGE_MAX_CONCURRENT",
     "batch_timeout": "JUDGE_BATCH_TIMEOUT",
@@ -72,7 +72,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     judge_url: str
-    api_key_env: str = KEY_VARIABLE
+    api_key_env: str = JUDGE_KEY_VARIABLE
     key_required: bool = False
     use_cache: bool = True
     cache_size: int = 5000
@@ -98,25 +98,32 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         if config is None:
             config = {}
         if not isinstance(config, Mapping):
-            _refuse(f"must be a mapping of keys to values, got {type(config).__name__}")
+            raise ConfigError(
+                f"{_WHERE}: must be a mapping of keys to values (found {type(config).__name__})"
+            )
         for name in config:
             if name not in _KEYS:
-                hint = nearest(str(name), _KEYS)
-                _refuse(f"{name}: unknown key{hint} (allowed: {', '.join(_KEYS)})")
+                hint = suggest_name(str(name), _KEYS)
+                raise ConfigError(
+                    f"{_WHERE}: {name}: unknown key{hint} (allowed: {', '.join(_KEYS)})"
+                )
         given = {name: value for name, value in config.items() if value is not None}
-        values = _key(given.pop("api_key", None), given.pop("api_key_env", None))
+        values = _read_key_settings(given.pop("api_key", None), given.pop("api_key_env", None))
         for name, variable in _VARIABLES.items():
             if name not in given and (value := os.environ.get(variable)):
                 given[name] = value
         for name, value in given.items():
-            values[name] = _checked(name, interpolated(value, _WHERE, name))
+            values[name] = _check_value(name, interpolate(value, _WHERE, name))
         if "judge_url" not in values:
-            _refuse(f"judge_url: is required, or {URL_VARIABLE} in the environment")
+            raise ConfigError(
+                f"{_WHERE}: judge_url: is missing. Give it, or set the environment variable "
+                f"{JUDGE_URL_VARIABLE}."
+            )
         settings = cls(**values)
         if settings.batch_timeout >= settings.timeout:
-            _refuse(
-                f"batch_timeout: found {settings.batch_timeout:g}, must be below timeout "
-                f"({settings.timeout:g})"
+            raise ConfigError(
+                f"{_WHERE}: batch_timeout: must be below timeout (found "
+                f"{settings.batch_timeout:g}; timeout is {settings.timeout:g})"
             )
         return settings
 
@@ -145,61 +152,63 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _key(api_key: Any, api_key_env: Any) -> dict[str, Any]:
+def _read_key_settings(api_key: Any, api_key_env: Any) -> dict[str, Any]:
     """Which variable holds the key; the key itself is neither kept nor shown."""
     if api_key_env is not None:
         if api_key is not None:
-            _refuse("api_key and api_key_env: give one of them")
+            raise ConfigError(
+                f"{_WHERE}: api_key and api_key_env: both are given. Give one of them."
+            )
         if not isinstance(api_key_env, str) or not api_key_env.isidentifier():
-            _refuse("api_key_env: must be the name of an environment variable")  # may be the key
+            # Not shown: this may be the key itself.
+            raise ConfigError(f"{_WHERE}: api_key_env: must be the name of an environment variable")
         return {"api_key_env": api_key_env, "key_required": True}
     if api_key in (None, ""):
         return {}
     if isinstance(api_key, str):
         if found := _ONE_VARIABLE.match(api_key):
             return {"api_key_env": found[1]}
-        if api_key == os.environ.get(KEY_VARIABLE):  # filled in by whoever read the file
+        if api_key == os.environ.get(JUDGE_KEY_VARIABLE):  # filled in by whoever read the file
             return {}
     raise ConfigError(
-        f"{_WHERE}: api_key: a key must not stand in a config; write api_key_env: A_VARIABLE, or "
-        f"api_key: ${{{KEY_VARIABLE}}}"
+        f"{_WHERE}: api_key: a config must not contain a key. Use api_key_env: A_VARIABLE, or "
+        f"api_key: ${{{JUDGE_KEY_VARIABLE}}}."
     )
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_value(name: str, value: Any) -> Any:
     """A value of the key's type; text is read as what it says, since variables are text."""
     if name == "judge_url":
-        return _url(value)
+        return _read_url(value)
     if name in _SWITCHES:
-        return _switch(name, value)
+        return _read_switch(name, value)
     low, high = _INTEGERS[name] if name in _INTEGERS else _SECONDS[name]
-    what = "a whole number" if name in _INTEGERS else "seconds"
+    what = "a whole number" if name in _INTEGERS else "a number of seconds"
     try:
         number = float(value.strip() if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     fits = low <= number <= high and not isinstance(value, bool)
     if not fits or (name in _INTEGERS and number != int(number)):
-        _refuse(f"{name}: found {value!r:.60}, must be {what} from {low:g} to {high:g}")
+        raise ConfigError(
+            f"{_WHERE}: {name}: must be {what} from {low:g} to {high:g} (found {value!r:.60})"
+        )
     return int(number) if name in _INTEGERS else number
 
 
-def _switch(name: str, value: Any) -> bool:
+def _read_switch(name: str, value: Any) -> bool:
     found = {"true": True, "false": False}.get(str(value).strip().lower())
     if found is None:
-        _refuse(f"{name}: found {value!r:.60}, must be true or false")
+        raise ConfigError(f"{_WHERE}: {name}: must be true or false (found {value!r:.60})")
     return found
 
 
-def _url(value: Any) -> str:
+def _read_url(value: Any) -> str:
     try:
-        url = checked_url(value)
+        url = normalize_url(value)
     except ConfigError as error:
-        _refuse(f"judge_url{str(error).removeprefix('base_url')}")
+        problem = f"judge_url{str(error).removeprefix('base_url')}"
+        raise ConfigError(f"{_WHERE}: {problem}") from None
     if url.endswith(("/judge", "/batch_judge")):
-        _refuse(f"judge_url: must end before {url[url.rindex('/') :]}")
+        raise ConfigError(f"{_WHERE}: judge_url: must not end in {url[url.rindex('/') :]}")
     return url
-
-
-def _refuse(problem: str) -> NoReturn:
-    raise ConfigError(f"{_WHERE}: {problem}")

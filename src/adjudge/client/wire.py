@@ -22,13 +22,14 @@ __all__ = [
     "GroupRequest",
     "JudgeRequest",
     "JudgeResponse",
+    "ReferenceAnswer",
     "answer_text",
 ]
 
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 
-Answer = str | int | float | bool | list[str] | None
+ReferenceAnswer = str | int | float | bool | list[str] | None
 
 
 class JudgeRequest(msgspec.Struct, omit_defaults=True):
@@ -42,7 +43,7 @@ class JudgeRequest(msgspec.Struct, omit_defaults=True):
 
     prompt: str
     completion: str
-    answer: Answer = None
+    answer: ReferenceAnswer = None
     answer_type: str | None = None
     request_id: str | None = None
     metadata: dict[str, Any] | None = None
@@ -81,7 +82,7 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True):
         return cls(failure.kind, message, bool(failure.metadata.get("local")), failure.suspect)
 
     @property
-    def marks(self) -> dict[str, bool]:
+    def failure_metadata(self) -> dict[str, bool]:
         """What is said of it, as metadata of a failure."""
         marks = {"local": True} if self.local else {}
         return marks if self.suspect is None else {**marks, "suspect": self.suspect}
@@ -89,7 +90,7 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True):
     @property
     def passing(self) -> bool:
         """Whether it may pass by itself, so that asking again makes sense."""
-        return is_passing(self.kind, self.marks)
+        return is_passing(self.kind, self.failure_metadata)
 
 
 class JudgeResponse(msgspec.Struct, omit_defaults=True):
@@ -123,7 +124,7 @@ class BatchResponse(msgspec.Struct, omit_defaults=True):
     warnings: list[str] | None = None
 
 
-def answer_text(answer: Answer | Sequence[str]) -> str | None:
+def answer_text(answer: ReferenceAnswer | Sequence[str]) -> str | None:
     """A reference as text; the parts of a list are joined.
 
     >>> answer_text(4), answer_text(["a", "b"]), answer_text(None)

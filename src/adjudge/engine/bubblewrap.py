@@ -1,30 +1,345 @@
-"""The command line that puts a program into bubblewrap: what it sees, what it may use up.
+"""One program in bubblewrap: its seccomp filter, its command line, and its run to the end.
 
-Needs bubblewrap with ``--size`` (tested with 0.8.0) and ``prlimit`` from util-linux.
+Namespaces hide the host; they do not bound what a program takes from the kernel. The filter
+closes what the resource limits cannot count: new processes (``RLIMIT_NPROC`` does not bind root),
+memory outside the address space (memfd, System V shared memory), nested namespaces and mounts,
+socket families that a network namespace does not separate (vsock), and outliving its parent.
+Threads stay allowed. It is classic BPF as seccomp(2) takes it, for x86-64 and AArch64. A refused
+call fails with ``EPERM``, so the program sees an ordinary exception; a call through a foreign
+calling convention kills it.
+
+The command line says what the program sees and what it may use up. It needs bubblewrap with
+``--size`` (tested with 0.8.0) and ``prlimit`` from util-linux.
+
+The program is killed at a deadline, its output capped, and it is always reaped: by ``pidfd`` and
+the loop's own readers instead of ``asyncio.create_subprocess_exec``, whose default child watcher in
+Python 3.11 starts a thread per process and whose streams have no cap.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import functools
 import os
+import platform
+import struct
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from adjudge.engine.program import data_fd
-from adjudge.engine.seccomp import seccomp_filter
+__all__ = [
+    "SANDBOX_DIR",
+    "ProgramResult",
+    "SandboxLimits",
+    "bubblewrap_command",
+    "create_memory_fd",
+    "interpreter_command",
+    "open_memory_file",
+    "run_program",
+    "seccomp_filter",
+]
 
-__all__ = ["SANDBOX_DIR", "Limits", "confined", "descriptor", "interpreter"]
+
+# Numbers from the kernel's syscall tables; those above 423 are the same on both machines.
+_COMMON = {
+    "pidfd_getfd": 438,
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "mount_setattr": 442,
+    "memfd_secret": 447,
+}
+_X86_64 = {
+    "shmget": 29,
+    "fork": 57,
+    "vfork": 58,
+    "semget": 64,
+    "msgget": 68,
+    "ptrace": 101,
+    "pivot_root": 155,
+    "chroot": 161,
+    "mount": 165,
+    "umount2": 166,
+    "init_module": 175,
+    "mq_open": 240,
+    "kexec_load": 246,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
+    "unshare": 272,
+    "perf_event_open": 298,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
+    "finit_module": 313,
+    "memfd_create": 319,
+    "bpf": 321,
+    "userfaultfd": 323,
+}
+_AARCH64 = {
+    "umount2": 39,
+    "mount": 40,
+    "pivot_root": 41,
+    "chroot": 51,
+    "unshare": 97,
+    "kexec_load": 104,
+    "init_module": 105,
+    "ptrace": 117,
+    "mq_open": 180,
+    "msgget": 186,
+    "semget": 190,
+    "shmget": 194,
+    "add_key": 217,
+    "request_key": 218,
+    "keyctl": 219,
+    "perf_event_open": 241,
+    "setns": 268,
+    "process_vm_readv": 270,
+    "process_vm_writev": 271,
+    "finit_module": 273,
+    "memfd_create": 279,
+    "bpf": 280,
+    "userfaultfd": 282,
+}
+# machine: (AUDIT_ARCH, refused calls, clone, socket, prctl)
+_MACHINES = {
+    "x86_64": (0xC000003E, _X86_64, 56, 41, 157),
+    "aarch64": (0xC00000B7, _AARCH64, 220, 198, 167),
+}
+_CLONE3 = 435
+_CLONE_THREAD = 0x00010000
+_PR_SET_PDEATHSIG = 1
+_X32_BIT = 0x40000000  # x86-64 only: the x32 calling convention, under the same AUDIT_ARCH
+_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: all bound to the (empty) network namespace
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCH, _ARGUMENT_0 = 0, 4, 16  # offsets in struct seccomp_data
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _return_errno(number: int) -> bytes:
+    return _step(_RETURN, 0x00050000 | number)
+
+
+def _refuse_call(call: int, with_errno: int) -> bytes:
+    return _step(_EQUAL, call, 0, 1) + _return_errno(with_errno)
+
+
+def seccomp_filter(machine: str | None = None) -> bytes | None:
+    """The filter for ``machine`` (default: this one) as an array of ``struct sock_filter``.
+
+    ``None`` where the machine's system calls are not known here.
+
+    >>> len(seccomp_filter("x86_64")) % 8
+    0
+    >>> seccomp_filter("pdp11") is None
+    True
+    """
+    known = _MACHINES.get(machine or platform.machine())
+    if known is None or sys.maxsize < 2**32:
+        return None
+    arch, refused, clone, socket, prctl = known
+    steps = [_step(_LOAD, _ARCH), _step(_EQUAL, arch, 1, 0), _step(_RETURN, _KILL)]
+    steps += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32_BIT, 0, 1), _step(_RETURN, _KILL)]
+    steps += [_refuse_call(call, errno.EPERM) for call in (refused | _COMMON).values()]
+    # ENOSYS sends the C library back to clone, whose flags a filter can read.
+    steps.append(_refuse_call(_CLONE3, errno.ENOSYS))
+    steps += [
+        _step(_EQUAL, clone, 0, 4),
+        _step(_LOAD, _ARGUMENT_0),
+        _step(_ANY_BIT, _CLONE_THREAD, 1, 0),
+        _return_errno(errno.EPERM),
+        _step(_RETURN, _ALLOW),
+        _step(_EQUAL, prctl, 0, 4),
+        _step(_LOAD, _ARGUMENT_0),
+        _step(_EQUAL, _PR_SET_PDEATHSIG, 0, 1),
+        _return_errno(errno.EPERM),
+        _step(_RETURN, _ALLOW),
+        _step(_EQUAL, socket, 0, len(_FAMILIES) * 2 + 2),
+        _step(_LOAD, _ARGUMENT_0),
+    ]
+    for family in _FAMILIES:
+        steps += [_step(_EQUAL, family, 0, 1), _step(_RETURN, _ALLOW)]
+    steps += [_return_errno(errno.EAFNOSUPPORT), _step(_RETURN, _ALLOW)]
+    return b"".join(steps)
+
+
+_CHUNK = 1 << 16
+
+KillFunction = Callable[["subprocess.Popen[bytes]"], None]
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """How a child ended: ``exit_code`` as ``Popen.returncode`` has it (negative: the signal).
+
+    ``timed_out``: killed at the deadline; ``truncated``: killed because one stream passed the
+    output limit (the text up to it is kept). ``duration_s`` is wall-clock seconds from the start.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    truncated: bool
+    duration_s: float
+
+
+async def run_program(
+    argv: Sequence[str],
+    *,
+    stdin: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+    deadline_s: float,
+    output_limit_bytes: int,
+    kill: KillFunction = subprocess.Popen.kill,
+) -> ProgramResult:
+    """Run ``argv`` with an empty environment, in a session of its own, on the running loop.
+
+    ``output_limit_bytes`` holds for each of stdout and stderr. ``kill(process)`` is how the child
+    is ended early. Cancelling this coroutine kills and reaps the child. Raises ``OSError`` when
+    ``argv`` cannot be started.
+    """
+    process = subprocess.Popen(  # noqa: ASYNC220, S603  (starting is a vfork; argv is ours)
+        argv,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=pass_fds,
+        env={},
+        start_new_session=True,
+        bufsize=0,
+    )
+    try:
+        watch = _RunningProgram(process, output_limit_bytes, kill)
+    except OSError:  # out of descriptors: the child must not go unwatched
+        with process:
+            process.kill()
+        raise
+    with contextlib.closing(watch):
+        return await watch.until(deadline_s)
+
+
+def create_memory_fd(data: bytes) -> int:
+    """A new descriptor with ``data`` in memory, positioned at its start."""
+    fd = os.memfd_create("data", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+class _RunningProgram:
+    """One running child: collects its output and notices its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limit: int, kill: KillFunction) -> None:
+        self._started = time.monotonic()
+        self._process, self._limit, self._kill_with = process, limit, kill
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._timed_out = self._truncated = False
+        assert process.stdout is not None  # noqa: S101  (for the type checker)
+        assert process.stderr is not None  # noqa: S101
+        self._pipes: tuple[IO[bytes], IO[bytes]] = (process.stdout, process.stderr)
+        self._texts = (bytearray(), bytearray())
+        self._reading: set[int] = set()
+
+    async def until(self, deadline_s: float) -> ProgramResult:
+        """Wait for the end, or bring it about at the deadline."""
+        for which, pipe in enumerate(self._pipes):
+            os.set_blocking(pipe.fileno(), False)
+            self._add_reader(pipe.fileno(), self._read, which)
+        self._add_reader(self._pidfd, self._end)
+        timer = self._loop.call_later(deadline_s, self._expire)
+        try:
+            await self._ended
+        finally:
+            timer.cancel()
+        duration = time.monotonic() - self._started
+        exit_code = self._process.wait()  # the pidfd said that it has ended
+        for which in range(len(self._pipes)):
+            while self._read(which):
+                pass
+        stdout, stderr = (bytes(text[: self._limit]) for text in self._texts)
+        return ProgramResult(exit_code, stdout, stderr, self._timed_out, self._truncated, duration)
+
+    def close(self) -> None:
+        """Kill and reap whatever still runs; let go of every descriptor."""
+        for fd in tuple(self._reading):
+            self._remove_reader(fd)
+        if self._process.poll() is None:
+            self._kill_with(self._process)
+            self._process.wait()
+        os.close(self._pidfd)
+        for pipe in self._pipes:
+            pipe.close()
+
+    def _read(self, which: int) -> bool:
+        """Take what a pipe holds now; false when there is nothing more to take."""
+        fd, text = self._pipes[which].fileno(), self._texts[which]
+        if len(text) > self._limit:
+            return False
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        text += chunk
+        if not chunk or len(text) > self._limit:
+            self._remove_reader(fd)
+        if len(text) > self._limit:
+            self._truncated = True
+            self._kill()
+        return bool(chunk)
+
+    def _end(self) -> None:
+        self._remove_reader(self._pidfd)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _expire(self) -> None:
+        # A late loop must not call a program slow that has already ended.
+        if self._process.poll() is None:
+            self._timed_out = True
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            self._kill_with(self._process)
+
+    def _add_reader(self, fd: int, callback: Callable[..., object], *args: int) -> None:
+        self._loop.add_reader(fd, callback, *args)
+        self._reading.add(fd)
+
+    def _remove_reader(self, fd: int) -> None:
+        if fd in self._reading:
+            self._reading.discard(fd)
+            self._loop.remove_reader(fd)
+
 
 SANDBOX_DIR = "/sandbox"
 """The program's working directory, home and only writable place."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What a program may use up: CPU seconds, address space and disk in MB."""
 
     cpu_s: int
@@ -32,32 +347,32 @@ class Limits:
     disk_mb: int
 
 
-def confined(
-    stack: contextlib.ExitStack, files: Mapping[str, bytes], limits: Limits, status: int
+def bubblewrap_command(
+    stack: contextlib.ExitStack, files: Mapping[str, bytes], limits: SandboxLimits, status: int
 ) -> tuple[list[int], list[str]]:
     """The descriptors to pass on, and bubblewrap's arguments up to the program's own.
 
     ``files`` appear in the working directory; bubblewrap reports on descriptor ``status``. The
     descriptors close with ``stack``.
     """
-    seccomp = stack.enter_context(descriptor(seccomp_filter() or b""))
-    fds, options = [status, seccomp], [*_fixed()]
+    seccomp = stack.enter_context(open_memory_file(seccomp_filter() or b""))
+    fds, options = [status, seccomp], [*_fixed_options()]
     options += ["--size", str(limits.disk_mb << 20), "--tmpfs", SANDBOX_DIR]
     for name, content in files.items():
-        fds.append(stack.enter_context(descriptor(content)))
+        fds.append(stack.enter_context(open_memory_file(content)))
         options += ["--file", str(fds[-1]), f"{SANDBOX_DIR}/{name}"]
     # Everything that is still writable but the working directory. /proc too: to a sandbox that
     # root started, the host's root-owned settings there would answer as to root.
     options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", SANDBOX_DIR]
     options += ["--json-status-fd", str(status), "--seccomp", str(seccomp), "--"]
-    return fds, options + _limited(limits)
+    return fds, options + _prlimit_command(limits)
 
 
 @contextlib.contextmanager
-def descriptor(data: bytes) -> Iterator[int]:
+def open_memory_file(data: bytes) -> Iterator[int]:
     """A memory file holding ``data``, closed on leaving."""
-    fd = data_fd(data)
+    fd = create_memory_fd(data)
     try:
         yield fd
     finally:
@@ -65,13 +380,13 @@ def descriptor(data: bytes) -> Iterator[int]:
 
 
 @functools.cache
-def interpreter() -> tuple[str, ...]:
+def interpreter_command() -> tuple[str, ...]:
     """The running interpreter outside any virtual environment, isolated, without ``site``."""
     executable = getattr(sys, "_base_executable", None) or sys.executable
     return (os.path.realpath(executable), "-I", "-S", "-B", "-X", "utf8")
 
 
-def _limited(limits: Limits) -> list[str]:
+def _prlimit_command(limits: SandboxLimits) -> list[str]:
     """``prlimit`` and its arguments; never above what this process itself may have."""
     import resource  # noqa: PLC0415  (does not exist on Windows, where sandboxes are refused)
 
@@ -92,7 +407,7 @@ def _limited(limits: Limits) -> list[str]:
 
 
 @functools.cache
-def _fixed() -> tuple[str, ...]:
+def _fixed_options() -> tuple[str, ...]:
     # As process 1 the program is bubblewrap's only child, which it reaps; with an init of its own
     # between the two it exits first and leaves that one to the host's process 1.
     options = ["--unshare-all", "--unshare-user", "--as-pid-1"]
@@ -100,22 +415,22 @@ def _fixed() -> tuple[str, ...]:
     options += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--cap-drop", "ALL"]
     options += ["--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", SANDBOX_DIR]
     options += ["--setenv", "TMPDIR", SANDBOX_DIR, "--setenv", "LANG", "C.UTF-8"]
-    for path in _visible():
+    for path in _visible_folders():
         options += ["--ro-bind", path, path]
     for path in ("/bin", "/lib", "/lib64"):
         if Path(path).is_symlink():
             options += ["--symlink", str(Path(path).readlink()), path]
     options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    for path in _hidden():
+    for path in _hidden_folders():
         options += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
     return (*options, "--proc", "/proc", "--dev", "/dev")
 
 
-def _visible() -> list[str]:
+def _visible_folders() -> list[str]:
     """The host folders that a program sees: system libraries and tools, and the interpreter."""
     roots = [Path("/usr"), Path("/"), Path(sys.base_prefix)]
     wanted = [root / part for root in roots for part in ("bin", "lib", "lib64")]
-    wanted += [Path(interpreter()[0]).parent, *map(Path, _stdlib())]
+    wanted += [Path(interpreter_command()[0]).parent, *map(Path, _stdlib_folders())]
     found: list[Path] = []
     for path in wanted:
         merged = path.is_symlink() and path.parent == Path("/")  # /lib -> usr/lib
@@ -124,13 +439,13 @@ def _visible() -> list[str]:
     return [str(path) for path in found]
 
 
-def _hidden() -> list[str]:
+def _hidden_folders() -> list[str]:
     """Folders below the visible ones that are nobody's business: installed packages."""
-    folders = {Path(path) / "site-packages" for path in _stdlib()}
+    folders = {Path(path) / "site-packages" for path in _stdlib_folders()}
     return sorted(str(folder) for folder in folders if folder.is_dir())
 
 
-def _stdlib() -> set[str]:
+def _stdlib_folders() -> set[str]:
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     base |= {"installed_base": sys.base_prefix, "installed_platbase": sys.base_exec_prefix}
     return {sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")}

@@ -1,4 +1,4 @@
-"""The one event loop that all asynchronous work of this process runs on.
+"""The one event loop that all asynchronous work of this process runs on, and the threads beside it.
 
 Judges keep connections, limits and breakers; those belong to a loop. Trainers, notebooks and Ray
 give every step (or thread) a loop of its own, so objects bound to *their* loops break on the next
@@ -10,6 +10,10 @@ would wait for itself.
 Cancellation and Ctrl-C cross the bridge: the work is cancelled, gets :data:`FLUSH_S` seconds to
 flush, and the exception goes on. A forked child starts with a new loop and touches nothing that it
 inherited.
+
+Code that blocks and must not run side by side goes to a daemon thread that does jobs in order:
+``asyncio.to_thread`` has many threads, and the interpreter waits for them at its end; a model on a
+GPU wants its one thread always, and a job that never ends must not keep a process from ending.
 """
 
 from __future__ import annotations
@@ -19,13 +23,34 @@ import atexit
 import concurrent.futures
 import contextlib
 import os
+import queue
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["FLUSH_S", "Job", "on_engine", "run_blocking", "run_on_engine", "start"]
+__all__ = [
+    "FLUSH_S",
+    "Job",
+    "SerialThread",
+    "on_engine",
+    "run_all",
+    "run_blocking",
+    "run_on_engine",
+    "start_on_engine",
+]
 
-T = TypeVar("T")
+
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Await all; the first exception cancels the others and is raised itself, not in a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
+
+
+_T = TypeVar("_T")
 
 FLUSH_S = 5.0
 """How long cancelled work may take to put its affairs in order."""
@@ -158,14 +183,14 @@ def on_engine() -> bool:
         return False
 
 
-def start(coroutine: Coroutine[Any, Any, Any]) -> Job:
+def start_on_engine(coroutine: Coroutine[Any, Any, Any]) -> Job:
     """Start ``coroutine`` on the engine and go on; the caller watches the job, or cancels it."""
     job = Job(coroutine)
     job.submit()
     return job
 
 
-async def run_on_engine(coroutine: Coroutine[Any, Any, T]) -> T:
+async def run_on_engine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Await ``coroutine`` on the engine from any running loop; one thread hop, inline when there.
 
     Raises what the coroutine raises. Cancelling the caller cancels the work and waits up to
@@ -177,7 +202,7 @@ async def run_on_engine(coroutine: Coroutine[Any, Any, T]) -> T:
     waiter = asyncio.wrap_future(job.done)
     job.submit()
     try:
-        result: T = await asyncio.shield(waiter)
+        result: _T = await asyncio.shield(waiter)
     except asyncio.CancelledError:
         if not waiter.done():
             job.cancel()
@@ -186,7 +211,7 @@ async def run_on_engine(coroutine: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run ``coroutine`` on the engine and wait for it, from ordinary code in any thread.
 
     On a foreign running loop this blocks that loop (only). On the engine's loop it raises
@@ -202,10 +227,80 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     job = Job(coroutine)
     try:
         job.submit()
-        result: T = job.done.result()
+        result: _T = job.done.result()
     except KeyboardInterrupt:
         job.cancel()
         with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
             job.done.result(timeout=FLUSH_S)
         raise
     return result
+
+
+_Job = tuple["concurrent.futures.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class SerialThread:
+    """A thread that starts with its first job and ends by :meth:`close`.
+
+    A job that nobody waits for any more when its turn comes is left out; one that runs cannot be
+    stopped. Serves any thread and loop of the process that made it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def submit(self, function: Callable[..., _T], *args: Any) -> concurrent.futures.Future[_T]:
+        """Do ``function(*args)`` after the jobs before it; its result or exception is the future's.
+
+        Raises ``RuntimeError`` when the thread was closed.
+        """
+        future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            self._jobs.put((future, function, args))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        return future
+
+    async def run(self, function: Callable[..., _T], *args: Any) -> _T:
+        """:meth:`submit`, awaited; cancelling it takes the job back if it has not begun."""
+        return await asyncio.wrap_future(self.submit(function, *args))
+
+    def close(self) -> None:
+        """Take no more jobs; the one that runs goes on, those that wait are cancelled."""
+        with self._lock:
+            self._closed = True
+            while True:
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if job is not None:
+                    job[0].cancel()
+            self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            _run_job(*job)
+            del job  # or the last job's arguments would live until the next one
+
+
+def _run_job(
+    future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function(*args)
+    except StopIteration as error:  # an asyncio future cannot hold it: who waits would hang
+        future.set_exception(RuntimeError(f"StopIteration: {error}"))
+    except BaseException as error:  # noqa: BLE001  (also SystemExit: it is the caller's to judge)
+        future.set_exception(error)
+    else:
+        future.set_result(result)

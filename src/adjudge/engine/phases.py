@@ -14,12 +14,12 @@ import signal
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-__all__ = ["InputTooLarge", "Phase", "enter_phase", "limited_call"]
+__all__ = ["InputTooLarge", "WorkerPhase", "enter_phase", "limited_call"]
 
 _LEAST_CPU_S = 0.001  # a timer of 0 would never ring
 
 
-class Phase(StrEnum):
+class WorkerPhase(StrEnum):
     """Whose input a worker is busy with; only :attr:`CANDIDATE` is ever held against it."""
 
     REFERENCE = "reference"
@@ -31,16 +31,18 @@ class InputTooLarge(MemoryError):
     """An input that is refused before it is tried, so nothing of it is left in memory."""
 
 
-class _Clock:
+class _PhaseTimer:
     """Processor time left to each phase of one call; ``announce`` is told of each new phase."""
 
-    def __init__(self, announce: Callable[[Phase], None], phase: Phase, cpu_s: float) -> None:
+    def __init__(
+        self, announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
+    ) -> None:
         self._announce = announce
         self._phase = phase
-        self._left = dict.fromkeys(Phase, cpu_s)
+        self._left = dict.fromkeys(WorkerPhase, cpu_s)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: WorkerPhase) -> None:
         if phase is self._phase:
             return
         self._left[self._phase], _ = signal.setitimer(signal.ITIMER_PROF, 0)
@@ -53,29 +55,31 @@ class _Clock:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-_clock: _Clock | None = None
+_timer: _PhaseTimer | None = None
 
 
-def enter_phase(phase: Phase) -> None:
+def enter_phase(phase: WorkerPhase) -> None:
     """What follows in this call is ``phase``; it goes on where it was left. No worker: no effect.
 
     A phase that uses up the call's processor time ends the process.
     """
-    if _clock is not None:
-        _clock.enter(phase)
+    if _timer is not None:
+        _timer.enter(phase)
 
 
 @contextlib.contextmanager
-def limited_call(announce: Callable[[Phase], None], phase: Phase, cpu_s: float) -> Iterator[None]:
+def limited_call(
+    announce: Callable[[WorkerPhase], None], phase: WorkerPhase, cpu_s: float
+) -> Iterator[None]:
     """One call that begins with ``phase``, each phase of which has ``cpu_s`` of processor time.
 
     ``announce`` is called before another phase begins. For a worker process alone: the timer is
     the process's only one, and it ends the process.
     """
-    global _clock  # noqa: PLW0603  one call at a time
-    _clock = _Clock(announce, phase, cpu_s)
+    global _timer  # noqa: PLW0603  one call at a time
+    _timer = _PhaseTimer(announce, phase, cpu_s)
     try:
         yield
     finally:
-        _clock.stop()
-        _clock = None
+        _timer.stop()
+        _timer = None

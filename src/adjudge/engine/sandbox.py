@@ -31,15 +31,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from adjudge.engine.bubblewrap import SANDBOX_DIR, Limits, confined, descriptor, interpreter
-from adjudge.engine.program import Finished, run_program
-from adjudge.engine.seccomp import seccomp_filter
+from adjudge.engine.bubblewrap import (
+    SANDBOX_DIR,
+    ProgramResult,
+    SandboxLimits,
+    bubblewrap_command,
+    interpreter_command,
+    open_memory_file,
+    run_program,
+    seccomp_filter,
+)
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 
 __all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "check_sandbox", "sandbox_available"]
 
 _SOURCE = "main.py"
-_REMEDY = "install bubblewrap (apt install bubblewrap) and allow it to create user namespaces"
+_REMEDY = "Install bubblewrap (apt install bubblewrap) and allow it to create user namespaces."
 _SETUP_S = 2.0
 """How long bubblewrap may take to its first process; a few milliseconds do."""
 _GRACE_S = 0.2
@@ -110,12 +117,14 @@ class Sandbox:
         Raises ``GradingFailure(unsupported)`` where there is no sandbox, ``ValueError`` for wrong
         arguments. Cancelling kills the program.
         """
-        argv, contents = _prepared(program, files or {}, disk_mb)
-        limits = Limits(int(deadline_s) + 1, memory_mb, disk_mb)
+        argv, contents = _prepare_program(program, files or {}, disk_mb)
+        limits = SandboxLimits(int(deadline_s) + 1, memory_mb, disk_mb)
         async with self._slot():
             await _require_sandbox()
             with contextlib.ExitStack() as stack:
-                source = stack.enter_context(descriptor(stdin)) if stdin else subprocess.DEVNULL
+                source = (
+                    stack.enter_context(open_memory_file(stdin)) if stdin else subprocess.DEVNULL
+                )
                 return await _run(
                     argv, contents, source, (), limits, deadline_s, output_limit_bytes
                 )
@@ -141,10 +150,10 @@ class Sandbox:
         Raises as :meth:`run` does.
         """
         programs = (
-            _prepared(leader, leader_files, disk_mb),
-            _prepared(helper, helper_files, disk_mb),
+            _prepare_program(leader, leader_files, disk_mb),
+            _prepare_program(helper, helper_files, disk_mb),
         )
-        limits = Limits(int(deadline_s) + 1, memory_mb, disk_mb)
+        limits = SandboxLimits(int(deadline_s) + 1, memory_mb, disk_mb)
         async with self._slot():
             await _require_sandbox()
             return await _run_pair(*programs, limits, deadline_s, output_limit_bytes)
@@ -164,21 +173,21 @@ def sandbox_available() -> str | None:
     milliseconds; later calls only look the answer up.
     """
     if sys.platform != "linux":
-        return f"code can be sandboxed on Linux only, this is {sys.platform}"
+        return f"code can be sandboxed on Linux only (found {sys.platform})"
     if seccomp_filter() is None:
         return "code can be sandboxed on 64-bit x86-64 and AArch64 only"
     if (bwrap := shutil.which("bwrap")) is None:
-        return f"bubblewrap is not installed; {_REMEDY}"
+        return f"bubblewrap is not installed. {_REMEDY}"
     try:
         return _probe(bwrap)
     except subprocess.TimeoutExpired:
-        return "the sandbox did not start within 30 s; is the machine overloaded?"
+        return "the sandbox did not start within 30 s. Check whether the machine is overloaded."
 
 
 def check_sandbox(owner: str) -> None:
     """Raise :class:`ConfigError` with reason and remedy where ``owner`` would find no sandbox."""
     if (reason := sandbox_available()) is not None:
-        raise ConfigError(f"{owner} runs code in a sandbox, and there is none: {reason}")
+        raise ConfigError(f"{owner}: needs a sandbox to run code, and there is none: {reason}")
 
 
 async def _require_sandbox() -> None:
@@ -191,10 +200,12 @@ async def _require_sandbox() -> None:
 @functools.lru_cache(maxsize=8)
 def _probe(bwrap: str) -> str | None:
     with contextlib.ExitStack() as stack:
-        status = stack.enter_context(descriptor(b""))
-        fds, options = confined(stack, {_SOURCE: _PROBE.encode()}, Limits(30, 512, 1), status)
+        status = stack.enter_context(open_memory_file(b""))
+        fds, options = bubblewrap_command(
+            stack, {_SOURCE: _PROBE.encode()}, SandboxLimits(30, 512, 1), status
+        )
         done = subprocess.run(  # noqa: S603  (the path that PATH names, our own arguments)
-            [bwrap, *options, *interpreter(), _SOURCE],
+            [bwrap, *options, *interpreter_command(), _SOURCE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             pass_fds=fds,
@@ -205,13 +216,13 @@ def _probe(bwrap: str) -> str | None:
     if done.stdout == b"contained\n":
         return None
     said = _tail(done.stderr) or f"exit code {done.returncode}, output {done.stdout[:100]!r}"
-    return f"bubblewrap cannot sandbox a program here ({said}); {_REMEDY}"
+    return f"bubblewrap cannot sandbox a program here ({said}). {_REMEDY}"
 
 
 async def _run_pair(
     leader: tuple[list[str], dict[str, bytes]],
     helper: tuple[list[str], dict[str, bytes]],
-    limits: Limits,
+    limits: SandboxLimits,
     deadline_s: float,
     output_limit_bytes: int,
 ) -> tuple[SandboxResult, SandboxResult | None]:
@@ -253,13 +264,13 @@ async def _run(
     files: Mapping[str, bytes],
     stdin: int,
     channels: tuple[int, ...],
-    limits: Limits,
+    limits: SandboxLimits,
     deadline_s: float,
     output_limit_bytes: int,
 ) -> SandboxResult:
     with contextlib.ExitStack() as stack:
-        status = stack.enter_context(descriptor(b""))
-        fds, options = confined(stack, files, limits, status)
+        status = stack.enter_context(open_memory_file(b""))
+        fds, options = bubblewrap_command(stack, files, limits, status)
         try:
             done = await run_program(
                 [shutil.which("bwrap") or "bwrap", *options, *argv, *map(str, channels)],
@@ -274,9 +285,9 @@ async def _run(
         return _result(done, status)
 
 
-def _result(done: Finished, status: int) -> SandboxResult:
+def _result(done: ProgramResult, status: int) -> SandboxResult:
     """The program's end; a sandbox that ended before its program began is not one."""
-    exit_code = _reported(status, "exit-code")
+    exit_code = _read_status(status, "exit-code")
     if exit_code is None and not (done.timed_out or done.truncated):
         raise GradingFailure(
             ErrorKind.UNSUPPORTED, f"the sandbox could not be set up: {_tail(done.stderr)}"
@@ -300,7 +311,7 @@ def _kill(status: int, process: subprocess.Popen[bytes]) -> None:
     cancelled that early is waited for until bubblewrap has named the child.
     """
     patience = time.monotonic() + _SETUP_S
-    while (inside := _reported(status, "child-pid")) is None and process.poll() is None:
+    while (inside := _read_status(status, "child-pid")) is None and process.poll() is None:
         if time.monotonic() > patience:
             process.kill()
             return
@@ -310,7 +321,7 @@ def _kill(status: int, process: subprocess.Popen[bytes]) -> None:
             os.kill(inside, signal.SIGKILL)
 
 
-def _reported(status: int, key: str) -> int | None:
+def _read_status(status: int, key: str) -> int | None:
     """What bubblewrap has written to its status file so far: ``child-pid``, later ``exit-code``."""
     found = re.search(rf'"{key}": (\d+)'.encode(), os.pread(status, 4096, 0))
     return int(found[1]) if found else None
@@ -321,30 +332,30 @@ def _usable_cpus() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _prepared(
+def _prepare_program(
     program: str | Sequence[str], files: Mapping[str, str | bytes], disk_mb: int
 ) -> tuple[list[str], dict[str, bytes]]:
     """The command and the files of a program; ``ValueError`` for what cannot be run."""
-    contents = dict(_checked(files))
-    argv = list(program) if not isinstance(program, str) else [*interpreter(), _SOURCE]
+    contents = dict(_check_files(files))
+    argv = list(program) if not isinstance(program, str) else [*interpreter_command(), _SOURCE]
     if isinstance(program, str):
         if _SOURCE in contents:
             raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
-        contents[_SOURCE] = _encoded(program)
+        contents[_SOURCE] = _encode_text(program)
     if not argv or sum(map(len, contents.values())) > disk_mb << 20:
         raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
     return argv, contents
 
 
-def _checked(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:
+def _check_files(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]]:
     for name, content in files.items():
         path = PurePosixPath(name)
         if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
             raise ValueError(f"a file's name must be relative and inside, got {name!r}")
-        yield str(path), _encoded(content) if isinstance(content, str) else content
+        yield str(path), _encode_text(content) if isinstance(content, str) else content
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     # Lone surrogates become bytes that the program fails on, not an exception out here.
     return text.encode("utf-8", "surrogatepass")
 

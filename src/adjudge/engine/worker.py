@@ -1,6 +1,6 @@
 """The child's side of a killable worker process: one function call at a time, JSON in and out.
 
-Started by :mod:`adjudge.engine.child`; nothing imports it. A message is a four-byte big-endian
+Started by :mod:`adjudge.engine.processes`; nothing imports it. A message is a four-byte big-endian
 length and that many bytes of JSON, over the socket that the parent gave as standard input.
 Requests are ``{"load": "module:function"}`` and ``{"call": "module:function", "value": …,
 "phase": …, "cpu_s": …}``; a reply is ``{"ok": true, "value": …}`` or ``{"ok": false, "kind": …,
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from adjudge.engine.phases import InputTooLarge, Phase, limited_call
+from adjudge.engine.phases import InputTooLarge, WorkerPhase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
 
 __all__ = ["MEMORY_BYTES", "main"]
@@ -44,7 +44,7 @@ def main() -> None:
     """Answer requests until the parent closes its end."""
     requests, replies = _claim_channel()
 
-    def announce(phase: Phase) -> None:
+    def announce(phase: WorkerPhase) -> None:
         _send(replies, {"phase": phase})
 
     _limit_resources()
@@ -52,7 +52,7 @@ def main() -> None:
         if "load" in request:  # not limited: a warm-up calls functions that enter phases
             reply = _answer(request)
         else:
-            with limited_call(announce, Phase(request["phase"]), request["cpu_s"]):
+            with limited_call(announce, WorkerPhase(request["phase"]), request["cpu_s"]):
                 reply = _answer(request)
         _send(replies, reply)
 
@@ -108,10 +108,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return _failure(failure.kind, str(failure))
     except (MemoryError, RecursionError) as error:
         foreseen = isinstance(error, InputTooLarge)
-        reply = _failure(ErrorKind.UNSUPPORTED, _said(error))
+        reply = _failure(ErrorKind.UNSUPPORTED, _describe_error(error))
         return {**reply, "exhausted": True, "foreseen": foreseen}
     except Exception as error:  # noqa: BLE001  whatever the function raises is reported to the parent
-        return _failure(ErrorKind.BUG, _said(error))
+        return _failure(ErrorKind.BUG, _describe_error(error))
 
 
 def _load(name: str) -> Callable[[Any], Any]:
@@ -129,7 +129,7 @@ def _failure(kind: ErrorKind, message: str) -> dict[str, Any]:
     return {"ok": False, "kind": kind.value, "message": message}
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
     return text.encode("utf-8", "replace").decode()
 

@@ -6,58 +6,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.graders.base import BaseGrader, RuleGrader
-    from adjudge.graders.function import FunctionGrader
+    from adjudge.graders.answers.grader import AnswerGrader
+    from adjudge.graders.base import BaseGrader, FunctionGrader, RecordedGrader, RuleGrader
+    from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
     from adjudge.graders.instructions.grader import IFEvalGrader
-    from adjudge.graders.llm.agent import (
-        MemoryGrader,
-        PlanFeasibilityGrader,
-        ReflectionAccuracyGrader,
-        ToolSelectionGrader,
-    )
-    from adjudge.graders.llm.expected import ExpectedScoreGrader
-    from adjudge.graders.llm.judged import JudgeGrader
-    from adjudge.graders.llm.listwise import ListwiseGrader
+    from adjudge.graders.llm.comparison import ListwiseGrader, PairwiseGrader
+    from adjudge.graders.llm.judge_grader import JudgeGrader
     from adjudge.graders.llm.llm_grader import LLMGrader
-    from adjudge.graders.llm.multi import MultiJudge
-    from adjudge.graders.llm.pairwise import PairwiseGrader
-    from adjudge.graders.llm.quality import (
+    from adjudge.graders.llm.multi_judge import MultiJudge
+    from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader, ScalarGrader
+    from adjudge.graders.llm.rubric import RubricGrader
+    from adjudge.graders.llm.shipped_graders import (
         CorrectnessGrader,
         HallucinationGrader,
         HarmfulnessGrader,
         InstructionFollowingGrader,
+        MemoryGrader,
+        PlanFeasibilityGrader,
+        ReflectionAccuracyGrader,
         RelevanceGrader,
         ResponseCompletenessGrader,
         ResponseHelpfulnessGrader,
+        ToolSelectionGrader,
     )
-    from adjudge.graders.llm.rubric import RubricGrader
-    from adjudge.graders.llm.scalar import ScalarGrader
     from adjudge.graders.llm.tournament import TournamentGrader
     from adjudge.graders.llm.trajectory import (
         TrajectoryAccuracyGrader,
         TrajectoryComprehensiveGrader,
     )
-    from adjudge.graders.recorded import RecordedGrader
-    from adjudge.graders.rules.action_loop import ActionLoopDetectionGrader
-    from adjudge.graders.rules.answer import AnswerGrader
-    from adjudge.graders.rules.code import CodeExecutionGrader, SyntaxCheckGrader
-    from adjudge.graders.rules.efficiency import (
+    from adjudge.graders.rules.json_graders import (
+        JsonMatchGrader,
+        JsonSchemaGrader,
+        JsonValidatorGrader,
+    )
+    from adjudge.graders.rules.redundancy import (
+        ActionLoopDetectionGrader,
+        ObservationInformationGainGrader,
         ToolUsageEfficiencyGrader,
         TrajectoryStepEfficiencyGrader,
     )
-    from adjudge.graders.rules.format import ReasoningFormatGrader, ReasoningToolCallFormatGrader
-    from adjudge.graders.rules.information_gain import ObservationInformationGainGrader
-    from adjudge.graders.rules.json_format import JsonSchemaGrader, JsonValidatorGrader
-    from adjudge.graders.rules.json_match import JsonMatchGrader
-    from adjudge.graders.rules.language import LanguageGrader
-    from adjudge.graders.rules.length import LengthPenaltyGrader, SoftOverlongPunishmentGrader
-    from adjudge.graders.rules.repetition import NgramRepetitionPenaltyGrader
+    from adjudge.graders.rules.response_form import (
+        LanguageGrader,
+        LengthPenaltyGrader,
+        NgramRepetitionPenaltyGrader,
+        ReasoningFormatGrader,
+        ReasoningToolCallFormatGrader,
+        SoftOverlongPunishmentGrader,
+    )
     from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader
-    from adjudge.graders.rules.tool_calls import (
+    from adjudge.graders.rules.trajectory import (
         ToolCallPrecisionRecallMatchGrader,
         ToolCallStepSequenceMatchGrader,
     )
-    from adjudge.graders.verif.grader import VerIFGrader
+    from adjudge.graders.verif import VerIFGrader
 
 __all__ = [
     "ActionLoopDetectionGrader",
@@ -113,9 +114,9 @@ __all__ = [
 
 _UNLISTED = {
     "BaseGrader": "adjudge.graders.base",
-    "FunctionGrader": "adjudge.graders.function",
-    "JudgeGrader": "adjudge.graders.llm.judged",
-    "MultiJudge": "adjudge.graders.llm.multi",
+    "FunctionGrader": "adjudge.graders.base",
+    "JudgeGrader": "adjudge.graders.llm.judge_grader",
+    "MultiJudge": "adjudge.graders.llm.multi_judge",
     "RuleGrader": "adjudge.graders.base",
 }
 """Those that no ``type`` of a spec means."""

@@ -1,15 +1,226 @@
-"""One question asked of a sample: the class to derive from, and what may be answered."""
+"""The classes to derive a grader from, and what all graders share.
+
+A grader is one question asked of a sample. Here are its base classes and what it may answer; how
+text graders read a sample (all of the response or what stands after the thinking, its references,
+its words); checks of the parameters that a reward spec sets, which raise ``ConfigError`` by name;
+any function as a grader; and judge results read from a file, for demonstrations, tests and re-runs
+of aggregation.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import asyncio
+import importlib.util
+import inspect
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+import msgspec
+
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
-__all__ = ["Answer", "BaseGrader", "RuleGrader", "first_line", "is_listwise"]
+__all__ = [
+    "NO_FINAL_TEXT",
+    "BaseGrader",
+    "FunctionGrader",
+    "GraderAnswer",
+    "RecordedGrader",
+    "RuleGrader",
+    "View",
+    "check_choice",
+    "check_flag",
+    "check_integer",
+    "check_number",
+    "check_tag_name",
+    "docstring_summary",
+    "final_text",
+    "is_listwise",
+    "read_references",
+    "require_package",
+    "require_text",
+    "select_part",
+    "shorten_text",
+    "split_chunks",
+    "split_words",
+    "text_in_view",
+    "view_text",
+]
 
-Answer = GraderScore | GraderRank | GraderError | float | bool
+
+View = Literal["final", "full"]
+"""``final``: thinking stripped. ``full``: the response as the policy wrote it."""
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+def final_text(response: str) -> str | None:
+    """What stands after the last ``</think>``; ``None`` when a ``<think>`` was never closed.
+
+    An unclosed ``<think>`` means that the policy never got to an answer. A response without
+    thinking is its own final text.
+    """
+    close = response.rfind(_CLOSE)
+    rest = response if close < 0 else response[close + len(_CLOSE) :]
+    return None if _OPEN in rest else rest
+
+
+def view_text(response: str, view: View) -> str | None:
+    """``response`` under ``view``; ``None`` as in :func:`final_text`."""
+    return response if view == "full" else final_text(response)
+
+
+def check_choice(owner: str, parameter: str, value: Any, literal: Any) -> None:
+    """``value`` is one of the strings of ``literal``, a ``Literal`` type."""
+    allowed = get_args(literal)
+    if not isinstance(value, str) or value not in allowed:
+        raise _parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
+
+
+def check_flag(owner: str, parameter: str, value: Any) -> None:
+    """``value`` is true or false."""
+    if not isinstance(value, bool):
+        raise _parameter_error(owner, parameter, value, "true or false")
+
+
+def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
+    """``value`` is a whole number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
+
+
+def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
+    """``value`` is a finite number from ``low`` to ``high``."""
+    fits = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and low <= value <= high
+    )
+    if not fits:
+        raise _parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
+
+
+def check_tag_name(owner: str, parameter: str, value: Any) -> None:
+    """``value`` is the bare name of a tag, such as ``think``: letters, digits, ``_`` and ``-``."""
+    plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
+    if not plain:
+        raise _parameter_error(
+            owner, parameter, value, "a tag name without brackets, such as 'think'"
+        )
+
+
+@cache
+def require_package(owner: str, module: str) -> None:
+    """The optional package ``module`` is installed; once found, it is not looked for again."""
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"{owner} needs the package {module}. Run: pip install 'adjudge[rules]'")
+
+
+def _parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
+    return ConfigError(f"{owner}: {parameter} must be {allowed} (found {value!r})")
+
+
+NO_FINAL_TEXT = "no final text: <think> was never closed"
+
+# Han with its extensions, kana, and the ideographic iteration mark: scripts without spaces.
+_CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Combining marks are not \w in ``re``, so without them Indic and South-East Asian words would
+# fall to pieces; the block 0590-109F holds nearly all of these marks.
+_MARKS = "\u0300-\u036f\u0590-\u060b\u060d-\u061a\u061c-\u061e\u0620-\u0963\u0966-\u109f"
+_WORD = f"[{_CJK}]|(?:[^\\W{_CJK}]++|[{_MARKS}]++)++"
+_WORDS = re.compile(_WORD)
+_CHUNKS = re.compile(f"[{_CJK}]|[^\\s{_CJK}]+")
+_WORDS_AND_SIGNS = re.compile(f"{_WORD}|[^\\w\\s]")
+
+
+def require_text(response: Any) -> str:
+    """``response`` as text; anything but a string is ``GradingFailure(invalid_input)``."""
+    if not isinstance(response, str):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, f"response must be text, got {type(response).__name__}"
+        )
+    return response
+
+
+def text_in_view(response: Any, view: View) -> str | None:
+    """What a grader sees of ``response``; ``None`` when ``final`` finds an unclosed ``<think>``."""
+    return view_text(require_text(response), view)
+
+
+def read_references(reference: Any) -> list[str]:
+    """The reference texts of a sample: one string, or a list of strings that is not empty.
+
+    Anything else is ``GradingFailure(invalid_input)``.
+    """
+    if isinstance(reference, str):
+        return [reference]
+    if isinstance(reference, list) and reference and all(isinstance(r, str) for r in reference):
+        return reference
+    raise GradingFailure(
+        ErrorKind.INVALID_INPUT,
+        f"reference must be text or a list of texts, got {type(reference).__name__}",
+    )
+
+
+def split_words(text: str, *, signs: bool = False) -> list[str]:
+    """The lower-cased words of ``text``, in order and in linear time.
+
+    A word is a run of letters, digits, underscores and combining marks; a Chinese character or
+    kana is a word by itself. With ``signs`` every other visible character is a token too.
+
+    >>> split_words("It's 今天, ok!")
+    ['it', 's', '今', '天', 'ok']
+    >>> split_words("ok!!", signs=True)
+    ['ok', '!', '!']
+    """
+    pattern = _WORDS_AND_SIGNS if signs else _WORDS
+    return pattern.findall(text.lower())
+
+
+def split_chunks(text: str) -> list[str]:
+    """What white space separates in ``text``, with Chinese characters and kana one by one.
+
+    >>> split_chunks("U.S.A. 今天")
+    ['U.S.A.', '今', '天']
+    """
+    return _CHUNKS.findall(text)
+
+
+def select_part(response: str, part: Literal["full", "final", "thought"]) -> str:
+    """All of a response, what stands after its thinking, or the thinking; '' where there is none.
+
+    Thinking is what ``<think>…</think>`` holds, blocks joined by a line break. An unclosed
+    ``<think>`` reaches to the end; a ``</think>`` that nothing opened closes thinking that the
+    chat template opened.
+    """
+    if part == "full":
+        return response
+    if part == "final":
+        return view_text(response, "final") or ""
+    first, *others = response.split("</think>")
+    blocks = [_after_opening(piece) for piece in others]
+    opened = "<think>" in first or not others
+    return "\n".join(filter(None, [_after_opening(first) if opened else first, *blocks]))
+
+
+def _after_opening(piece: str) -> str:
+    return piece.partition("<think>")[2]
+
+
+def shorten_text(text: Any, limit: int = 200) -> str:
+    """Text of unknown length and content, cut and made encodable, for a reason or message."""
+    whole = str(text)
+    cut = whole if len(whole) <= limit else whole[:limit] + "…"
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+GraderAnswer = GraderScore | GraderRank | GraderError | float | bool
 """What a grader may return: a result, or a bare number that the runner wraps."""
 
 
@@ -82,15 +293,17 @@ class RuleGrader(BaseGrader):
 
     def __init__(self, name: str = "", description: str = "") -> None:
         super().__init__(
-            name or self.type_name, GraderMode.POINTWISE, description or first_line(type(self))
+            name or self.type_name,
+            GraderMode.POINTWISE,
+            description or docstring_summary(type(self)),
         )
 
     # Each grader names the fields it takes, so the base cannot fix a signature.
     evaluate: Any
 
-    async def _awaited(self, *arguments: Any, **fields: Any) -> Answer:
+    async def _awaited(self, *arguments: Any, **fields: Any) -> GraderAnswer:
         """:meth:`evaluate`, for callers that await; fields by place or by name."""
-        answer: Answer = self.evaluate(*arguments, **fields)
+        answer: GraderAnswer = self.evaluate(*arguments, **fields)
         return answer
 
     aevaluate: Any = _awaited
@@ -109,6 +322,142 @@ def is_listwise(grader: Any) -> bool:
     return bool(getattr(mode, "value", mode) == GraderMode.LISTWISE.value)
 
 
-def first_line(cls: type) -> str:
+def docstring_summary(cls: type) -> str:
     """The first line of a class's docstring: what a shipped grader is described by."""
     return (cls.__doc__ or "").strip().partition("\n")[0]
+
+
+class FunctionGrader(BaseGrader):
+    """A grader made of a function, synchronous or asynchronous.
+
+    The function's parameters name the sample's fields it needs; it returns a number or a
+    :class:`~adjudge.GraderScore` (a :class:`~adjudge.GraderRank` when listwise) and may raise
+    :class:`~adjudge.GradingFailure`. A synchronous function runs on the event loop, so it should
+    be quick; ``blocking=True`` runs one that waits (a request, a file) in a thread instead.
+
+    >>> from adjudge.runner import GradingRunner
+    >>> def brief(response: str) -> float:
+    ...     return 1.0 if len(response) < 10 else 0.0
+    >>> runner = GradingRunner({"brief": FunctionGrader(brief, score_range=(0, 1))})
+    >>> [r.score for r in runner.run([{"response": "yes"}, {"response": "y" * 10}])["brief"]]
+    [1.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        name: str = "",
+        mode: GraderMode = GraderMode.POINTWISE,
+        description: str = "",
+        score_range: ScoreRange | None = None,
+        role: Role = Role.SCORE,
+        blocking: bool = False,
+    ) -> None:
+        fallback = getattr(func, "__name__", type(func).__name__)
+        super().__init__(name or fallback, mode, description or (inspect.getdoc(func) or ""))
+        self.func = func
+        self.score_range = score_range
+        self.role = role
+        self.blocking = blocking
+
+    @property
+    def evaluate(self) -> Callable[..., Any]:
+        """The function itself: its signature names the fields to pass."""
+        return self.func
+
+    async def aevaluate(self, *arguments: Any, **fields: Any) -> GraderAnswer:
+        """Call the function; what it raises goes through."""
+        if self.blocking:
+            answer = await asyncio.to_thread(self.func, *arguments, **fields)
+        else:
+            answer = self.func(*arguments, **fields)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        result: GraderAnswer = answer
+        return result
+
+
+class _RecordedFailure(msgspec.Struct):
+    kind: ErrorKind
+    message: str = ""
+
+
+class _RecordedRow(msgspec.Struct):
+    id: str | int | float
+    score: float | None = None
+    reason: str = ""
+    error: _RecordedFailure | None = None
+
+
+class RecordedGrader(RuleGrader):
+    """Gives back recorded judge results, failures included.
+
+    ``path`` is a JSONL file with one row per sample: ``{"id", "score", "reason"}`` or
+    ``{"id", "error": {"kind", "message"}}``. ``id`` is matched with the sample's column ``key``
+    (``"id"`` by default). A recorded failure fails again with its kind; a sample without a row is
+    ``invalid_input``. The range is ``low`` to ``high``. The file is read once, at construction;
+    a broken row raises :class:`~adjudge.errors.ConfigError` with its line.
+    """
+
+    type_name = "recorded"
+    is_rule = False
+
+    def __init__(
+        self, path: Path, key: str = "id", low: float = 0.0, high: float = 1.0, name: str = ""
+    ) -> None:
+        super().__init__(name)
+        self.path = Path(path)
+        self.key = key
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ConfigError(
+                f"low and high must be finite, with low below high (found {low}, {high})"
+            )
+        self.score_range = (low, high)
+        data = _read_file(self.path)
+        self.fingerprint = sha256(data).hexdigest()
+        self._rows = _parse_rows(self.path, data)
+
+    def evaluate(self, **fields: Any) -> GraderScore:
+        """The recorded result of the sample whose ``key`` column matches."""
+        wanted = fields.get(self.key)
+        row = self._rows.get(_normalize_id(wanted))
+        if row is None:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, f"no recorded result for {self.key} = {wanted!r}"
+            )
+        if row.error is not None or row.score is None:
+            error = row.error or _RecordedFailure(
+                ErrorKind.INVALID_INPUT, "neither score nor error"
+            )
+            raise GradingFailure(error.kind, error.message or f"recorded {error.kind}")
+        return self._score(row.score, row.reason)
+
+
+def _normalize_id(value: Any) -> str:
+    """1, 1.0 and "1" are one id: columns change type between tools."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"path: {path} cannot be read: {error.strerror}") from error
+
+
+def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:
+    decoder = msgspec.json.Decoder(_RecordedRow)
+    rows: dict[str, _RecordedRow] = {}
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"path: {path}:{number}: {error}") from error
+        if _normalize_id(row.id) in rows:
+            raise ConfigError(
+                f"path: {path}:{number}: the id {row.id!r} stands on two lines. Keep one."
+            )
+        rows[_normalize_id(row.id)] = row
+    return rows

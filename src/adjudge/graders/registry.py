@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import import_named, nearest
+from adjudge.config import import_named, suggest_name
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.multi import MultiJudge
+from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
 
 __all__ = [
@@ -24,58 +24,59 @@ __all__ = [
     "SHIPPED",
     "Parameter",
     "build_grader",
-    "grader_class",
-    "parameters",
-    "summary_of",
+    "list_parameters",
+    "load_grader_class",
+    "summarize_grader",
 ]
+
 
 _RULES = "adjudge.graders.rules"
 _LLM = "adjudge.graders.llm"
 
 SHIPPED: Mapping[str, str] = {
-    "action_loop": f"{_RULES}.action_loop:ActionLoopDetectionGrader",
-    "information_gain": f"{_RULES}.information_gain:ObservationInformationGainGrader",
-    "tool_call_match": f"{_RULES}.tool_calls:ToolCallPrecisionRecallMatchGrader",
-    "tool_call_sequence": f"{_RULES}.tool_calls:ToolCallStepSequenceMatchGrader",
-    "step_efficiency": f"{_RULES}.efficiency:TrajectoryStepEfficiencyGrader",
-    "tool_usage_efficiency": f"{_RULES}.efficiency:ToolUsageEfficiencyGrader",
-    "answer": f"{_RULES}.answer:AnswerGrader",
-    "reasoning_format": f"{_RULES}.format:ReasoningFormatGrader",
-    "reasoning_tool_call_format": f"{_RULES}.format:ReasoningToolCallFormatGrader",
-    "json_valid": f"{_RULES}.json_format:JsonValidatorGrader",
-    "json_schema": f"{_RULES}.json_format:JsonSchemaGrader",
-    "json_match": f"{_RULES}.json_match:JsonMatchGrader",
-    "length_penalty": f"{_RULES}.length:LengthPenaltyGrader",
-    "soft_overlong": f"{_RULES}.length:SoftOverlongPunishmentGrader",
-    "ngram_repetition": f"{_RULES}.repetition:NgramRepetitionPenaltyGrader",
+    "action_loop": f"{_RULES}.redundancy:ActionLoopDetectionGrader",
+    "information_gain": f"{_RULES}.redundancy:ObservationInformationGainGrader",
+    "tool_call_match": f"{_RULES}.trajectory:ToolCallPrecisionRecallMatchGrader",
+    "tool_call_sequence": f"{_RULES}.trajectory:ToolCallStepSequenceMatchGrader",
+    "step_efficiency": f"{_RULES}.redundancy:TrajectoryStepEfficiencyGrader",
+    "tool_usage_efficiency": f"{_RULES}.redundancy:ToolUsageEfficiencyGrader",
+    "answer": "adjudge.graders.answers.grader:AnswerGrader",
+    "reasoning_format": f"{_RULES}.response_form:ReasoningFormatGrader",
+    "reasoning_tool_call_format": f"{_RULES}.response_form:ReasoningToolCallFormatGrader",
+    "json_valid": f"{_RULES}.json_graders:JsonValidatorGrader",
+    "json_schema": f"{_RULES}.json_graders:JsonSchemaGrader",
+    "json_match": f"{_RULES}.json_graders:JsonMatchGrader",
+    "length_penalty": f"{_RULES}.response_form:LengthPenaltyGrader",
+    "soft_overlong": f"{_RULES}.response_form:SoftOverlongPunishmentGrader",
+    "ngram_repetition": f"{_RULES}.response_form:NgramRepetitionPenaltyGrader",
     "similarity": f"{_RULES}.similarity:SimilarityGrader",
     "string_match": f"{_RULES}.similarity:StringMatchGrader",
-    "language": f"{_RULES}.language:LanguageGrader",
-    "code_syntax": f"{_RULES}.code:SyntaxCheckGrader",
-    "code_execution": f"{_RULES}.code:CodeExecutionGrader",
+    "language": f"{_RULES}.response_form:LanguageGrader",
+    "code_syntax": "adjudge.graders.code.grader:SyntaxCheckGrader",
+    "code_execution": "adjudge.graders.code.grader:CodeExecutionGrader",
     "ifeval": "adjudge.graders.instructions.grader:IFEvalGrader",
-    "verif": "adjudge.graders.verif.grader:VerIFGrader",
-    "recorded": "adjudge.graders.recorded:RecordedGrader",
+    "verif": "adjudge.graders.verif:VerIFGrader",
+    "recorded": "adjudge.graders.base:RecordedGrader",
     "llm": f"{_LLM}.llm_grader:LLMGrader",
-    "relevance": f"{_LLM}.quality:RelevanceGrader",
-    "correctness": f"{_LLM}.quality:CorrectnessGrader",
-    "hallucination": f"{_LLM}.quality:HallucinationGrader",
-    "harmfulness": f"{_LLM}.quality:HarmfulnessGrader",
-    "instruction_following": f"{_LLM}.quality:InstructionFollowingGrader",
-    "completeness": f"{_LLM}.quality:ResponseCompletenessGrader",
-    "helpfulness": f"{_LLM}.quality:ResponseHelpfulnessGrader",
-    "tool_selection": f"{_LLM}.agent:ToolSelectionGrader",
-    "plan_feasibility": f"{_LLM}.agent:PlanFeasibilityGrader",
-    "reflection": f"{_LLM}.agent:ReflectionAccuracyGrader",
-    "memory": f"{_LLM}.agent:MemoryGrader",
+    "relevance": f"{_LLM}.shipped_graders:RelevanceGrader",
+    "correctness": f"{_LLM}.shipped_graders:CorrectnessGrader",
+    "hallucination": f"{_LLM}.shipped_graders:HallucinationGrader",
+    "harmfulness": f"{_LLM}.shipped_graders:HarmfulnessGrader",
+    "instruction_following": f"{_LLM}.shipped_graders:InstructionFollowingGrader",
+    "completeness": f"{_LLM}.shipped_graders:ResponseCompletenessGrader",
+    "helpfulness": f"{_LLM}.shipped_graders:ResponseHelpfulnessGrader",
+    "tool_selection": f"{_LLM}.shipped_graders:ToolSelectionGrader",
+    "plan_feasibility": f"{_LLM}.shipped_graders:PlanFeasibilityGrader",
+    "reflection": f"{_LLM}.shipped_graders:ReflectionAccuracyGrader",
+    "memory": f"{_LLM}.shipped_graders:MemoryGrader",
     "trajectory_accuracy": f"{_LLM}.trajectory:TrajectoryAccuracyGrader",
     "trajectory_comprehensive": f"{_LLM}.trajectory:TrajectoryComprehensiveGrader",
     "rubric": f"{_LLM}.rubric:RubricGrader",
-    "pairwise": f"{_LLM}.pairwise:PairwiseGrader",
-    "listwise": f"{_LLM}.listwise:ListwiseGrader",
+    "pairwise": f"{_LLM}.comparison:PairwiseGrader",
+    "listwise": f"{_LLM}.comparison:ListwiseGrader",
     "tournament": f"{_LLM}.tournament:TournamentGrader",
-    "expected_score": f"{_LLM}.expected:ExpectedScoreGrader",
-    "scalar": f"{_LLM}.scalar:ScalarGrader",
+    "expected_score": f"{_LLM}.numeric_scores:ExpectedScoreGrader",
+    "scalar": f"{_LLM}.numeric_scores:ScalarGrader",
 }
 """``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
 
@@ -108,7 +109,7 @@ class Parameter:
         return text.replace("typing.", "").replace("pathlib.", "")
 
 
-def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
+def load_grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
     """The class behind a ``type``: a shipped name, or ``module:Class`` of the user's own.
 
     ``folder`` (the spec's) and the working directory are searched for own modules after the
@@ -116,9 +117,10 @@ def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
     """
     target = SHIPPED.get(type_name, type_name)
     if ":" not in target:
-        hint = nearest(type_name, SHIPPED)
+        hint = suggest_name(type_name, SHIPPED)
         raise ConfigError(
-            f"unknown grader type {type_name!r}{hint} (see `adjudge graders`, or 'module:Class')"
+            f"unknown grader type {type_name!r}{hint} (allowed: those of `adjudge graders`, "
+            "'module:Class')"
         )
     found = import_named(target, folder if type_name not in SHIPPED else None)
     if not isinstance(found, type) or not hasattr(found, "aevaluate"):
@@ -126,7 +128,7 @@ def grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
     return found
 
 
-def parameters(cls: type[Any]) -> list[Parameter]:
+def list_parameters(cls: type[Any]) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
         hints = typing.get_type_hints(cls.__init__)
@@ -179,15 +181,15 @@ def _build_one(
 ) -> Any:
     """A grader that asks at most one judge."""
     try:
-        cls = grader_class(type_name, folder)
+        cls = load_grader_class(type_name, folder)
     except ConfigError as error:
         raise ConfigError(f"{where}: type: {error}") from None
-    known = {parameter.name: parameter for parameter in parameters(cls)}
-    values = _values(known, given, where, folder)
+    known = {parameter.name: parameter for parameter in list_parameters(cls)}
+    values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
-        values |= _judge(judges, judge, known[JUDGE_PARAMETER].required, where)
+        values |= _judge_argument(judges, judge, known[JUDGE_PARAMETER].required, where)
     elif judge is not None:
-        raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge")
+        raise ConfigError(f"{where}: judge: type {type_name!r} asks no judge. Leave it out.")
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
@@ -199,13 +201,13 @@ def _build_one(
         raise ConfigError(f"{where}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever the user's constructor does
         raise ConfigError(
-            f"{where}: {type_name!r} cannot be made: {type(error).__name__}: {error}"
+            f"{where}: {type_name!r} cannot be created: {type(error).__name__}: {error}"
         ) from error
     grader.name = name
     return grader
 
 
-def _values(
+def _constructor_arguments(
     known: Mapping[str, Parameter], given: Mapping[str, Any], where: str, folder: Path | None
 ) -> dict[str, Any]:
     """The constructor's arguments as a spec gives them; all paths start at its folder."""
@@ -213,19 +215,21 @@ def _values(
     settable = [name for name in sorted(known) if not known[name].is_judge]
     for key, value in given.items():
         if key in known and known[key].is_judge:
-            raise ConfigError(f"{where}: {key}: name a [judges] table in 'judge' instead")
+            raise ConfigError(
+                f"{where}: {key}: is not allowed here. Name a [judges] table in 'judge'."
+            )
         if key not in known:
-            hint = nearest(key, [*settable, *ENTRY_KEYS])
+            hint = suggest_name(key, [*settable, *ENTRY_KEYS])
             allowed = ", ".join([*settable, *ENTRY_KEYS])
             raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
-        values[key] = _checked(known[key], value, where, folder)
+        values[key] = _validate_value(known[key], value, where, folder)
     for parameter in known.values():
         if isinstance(parameter.default, Path) and parameter.name not in values:
             values[parameter.name] = (folder or Path()) / parameter.default
     return values
 
 
-def _judge(
+def _judge_argument(
     judges: Mapping[str, Any], judge: str | None, required: bool, where: str
 ) -> dict[str, Any]:
     """The ``model`` argument of a grader."""
@@ -237,11 +241,11 @@ def _judge(
         return {}
     if judges:
         names = ", ".join(judges)
-        raise ConfigError(f"{where}: judge: is required where there are several ({names})")
-    raise ConfigError(f"{where}: asks a judge; add a [judges.main] table (type, model)")
+        raise ConfigError(f"{where}: judge: is required where there are several (allowed: {names})")
+    raise ConfigError(f"{where}: needs a judge. Add a [judges.main] table (type, model).")
 
 
-def _checked(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:
+def _validate_value(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:
     if parameter.annotation in (Path, Path | None) and isinstance(value, str):
         return (folder or Path()) / value
     try:
@@ -256,11 +260,11 @@ def _checked(parameter: Parameter, value: Any, where: str, folder: Path | None) 
         found = repr(value)[:80]
         raise ConfigError(
             f"{where}: {parameter.name}: {error.errors()[0]['msg']} "
-            f"(allowed: {parameter.type_text}); found {found}"
+            f"(found {found}; allowed: {parameter.type_text})"
         ) from None
 
 
-def summary_of(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
+def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
     """First line of the docstring, range, role and mode of a grader class."""
     line = (inspect.getdoc(cls) or "").partition("\n")[0]
     mode = getattr(cls, "mode", GraderMode.POINTWISE)

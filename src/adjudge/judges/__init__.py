@@ -6,13 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.judges.anthropic import AnthropicChatModel
     from adjudge.judges.base import ChatModel, Reply
     from adjudge.judges.cache import ReplyCache
-    from adjudge.judges.endpoint_settings import EndpointSettings
-    from adjudge.judges.openai import OpenAIChatModel
-    from adjudge.judges.recorded import RecordedModel
-    from adjudge.judges.scripted import ScriptedModel
+    from adjudge.judges.endpoint.settings import EndpointSettings
+    from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
+    from adjudge.judges.models.offline import RecordedModel, ScriptedModel
 
 __all__ = [
     "AnthropicChatModel",
@@ -26,14 +24,14 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "AnthropicChatModel": "anthropic",
+    "AnthropicChatModel": "models.http",
     "ChatModel": "base",
-    "EndpointSettings": "endpoint_settings",
-    "OpenAIChatModel": "openai",
-    "RecordedModel": "recorded",
+    "EndpointSettings": "endpoint.settings",
+    "OpenAIChatModel": "models.http",
+    "RecordedModel": "models.offline",
     "Reply": "base",
     "ReplyCache": "cache",
-    "ScriptedModel": "scripted",
+    "ScriptedModel": "models.offline",
 }
 
 

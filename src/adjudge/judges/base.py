@@ -1,4 +1,4 @@
-"""What a judge is asked, what it replies, and the four parts that a call passes through.
+"""What a judge is asked, what it replies, the parts a call passes through, and known servers.
 
 =============  ====================================================================================
 ``ChatCall``   one question as plain data: messages, schema or choices, sampling, draw
@@ -10,34 +10,151 @@
 
 Between wire and transport stands the endpoint (limits, retries, hedging, breaker, budget, cache).
 Everything here runs on one event loop, whose clock is the only clock.
+
+Of the servers people use, address, key and what each one honours are known. ``features`` name what
+a server is sent: ``schema`` (``response_format`` with a JSON Schema), ``choices`` (a choice list,
+in the server's own field), ``logprobs``, ``stream_usage`` (token counts at the end of a stream).
+Without a feature the request goes out without that field, and ``Reply.ignored`` says what was
+evidently missing from the reply. What a *model* of the server can do may differ; ``features`` of
+the model classes overrides.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from adjudge.judges.presets import FEATURES
+from adjudge.config import suggest_name
+from adjudge.errors import ConfigError
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.types import Provenance, Usage
 
 __all__ = [
+    "ALL_FEATURES",
+    "PRESETS",
     "ChatCall",
     "ChatModel",
+    "Feature",
     "HttpRequest",
     "HttpResponse",
+    "Preset",
     "Reply",
     "TokenLogprobs",
     "Transport",
     "Wire",
-    "asking_round",
+    "call_round",
+    "get_preset",
+    "resolve_features",
 ]
 
-asking_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
+
+Feature = Literal["schema", "choices", "logprobs", "stream_usage"]
+
+ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of server.
+
+    ``url_from_env``: ``OPENAI_BASE_URL`` may replace ``base_url``. ``choices_field`` is how a
+    choice list is sent: vLLM's ``structured_outputs`` (``guided_choice`` before 0.12 is silently
+    ignored since) or SGLang's ``regex``.
+    """
+
+    name: str
+    base_url: str
+    key_env: str
+    needs_key: bool
+    url_from_env: bool = False
+    features: frozenset[str] = ALL_FEATURES
+    choices_field: Literal["structured_outputs", "regex"] | None = None
+    max_top_logprobs: int = 20
+
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="openai",
+            base_url="https://api.openai.com/v1",
+            key_env="OPENAI_API_KEY",
+            needs_key=True,
+            url_from_env=True,
+            features=ALL_FEATURES - {"choices"},
+        ),
+        Preset(
+            # logprobs are answered with 400; json_schema too, by most of its models.
+            name="groq",
+            base_url="https://api.groq.com/openai/v1",
+            key_env="GROQ_API_KEY",
+            needs_key=True,
+            features=frozenset({"stream_usage"}),
+        ),
+        Preset(
+            # json_schema is documented for some models only; top_logprobs go up to 5.
+            name="dashscope",
+            base_url="https://dashscope.aliyuncs.com/compatible-mode/v1",
+            key_env="DASHSCOPE_API_KEY",
+            needs_key=True,
+            features=frozenset({"logprobs", "stream_usage"}),
+            max_top_logprobs=5,
+        ),
+        Preset(
+            name="vllm",
+            base_url="http://localhost:8000/v1",
+            key_env="VLLM_API_KEY",
+            needs_key=False,
+            url_from_env=True,
+            choices_field="structured_outputs",
+        ),
+        Preset(
+            name="sglang",
+            base_url="http://localhost:30000/v1",
+            key_env="SGLANG_API_KEY",
+            needs_key=False,
+            url_from_env=True,
+            choices_field="regex",
+        ),
+        Preset(
+            # No log-probabilities and no choice lists in the Messages API.
+            name="anthropic",
+            base_url="https://api.anthropic.com",
+            key_env="ANTHROPIC_API_KEY",
+            needs_key=True,
+            features=frozenset({"schema"}),
+        ),
+    )
+}
+
+
+def get_preset(name: str) -> Preset:
+    """The preset of that name; raises ``ConfigError`` with the nearest name."""
+    found = PRESETS.get(name)
+    if found is None:
+        allowed = ", ".join(PRESETS)
+        raise ConfigError(
+            f"preset: is unknown{suggest_name(name, PRESETS)} (found {name!r}; allowed: {allowed})"
+        )
+    return found
+
+
+def resolve_features(preset: Preset, features: Iterable[str] | None) -> frozenset[str]:
+    """What to send: ``features`` if given, else the preset's; ``ConfigError`` for unknown names."""
+    if features is None:
+        return preset.features
+    wanted = frozenset([features] if isinstance(features, str) else features)
+    if unknown := sorted(wanted - ALL_FEATURES):
+        allowed = ", ".join(sorted(ALL_FEATURES))
+        found = ", ".join(map(repr, unknown))
+        raise ConfigError(f"features: has an unknown name (found {found}; allowed: {allowed})")
+    return wanted
+
+
+call_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
 """What is asked in one go: equal calls in it end alike where calls are recorded.
 
 Set anew by who asks failures again. ``None``: every call for itself.
@@ -148,13 +265,13 @@ class Wire(Protocol):
 class ChatModel(ABC):
     """A judge that chats. One object serves any thread, loop and process: configuration only.
 
-    ``features``: what calls to it may ask for (:mod:`adjudge.judges.presets`); graders put into
+    ``features``: what calls to it may ask for (:mod:`adjudge.judges.base`); graders put into
     words what a judge is not sent as a field.
     """
 
     model: str
     kind: Literal["openai", "anthropic", "recorded", "scripted", "local"]
-    features: frozenset[str] = FEATURES
+    features: frozenset[str] = ALL_FEATURES
     control_tokens: frozenset[str] = frozenset()
     """What its tokenizer takes for structure; broken up in what it judges. Empty: unknown."""
 

@@ -16,7 +16,7 @@ a replay fails in the same place for the same reason. The file is described in `
 
 A replay repeats its run only if equal calls of one run ended alike. So while it records, a call
 that failed is answered with its failure to whoever asks the same in the same
-:data:`~adjudge.judges.base.asking_round`, and after :meth:`ReplyCache.settle`.
+:data:`~adjudge.judges.base.call_round`, and after :meth:`ReplyCache.keep_failures`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, Reply, asking_round
-from adjudge.judges.cache_diff import CallIndex, describe_call, differences, told
-from adjudge.judges.cache_file import CacheFile, Row
-from adjudge.judges.cache_key import (
+from adjudge.judges.base import ChatCall, Reply, call_round
+from adjudge.judges.cassette import CassetteFile, CassetteRow
+from adjudge.judges.encoding import (
+    CallIndex,
     canonical_call,
+    compare_calls,
+    compute_checksum,
     decode_failure,
     decode_judge,
     decode_reply,
-    digest_of,
+    describe_call,
+    describe_changes,
     encode_failure,
     encode_judge,
     encode_reply,
@@ -58,7 +61,7 @@ _LISTED = 20
 
 _FAILED = 65_536
 """Failures that are remembered before they are settled."""
-_UNRECORDED = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
+_UNRECORDED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
 """What is no outcome of the call."""
 
 _log = logging.getLogger(__name__)
@@ -110,14 +113,14 @@ class ReplyCache:
     ) -> None:
         if mode not in get_args(CacheMode):
             allowed = ", ".join(get_args(CacheMode))
-            raise ConfigError(f"mode: found {mode!r}; allowed: {allowed}")
+            raise ConfigError(f"mode: is unknown (found {mode!r}; allowed: {allowed})")
         self.path = Path(path)
         self.mode: CacheMode = mode
         self.sampled = sampled
         self.replays = mode in {"replay", "strict"}
         """Answers from the file alone: nothing is ever sent."""
         self._source = "cassette" if self.replays else "cache"
-        self._file = CacheFile(self.path, writable=not self.replays, replace=mode == "refresh")
+        self._file = CassetteFile(self.path, writable=not self.replays, replace=mode == "refresh")
         self._memory: OrderedDict[str, Reply | bytes] = OrderedDict()  # bytes: of a failure
         self._failed: OrderedDict[str, tuple[object | None, bytes]] = OrderedDict()
         self._settled: dict[str, bytes] = {}
@@ -131,7 +134,7 @@ class ReplyCache:
         self._final: CacheReport | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, self.mode, self.sampled)
+        return _reopen, (self.path, self.mode, self.sampled)
 
     @property
     def fence_key(self) -> bytes:
@@ -143,7 +146,9 @@ class ReplyCache:
         try:
             return [decode_judge(judge) for judge in self._file.judges()]
         except ValueError:
-            raise ConfigError(f"{self.path}: its list of judges is damaged") from None
+            raise ConfigError(
+                f"{self.path}: the list of judges is damaged. Record it again."
+            ) from None
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -185,7 +190,7 @@ class ReplyCache:
             self._misses += 1
             if self.replays:
                 raise self._not_recorded(key)
-            if (now := asking_round.get()) is not None:
+            if (now := call_round.get()) is not None:
                 self._rounds[key] = now  # the outcome comes in whatever context
             return None
         self._hits += 1
@@ -200,9 +205,9 @@ class ReplyCache:
         if (settled := self._settled.get(key)) is not None:
             return settled
         came, failure = self._failed.get(key, (None, b""))
-        return failure if came is not None and came is asking_round.get() else None
+        return failure if came is not None and came is call_round.get() else None
 
-    def settle(self) -> None:
+    def keep_failures(self) -> None:
         """What failed so far has failed for good: equal calls fail alike from now on."""
         self._settled.update((key, failure) for key, (_, failure) in self._failed.items())
         self._failed.clear()
@@ -217,7 +222,7 @@ class ReplyCache:
         digest, sampled, data, failed = row
         if failed and not self.replays:
             return None
-        if digest != digest_of(key, data):
+        if digest != compute_checksum(key, data):
             raise self._damaged(key, "does not match its checksum")
         if sampled and not self.sampled and not self.replays:
             return None
@@ -262,7 +267,8 @@ class ReplyCache:
             nearest, changes = self._changes(*self._recent[key])
             if nearest is not None:
                 metadata |= {"nearest": nearest, "changed": changes}
-                message += f"; beside the nearest recorded call, {nearest[:12]}: {told(changes)}"
+                told = describe_changes(changes)
+                message += f"; beside the nearest recorded call, {nearest[:12]}: {told}"
             else:
                 message += "; it holds no call to compare with"
         return GradingFailure(ErrorKind.UNSUPPORTED, message, metadata)
@@ -278,7 +284,7 @@ class ReplyCache:
             return None, {}
         if sha256(recorded).hexdigest() != nearest:
             return nearest, {"the recorded call": "its text was altered in the file"}
-        return nearest, differences(recorded, asked)
+        return nearest, compare_calls(recorded, asked)
 
     # -- storing ---------------------------------------------------------------------------------
 
@@ -298,7 +304,9 @@ class ReplyCache:
             return
         data = encode_reply(reply)
         written, judge = self._described(key, call)
-        row = Row(bytes.fromhex(key), digest_of(key, data), sampled, data, written, judge)
+        row = CassetteRow(
+            bytes.fromhex(key), compute_checksum(key, data), sampled, data, written, judge
+        )
         self._file.write_later(row)
         self._stored += 1
         self._failed.pop(key, None)
@@ -314,13 +322,15 @@ class ReplyCache:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
         sampled = call is not None and is_sampled(call)
         came = self._rounds.pop(key, None)
-        if failure.kind in _UNRECORDED or (sampled and not self.sampled):
+        if failure.kind in _UNRECORDED_KINDS or (sampled and not self.sampled):
             return
         data = encode_failure(failure)
         written, judge = self._described(key, call)
         raw = bytes.fromhex(key)
         self._file.write_later(
-            Row(raw, digest_of(key, data), sampled, data, written, judge, failed=True)
+            CassetteRow(
+                raw, compute_checksum(key, data), sampled, data, written, judge, failed=True
+            )
         )
         self._failures += 1
         if "stream_only" not in failure.metadata:  # then it is asked again at once, as a stream
@@ -381,24 +391,24 @@ class ReplyCache:
         if self._final is None:
             self._final = self.report()
             self._file.close()
-            _warn(self._final)
+            _warn_unused(self._final)
         return self._final
 
 
-def _warn(report: CacheReport) -> None:
+def _warn_unused(report: CacheReport) -> None:
     if report.never_asked:
         calls = "; ".join(report.never_asked_calls)
         _log.warning(
-            "%s: %d recorded calls were never asked: %s", report.path, report.never_asked, calls
+            "%s: %d recorded calls were not used: %s", report.path, report.never_asked, calls
         )
     if report.not_stored and not report.stored:
         _log.warning(
-            "%s: none of %d replies was stored: their temperature is above 0 or not given; "
-            "sampled=True keeps them",
+            "%s: none of %d replies was stored: their temperature is above 0 or not given. "
+            "Use sampled=True to store them.",
             report.path,
             report.not_stored,
         )
 
 
-def _reopened(path: Path, mode: CacheMode, sampled: bool) -> ReplyCache:
+def _reopen(path: Path, mode: CacheMode, sampled: bool) -> ReplyCache:
     return ReplyCache(path, mode, sampled=sampled)

@@ -1,13 +1,16 @@
-"""Which endpoint a model's calls go through: one per provider, address and key, on each loop.
+"""Which endpoint a model's calls go through, and what the calls of a stretch of time came to.
 
-Models hold configuration only. The endpoint, with its connections, limits and breaker, belongs to
-the running event loop and is shared by all models of the process that name the same addresses and
-key; so ten graders on one account respect one limit. Two models that want different settings (or
-caches) for it contradict each other: the first to call opens the endpoint, the other gets a
-``ConfigError`` that names both. A model without settings takes what is there.
+There is one endpoint per provider, address and key, on each loop. Models hold configuration only.
+The endpoint, with its connections, limits and breaker, belongs to the running event loop and is
+shared by all models of the process that name the same addresses and key; so ten graders on one
+account respect one limit. Two models that want different settings (or caches) for it contradict
+each other: the first to call opens the endpoint, the other gets a ``ConfigError`` that names both.
+A model without settings takes what is there.
 
 Endpoints close when their loop shuts down, or by :func:`aclose_all`. A forked child starts with
 none and touches nothing that it inherited.
+
+What the calls of a stretch of time came to is counted endpoint by endpoint: a run's table of calls.
 """
 
 from __future__ import annotations
@@ -16,21 +19,23 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError
-from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.endpoint import Endpoint, EndpointSettings
+from adjudge.judges.endpoint.endpoint import Endpoint
+from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.transport import AiohttpTransport
 
 __all__ = [
+    "CallCounter",
     "Connection",
-    "Wanted",
+    "EndpointKey",
     "aclose_all",
     "aclose_one",
     "aclose_owned",
@@ -40,7 +45,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EndpointKey:
     """What a model needs of an endpoint.
 
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
@@ -68,7 +73,7 @@ class Connection:
     """
 
     endpoint: Endpoint
-    wanted: Wanted
+    endpoint_key: EndpointKey
     own_cache: ReplyCache | None = None
     closed: bool = False
     stream_only: set[str] = field(default_factory=set)
@@ -76,14 +81,14 @@ class Connection:
 
 
 @dataclass
-class _Loop:
+class _LoopConnections:
     """The connections of one event loop, and what closes them with it."""
 
     connections: dict[tuple[Any, ...], Connection] = field(default_factory=dict)
     closer: AsyncGenerator[None, None] | None = None
 
 
-_Registry = WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]
+_Registry = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections]
 _registry: _Registry = WeakKeyDictionary()
 # A parent's endpoints are kept referenced in a child: dropping them would close its sockets there.
 _inherited: list[_Registry] = []
@@ -98,13 +103,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-async def connect(wanted: Wanted, key: str | None) -> Connection:
+async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     """The running loop's connection for ``wanted`` and ``key``, opened if need be.
 
     Who brings a budget or an open cassette along (a run) gets a connection of its own.
     Raises ``ConfigError`` when another model has opened it with other settings or another cache.
     """
-    here = await _here()
+    here = await _loop_connections()
     digest = hashlib.sha256((key or "").encode()).digest()
     place = (
         wanted.provider,
@@ -117,13 +122,13 @@ async def connect(wanted: Wanted, key: str | None) -> Connection:
     )
     found = here.connections.get(place)
     if found is None:
-        found = here.connections[place] = _opened(wanted)
-    elif problem := _contradiction(found.wanted, wanted):
+        found = here.connections[place] = _open_connection(wanted)
+    elif problem := _describe_conflict(found.endpoint_key, wanted):
         raise ConfigError(problem)
     return found
 
 
-def _opened(wanted: Wanted) -> Connection:
+def _open_connection(wanted: EndpointKey) -> Connection:
     own = ReplyCache(wanted.cache) if isinstance(wanted.cache, str) else None
     endpoint = Endpoint(
         wanted.base_urls,
@@ -136,7 +141,7 @@ def _opened(wanted: Wanted) -> Connection:
     return Connection(endpoint, wanted, own)
 
 
-def _cache_words(cache: str | ReplyCache | None) -> str:
+def _describe_cache(cache: str | ReplyCache | None) -> str:
     """A cache in words; equal words are the same cache."""
     if cache is None:
         return "no cache"
@@ -146,12 +151,12 @@ def _cache_words(cache: str | ReplyCache | None) -> str:
     return f"cache {cache.path.absolute()} ({cache.mode}{sampled})"
 
 
-def _contradiction(first: Wanted, second: Wanted) -> str | None:
+def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
     """What two models of one endpoint disagree about, in words; ``None`` when they agree."""
     both = f"judges {first.owner} and {second.owner} share {', '.join(second.base_urls)}"
-    caches = _cache_words(first.cache), _cache_words(second.cache)
+    caches = _describe_cache(first.cache), _describe_cache(second.cache)
     if caches[0] != caches[1]:
-        return f"{both} and its key, so they must agree: {caches[0]} and {caches[1]}"
+        return f"{both} and its key, so they must use one cache (found {caches[0]} and {caches[1]})"
     if second.settings is None:
         return None
     opened, asked = first.settings or EndpointSettings(), second.settings
@@ -162,31 +167,32 @@ def _contradiction(first: Wanted, second: Wanted) -> str | None:
     ]
     if not differing:
         return None
-    return f"{both} and its key, so they must agree on its settings: {', '.join(differing)}"
+    found = ", ".join(differing)
+    return f"{both} and its key, so they must have the same endpoint settings (found {found})"
 
 
-async def _here() -> _Loop:
+async def _loop_connections() -> _LoopConnections:
     """The running loop's part of the registry; the first call makes sure that it will be closed."""
     loop = asyncio.get_running_loop()
     here = _registry.get(loop)
     if here is None:
         for dead in [other for other in _registry if other.is_closed()]:
             del _registry[dead]
-        here = _registry[loop] = _Loop()
+        here = _registry[loop] = _LoopConnections()
         # A loop's shutdown closes the asynchronous generators that were begun on it.
         here.closer = _close_at_shutdown(here)
         await anext(here.closer)
     return here
 
 
-async def _close_at_shutdown(here: _Loop) -> AsyncGenerator[None, None]:
+async def _close_at_shutdown(here: _LoopConnections) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
         await _close(here)
 
 
-async def _close(here: _Loop, chosen: Collection[Connection] | None = None) -> None:
+async def _close(here: _LoopConnections, chosen: Collection[Connection] | None = None) -> None:
     connections = [one for one in here.connections.values() if chosen is None or one in chosen]
     here.connections = {
         place: one for place, one in here.connections.items() if one not in connections
@@ -219,7 +225,7 @@ async def aclose_owned(*owners: object) -> None:
         owned = [
             one
             for one in here.connections.values()
-            if {id(one.wanted.budget), id(one.wanted.cache)} & kept
+            if {id(one.endpoint_key.budget), id(one.endpoint_key.cache)} & kept
         ]
         await _close(here, owned)
 
@@ -234,3 +240,44 @@ async def aclose_all() -> None:
     await _close_here()
     if any(here.connections for here in _registry.values()):
         await run_on_engine(_close_here())
+
+
+class CallCounter:
+    """Counts from its making to :meth:`table`, over all endpoints of the running loop.
+
+    Endpoints are shared, so the calls of others on the same loop count too.
+    """
+
+    def __init__(self) -> None:
+        self._before = {id(one): _snapshot(one) for one in open_connections()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """One entry per endpoint that was asked, in the order of opening.
+
+        ``base_urls``, ``models``, and the numbers of
+        :class:`~adjudge.judges.endpoint.stats.EndpointStats`: times in seconds, money in US
+        dollars, ``None`` where nothing was measured.
+        """
+        return _table_rows(self._before, open_connections())
+
+
+def _table_rows(
+    before: dict[int, EndpointStats], now: Sequence[Connection]
+) -> list[dict[str, Any]]:
+    entries = []
+    for one in now:
+        stats = one.endpoint.stats.since(before.get(id(one), EndpointStats()))
+        if stats.calls:
+            entries.append(
+                {
+                    "base_urls": list(one.endpoint_key.base_urls),
+                    "models": sorted(one.models),
+                    **stats.summary(),
+                }
+            )
+    return entries
+
+
+def _snapshot(connection: Connection) -> EndpointStats:
+    """The counts so far, detached from what goes on."""
+    return connection.endpoint.stats.since(EndpointStats())

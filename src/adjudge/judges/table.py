@@ -1,29 +1,38 @@
-"""A ``[judges.NAME]`` table of a reward spec, and the chat model that it means."""
+"""A ``[judges.NAME]`` table of a reward spec, and the chat model that it means.
+
+Also what a judge's server really honours, found out by a handful of small calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from adjudge.config import import_named, nearest
-from adjudge.errors import ConfigError
-from adjudge.judges.anthropic import AnthropicChatModel
-from adjudge.judges.base import ChatModel
-from adjudge.judges.budget import SpendCeiling
+from adjudge.config import import_named, suggest_name
+from adjudge.engine.clock import Clock
+from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
+from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, HttpRequest, Reply, Transport
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.endpoint_settings import EndpointSettings
-from adjudge.judges.local.loading import Task
-from adjudge.judges.local.models import LocalChatModel, LocalScalarModel
-from adjudge.judges.local.tokenizers import read_control_tokens
-from adjudge.judges.openai import OpenAIChatModel
-from adjudge.judges.recorded import RecordedModel
-from adjudge.judges.scripted import ScriptedModel
+from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
+from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
+from adjudge.judges.models.local_loading import LocalTask, read_control_tokens
+from adjudge.judges.models.offline import RecordedModel, ScriptedModel
 
-__all__ = ["NOT_ABOUT_REPLIES", "SAMPLING", "JudgeTable", "build_judge"]
+__all__ = [
+    "NOT_ABOUT_REPLIES",
+    "SAMPLING",
+    "FeatureCheck",
+    "JudgeTable",
+    "build_judge",
+    "check_judge_features",
+    "wait_for_server",
+]
+
 
 JudgeType = Literal[
     "openai", "groq", "anthropic", "dashscope", "vllm", "sglang", "local", "recorded", "scripted"
@@ -48,15 +57,19 @@ NOT_ABOUT_REPLIES = frozenset(
 )
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
-_LOADING = ("device", "dtype", "max_length", "batch_size")
-_DRAWN_HERE = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
-_OF_NO_SERVER = {"cassette", "provider", "script", "function", "task", *_LOADING}
-_KEYS_OF = {
-    "local": {"model", "task", *_LOADING, *_DRAWN_HERE},
+_LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
+_LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
+_KEYS_WITHOUT_SERVER = {"cassette", "provider", "script", "function", "task", *_LOADING_KEYS}
+_KEYS_OF_TYPE = {
+    "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
     "scripted": {"model", "script", "function", "tokenizer"},
 }
-_REQUIRED = {"local": ("model",), "recorded": ("cassette",), "scripted": ("script", "function")}
+_REQUIRED_KEYS = {
+    "local": ("model",),
+    "recorded": ("cassette",),
+    "scripted": ("script", "function"),
+}
 
 
 class _Price(BaseModel):
@@ -105,7 +118,7 @@ class JudgeTable(BaseModel):
     script: str | list[str] | dict[str, str] | None = None
     function: str | None = None
 
-    task: Task | None = None
+    task: LocalTask | None = None
     device: str | None = None
     dtype: str | None = None
     max_length: int | None = Field(default=None, ge=1)
@@ -129,31 +142,33 @@ class JudgeTable(BaseModel):
     def _no_literal_key(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "api_key" in data:
             raise ValueError(
-                "api_key: a literal key is refused; name the environment variable that holds it "
-                "in api_key_env"
+                "api_key: a literal key is not allowed. Name the environment variable that holds "
+                "it in api_key_env."
             )
         return data
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        allowed = _KEYS_OF.get(self.type, set(type(self).model_fields) - _OF_NO_SERVER)
+        allowed = _KEYS_OF_TYPE.get(self.type, set(type(self).model_fields) - _KEYS_WITHOUT_SERVER)
         if stray := sorted(self.model_fields_set - allowed - {"type"}):
             listed = ", ".join(sorted(allowed))
-            raise ValueError(f"{stray[0]}: is no key of type {self.type!r} (allowed: {listed})")
-        required = _REQUIRED.get(self.type, ("model",))
+            raise ValueError(f"{stray[0]}: is not a key of type {self.type!r} (allowed: {listed})")
+        required = _REQUIRED_KEYS.get(self.type, ("model",))
         if sum(getattr(self, key) is not None for key in required) != 1:
             raise ValueError(f"type {self.type!r} needs {' or '.join(required)}")
-        drawn = sorted(self.model_fields_set.intersection(_DRAWN_HERE))
+        drawn = sorted(self.model_fields_set.intersection(_LOCAL_SAMPLING))
         if self.task == "score" and drawn:
-            raise ValueError(f"{drawn[0]}: a scalar judge (task = 'score') draws nothing")
+            raise ValueError(
+                f"{drawn[0]}: a scalar judge (task = 'score') does not sample. Leave it out."
+            )
         if self.cache_sampled and self.cache is None:
-            raise ValueError("cache_sampled: is about a cache; give its file in cache")
+            raise ValueError("cache_sampled: needs a cache. Give its file in cache.")
         return self
 
     @property
     def has_server(self) -> bool:
         """Whether its calls go over the network."""
-        return self.type not in _KEYS_OF
+        return self.type not in _KEYS_OF_TYPE
 
     def sampling(self) -> dict[str, Any]:
         """The sampling keys that are set, ``extra_body`` among them."""
@@ -179,7 +194,7 @@ def build_judge(
     """
     folder = folder or Path()
     try:
-        model = _model(name, table, folder, cache, budget)
+        model = _build_model(name, table, folder, cache, budget)
         if table.tokenizer is not None:
             beside = folder / table.tokenizer
             place = str(beside) if beside.exists() else table.tokenizer
@@ -189,7 +204,7 @@ def build_judge(
     return model
 
 
-def _model(
+def _build_model(
     name: str,
     table: JudgeTable,
     folder: Path,
@@ -208,27 +223,27 @@ def _model(
         script = import_named(table.function, folder) if table.function else table.script
         return ScriptedModel(script or "", model=table.model or name)
     if table.type == "local":
-        return _local(table, folder)
-    return _server(table, folder, cache, budget)
+        return _build_local(table, folder)
+    return _build_http(table, folder, cache, budget)
 
 
-def _local(table: JudgeTable, folder: Path) -> ChatModel:
+def _build_local(table: JudgeTable, folder: Path) -> ChatModel:
     model = table.model or ""
     if (folder / model).is_dir():
         model = str(folder / model)
-    options = {name: value for name in _LOADING if (value := getattr(table, name)) is not None}
+    options = {name: value for name in _LOADING_KEYS if (value := getattr(table, name)) is not None}
     if table.task == "score":
         return LocalScalarModel(model, **options)
     return LocalChatModel(model, **options, **table.sampling())
 
 
-def _server(
+def _build_http(
     table: JudgeTable,
     folder: Path,
     cache: ReplyCache | None,
     budget: SpendCeiling | None,
 ) -> ChatModel:
-    settings = _settings(table.endpoint) if table.endpoint else None
+    settings = _parse_settings(table.endpoint) if table.endpoint else None
     own: ReplyCache | Path | None = cache
     if own is None and table.cache is not None:
         own = folder / table.cache
@@ -247,19 +262,207 @@ def _server(
     model = table.model or ""
     if table.type == "anthropic":
         if table.stream:
-            raise ConfigError("stream: is not possible with type 'anthropic'")
+            raise ConfigError("stream: is not possible with type 'anthropic'. Leave it out.")
         return AnthropicChatModel(model, **shared)
     preset: Any = table.type
     return OpenAIChatModel(model, preset=preset, stream=table.stream, **shared)
 
 
-def _settings(given: Mapping[str, Any]) -> EndpointSettings:
+def _parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
     names = EndpointSettings.__struct_fields__
     if unknown := [key for key in given if key not in names]:
         allowed = ", ".join(sorted(names))
-        hint = nearest(unknown[0], names)
+        hint = suggest_name(unknown[0], names)
         raise ConfigError(f"endpoint.{unknown[0]}: unknown key{hint} (allowed: {allowed})")
     try:
         return msgspec.convert(given, EndpointSettings)
     except msgspec.ValidationError as error:  # a ConfigError of the settings' own comes as one
         raise ConfigError(f"endpoint: {str(error).replace('`$.', '`')}") from None
+
+
+FeatureStatus = Literal["yes", "no", "unclear", "failed", "not offered"]
+
+_CHOICES = ("alpha", "omega")
+_COLOUR_MESSAGES = [{"role": "user", "content": "Name a colour. Answer with one word."}]
+_WORDS_MESSAGES = [{"role": "user", "content": "Write eight random words."}]
+_SCHEMA = {
+    "type": "object",
+    "properties": {"score": {"type": "integer"}},
+    "required": ["score"],
+    "additionalProperties": False,
+}
+_TOKENS = 64
+_PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")
+_PING_EVERY_S = 2.0
+
+ModelBuilder = Callable[[JudgeTable], ChatModel]
+
+
+class FeatureCheck(msgspec.Struct, frozen=True):
+    """Whether a server honours one thing, and what was seen.
+
+    ``honoured``: ``yes``; ``no`` (asked for and evidently not there); ``unclear`` (the reply was
+    cut by its length limit before it could show); ``failed`` (the call failed: ``note`` has kind
+    and message); ``not offered`` (this kind of server has no field for it).
+    ``sent``: whether calls with this judge ask for it, ``None`` where that is not a setting.
+    """
+
+    feature: str
+    honoured: FeatureStatus
+    note: str = ""
+    sent: bool | None = None
+
+
+async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[FeatureCheck]:
+    """Seven small calls to a judge with a server; one where the first fails.
+
+    ``build`` makes the chat model of a table. Everything is asked for once, also what this kind of
+    server is not sent by default, so that the table's ``features`` can be set to what is true.
+    """
+    bare = table.model_copy(update={"cache": None, "cache_sampled": False})
+    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
+    sent = PRESETS[table.type].features if table.features is None else frozenset(table.features)
+    model, full = build(bare), build(everything)
+    try:
+        first = await model.achat(_COLOUR_MESSAGES)
+    except GradingFailure as failure:
+        return [_failed_check("reply", failure)]
+    found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
+    found.append(await _check_schema(full, "schema" in sent))
+    found.append(await _check_choices(full, table, "choices" in sent))
+    found.append(await _check_logprobs(full, table, "logprobs" in sent))
+    found.append(await _check_streaming(everything, build))
+    found.append(await _check_seed(model, table))
+    return found
+
+
+async def wait_for_server(
+    base_urls: Sequence[str],
+    seconds: float,
+    *,
+    transport: Transport,
+    clock: Clock,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
+
+    ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
+    last one after ``seconds``.
+    """
+    deadline = clock.time() + seconds
+    while True:
+        for url in base_urls:
+            try:
+                await transport.post(url, _PING_REQUEST)
+            except GradingFailure as failure:
+                problem = str(failure)
+                if failure.metadata.get("sent", True):
+                    return
+            else:
+                return
+        left = deadline - clock.time()
+        if left <= 0:
+            raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
+        on_wait(f"{problem}; waiting for up to {left:.0f} s")
+        await clock.sleep(min(_PING_EVERY_S, left))
+
+
+def _failed_check(feature: str, failure: GradingFailure, sent: bool | None = None) -> FeatureCheck:
+    return FeatureCheck(feature, "failed", f"{failure.kind}: {failure}", sent)
+
+
+def _check_reply(reply: Reply) -> FeatureCheck:
+    took = f"{reply.provenance.latency_s:.2f} s" if reply.provenance.latency_s is not None else ""
+    thinking = "thinks" if reply.reasoning else ""
+    says = f"says it is {reply.model}" if reply.model else "does not say what model it is"
+    note = ", ".join(part for part in (says, took, thinking) if part)
+    if not reply.text:
+        return FeatureCheck("reply", "no", f"{note}; the reply has no text ({reply.finish_reason})")
+    return FeatureCheck("reply", "yes", note)
+
+
+def _check_usage(reply: Reply) -> tuple[FeatureStatus, str]:
+    usage = reply.usage
+    if usage is None:
+        return "no", "tokens are not counted, so costs are assumed"
+    return "yes", f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+
+
+async def _check_feature(
+    feature: str, asked: Awaitable[Reply], sent: bool | None, seen: Callable[[Reply], str]
+) -> FeatureCheck:
+    """A call for one feature; ``seen`` words what the reply shows."""
+    try:
+        reply = await asked
+    except GradingFailure as failure:
+        return _failed_check(feature, failure, sent)
+    if feature in reply.ignored:
+        return FeatureCheck(feature, "no", "the reply does not have it: dropped silently", sent)
+    if feature in ("schema", "choices") and reply.finish_reason == "length":
+        return _check_truncated(feature, reply, sent)
+    if not reply.text and feature != "logprobs":
+        return FeatureCheck(feature, "no", f"the reply has no text ({reply.finish_reason})", sent)
+    return FeatureCheck(feature, "yes", seen(reply), sent)
+
+
+def _check_truncated(feature: str, reply: Reply, sent: bool | None) -> FeatureCheck:
+    """A cut reply shows at most that the form was not kept: an object begins with a brace."""
+    if feature == "schema" and not reply.text.lstrip().startswith("{"):
+        return FeatureCheck(feature, "no", "the reply is no JSON: dropped silently", sent)
+    return FeatureCheck(feature, "unclear", "the reply was cut: raise max_tokens", sent)
+
+
+async def _check_schema(model: ChatModel, sent: bool) -> FeatureCheck:
+    asked = model.achat(_COLOUR_MESSAGES, schema=_SCHEMA)
+    return await _check_feature("schema", asked, sent, lambda _: "the reply is JSON with its keys")
+
+
+async def _check_choices(model: ChatModel, table: JudgeTable, sent: bool) -> FeatureCheck:
+    if PRESETS[table.type].choices_field is None:
+        return FeatureCheck(
+            "choices", "not offered", "replies are checked against the list instead"
+        )
+    asked = model.achat(_COLOUR_MESSAGES, choices=_CHOICES)
+    return await _check_feature("choices", asked, sent, lambda _: "the reply is one of the list")
+
+
+async def _check_logprobs(model: ChatModel, table: JudgeTable, sent: bool) -> FeatureCheck:
+    if table.type == "anthropic":
+        return FeatureCheck("logprobs", "not offered", "no expected scores from this API")
+
+    def seen(reply: Reply) -> str:
+        most = max(len(token.top) for token in reply.logprobs or ())
+        return f"{most} alternatives a token"
+
+    return await _check_feature(
+        "logprobs", model.achat(_COLOUR_MESSAGES, logprobs=True), sent, seen
+    )
+
+
+async def _check_streaming(table: JudgeTable, build: ModelBuilder) -> FeatureCheck:
+    if table.type == "anthropic":
+        return FeatureCheck(
+            "streaming", "not offered", "this client asks it for whole replies only"
+        )
+    model = build(table.model_copy(update={"stream": True}))
+
+    def seen(reply: Reply) -> str:
+        return f"joined, {'with' if reply.usage else 'without'} usage"
+
+    return await _check_feature("streaming", model.achat(_COLOUR_MESSAGES), table.stream, seen)
+
+
+async def _check_seed(model: ChatModel, table: JudgeTable) -> FeatureCheck:
+    if table.type == "anthropic":
+        return FeatureCheck("seed", "not offered")
+    sent = table.seed is not None
+    try:
+        texts = [
+            (await model.achat(_WORDS_MESSAGES, seed=7, temperature=1.0, max_tokens=_TOKENS)).text
+            for _ in range(2)
+        ]
+    except GradingFailure as failure:
+        return _failed_check("seed", failure, sent)
+    if texts[0] == texts[1]:
+        return FeatureCheck("seed", "yes", "two replies at temperature 1 are the same", sent)
+    return FeatureCheck("seed", "no", "two replies at temperature 1 differ", sent)

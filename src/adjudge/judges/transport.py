@@ -18,14 +18,14 @@ import yarl
 from aiohttp.client_proto import ResponseHandler
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.hosts import ip_of, is_loopback
+from adjudge.hosts import is_loopback, parse_ip
 from adjudge.judges.base import HttpRequest, HttpResponse
 
 __all__ = [
     "CONNECT_TIMEOUT_S",
     "MAX_BODY_BYTES",
     "AiohttpTransport",
-    "checked_url",
+    "normalize_url",
 ]
 
 CONNECT_TIMEOUT_S = 10.0
@@ -134,7 +134,7 @@ class AiohttpTransport:
                 proxy=proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _unreachable(error, base_url) from None
+            raise _connection_failure(error, base_url) from None
         try:
             content, cut = await self._read(response, on_chunk)
         except BaseException:
@@ -159,7 +159,7 @@ class AiohttpTransport:
                 break
             size += len(chunk)
             if size > self._max_body_bytes:
-                raise _too_long(response.status, self._max_body_bytes)
+                raise _too_long_failure(response.status, self._max_body_bytes)
             chunks.append(chunk)
             if on_chunk is not None:
                 on_chunk()
@@ -205,41 +205,45 @@ def _proxy_for(url: yarl.URL) -> yarl.URL | None:
     return yarl.URL(proxy)
 
 
-def checked_url(url: str) -> str:
+def normalize_url(url: str) -> str:
     """A base URL without its trailing slash; raises ``ConfigError`` for one that cannot be used.
 
     Only http and https; no user, password, query or fragment; no link-local address, where cloud
     machines serve their own credentials.
 
-    >>> checked_url("http://localhost:8000/v1/")
+    >>> normalize_url("http://localhost:8000/v1/")
     'http://localhost:8000/v1'
     """
     try:
         parsed = yarl.URL(url)
     except (ValueError, TypeError):
-        raise ConfigError("base_url: is no URL") from None
+        raise ConfigError("base_url: is not a URL") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(
-            f"base_url: found {_shown(parsed)}, must be http:// or https:// with a host"
+            f"base_url: must be http:// or https:// with a host (found {_redact_url(parsed)})"
         )
     if parsed.user is not None or parsed.password is not None:
         raise ConfigError(
-            f"base_url: {_shown(parsed)} has a user or password in it; keys come from the variable "
-            "that api_key_env names"
+            f"base_url: must not have a user or password in it (found {_redact_url(parsed)}). Put "
+            "the key into the environment variable that api_key_env names."
         )
     if parsed.query_string or parsed.fragment:
-        raise ConfigError(f"base_url: {_shown(parsed)} must not have a query or a fragment")
-    if (address := ip_of(parsed.host)) is not None and address.is_link_local:
-        raise ConfigError(f"base_url: {_shown(parsed)} is a link-local address")
+        raise ConfigError(
+            f"base_url: must not have a query or a fragment (found {_redact_url(parsed)})"
+        )
+    if (address := parse_ip(parsed.host)) is not None and address.is_link_local:
+        raise ConfigError(
+            f"base_url: must not be a link-local address (found {_redact_url(parsed)})"
+        )
     return url.strip().rstrip("/")
 
 
-def _shown(url: yarl.URL) -> str:
+def _redact_url(url: yarl.URL) -> str:
     """Scheme, host and path only: nothing secret."""
     return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])
 
 
-def _unreachable(error: Exception, base_url: str) -> GradingFailure:
+def _connection_failure(error: Exception, base_url: str) -> GradingFailure:
     """``connection``, in words that name address and cause and quote nothing of the request.
 
     ``sent`` in the metadata is false where nothing was sent, since nobody listens there.
@@ -266,7 +270,7 @@ def _unreachable(error: Exception, base_url: str) -> GradingFailure:
     return GradingFailure(ErrorKind.CONNECTION, f"no response from {base_url}: {why}", metadata)
 
 
-def _too_long(status: int, limit: int) -> GradingFailure:
+def _too_long_failure(status: int, limit: int) -> GradingFailure:
     return GradingFailure(
         ErrorKind.SERVER_ERROR,
         f"the response is longer than {limit} bytes",

@@ -8,9 +8,8 @@
 =================  ===========================================================================
 """
 
+from adjudge.mock.behaviours import MockSettings
 from adjudge.mock.faults import FAULTS
-from adjudge.mock.process import start_mock
-from adjudge.mock.server import Server, serve
-from adjudge.mock.settings import MockSettings
+from adjudge.mock.server import Server, serve, start_mock
 
 __all__ = ["FAULTS", "MockSettings", "Server", "serve", "start_mock"]

@@ -1,8 +1,19 @@
-"""What goes wrong, how often, and when: ``--fail NAME[=VALUE]:PROBABILITY`` and ``--outage``.
+"""What goes wrong and how long a reply takes: faults, outages, latency, rate limits.
 
-A request meets at most one of the faults that replace or break its reply; their probabilities are
-shares of all requests and add up to at most 1. The few that only change a detail (``MODIFIERS``)
-are drawn apart and may come on top.
+Chance is reproducible: draw *k* of request *n* depends on the seed, *n* and *k* alone. So a fault
+added to the command line moves no other draw, and request 17 meets the same fate in every run with
+one seed, however the requests before it overlapped.
+
+``--fail NAME[=VALUE]:PROBABILITY``: a request meets at most one of the faults that replace or break
+its reply; their probabilities are shares of all requests and add up to at most 1. The few that only
+change a detail (``MODIFIERS``) are drawn apart and may come on top. ``--outage`` says when all
+requests fail.
+
+``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``pareto:0.1,1.5`` and so on; several add
+up. Every kind needs one uniform draw per request, turned by its quantile function, so that one seed
+gives one latency to one request number.
+
+``--rpm``: requests per minute as providers limit them, with the headers that tell of it.
 """
 
 from __future__ import annotations
@@ -10,23 +21,62 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from statistics import NormalDist
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.mock.draws import Stream, uniform
+from adjudge.mock.requests import Api
 
 __all__ = [
     "FAULTS",
+    "FAULT_STATUSES",
+    "LATENCY_FORMS",
     "MODIFIERS",
-    "STATUS",
-    "Fault",
-    "Faults",
+    "DrawStream",
+    "FaultSampler",
+    "InjectedFault",
+    "Latency",
     "Outage",
-    "parse_fault",
-    "parse_outage",
+    "RateLimitBucket",
+    "draw_latency",
+    "draw_uniform",
+    "parse_fault_option",
+    "parse_latency",
+    "parse_outage_option",
+    "rate_limit_headers",
+    "retry_headers",
 ]
 
-STATUS = {
+
+_MASK = (1 << 64) - 1
+
+
+class DrawStream(IntEnum):
+    """What a draw is for; the members of a family count on from the number given here."""
+
+    FAULT = 0
+    VARIANT = 1
+    MODIFIER = 16
+    LATENCY = 64
+
+
+def _splitmix64(z: int) -> int:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def draw_uniform(seed: int, number: int, stream: int) -> float:
+    """A number strictly between 0 and 1 for draw ``stream`` of request ``number``."""
+    z = _splitmix64((seed + number * 0x9E3779B97F4A7C15) & _MASK)
+    z = _splitmix64((z + stream * 0xD1B54A32D192ED03) & _MASK)
+    return ((z >> 12) + 0.5) * 2.0**-52
+
+
+FAULT_STATUSES = {
     "400": 400,
     "401": 401,
     "403": 403,
@@ -49,9 +99,9 @@ FAULTS = {
     "403": "a permission error",
     "404": "an unknown-model error",
     "422": "an unprocessable-request error",
-    "429": "rate limited, without saying for how long",
+    "429": "rate limited, without Retry-After",
     "429-retry": "rate limited, with Retry-After (=SECONDS, default 1) and rate-limit headers",
-    "quota": "a 429 that means money: insufficient_quota, no retry helps",
+    "quota": "a 429 with insufficient_quota: no credit is left, so a retry does not help",
     "500": "an internal error",
     "502": "a bad-gateway error",
     "503": "service unavailable",
@@ -67,7 +117,7 @@ FAULTS = {
     "cut-stream": "a stream that ends properly in its middle, without finish reason and [DONE]",
     "duplicate": "the body twice: two JSON documents in one",
     "duplicate-text": "the reply text twice: two verdicts in one",
-    "duplicate-response": "a whole second response that nobody asked for",
+    "duplicate-response": "a complete second response after the first",
     "html": "an HTML error page, half of the time with status 200, else 502",
     "html-200": "an HTML error page with status 200",
     "html-502": "an HTML error page with status 502",
@@ -85,11 +135,11 @@ FAULTS = {
 MODIFIERS = ("wrong-id", "drop-logprobs", "drop-schema")
 """Faults that are drawn on their own."""
 
-_VALUED = {"429-retry": 1.0, "hang": None, "drip": 3.0}
+_FAULT_VALUES = {"429-retry": 1.0, "hang": None, "drip": 3.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """One kind of trouble; ``value`` is what stood after ``=`` or its default."""
 
     name: str
@@ -106,25 +156,27 @@ class Outage:
     status: int | None = None
 
 
-class Faults:
+class FaultSampler:
     """All faults of a server, drawn per request number."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int) -> None:
+    def __init__(self, faults: Sequence[InjectedFault], seed: int) -> None:
         self._seed = seed
         self._breaking = [fault for fault in faults if fault.name not in MODIFIERS]
         self._modifying = [fault for fault in faults if fault.name in MODIFIERS]
         total = sum(fault.probability for fault in self._breaking)
         if total > 1 + 1e-9:
-            raise ConfigError(f"--fail: the probabilities add up to {total:g}; at most 1 is left")
+            raise ConfigError(
+                f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
+            )
 
     def __bool__(self) -> bool:
         return bool(self._breaking or self._modifying)
 
-    def breaking(self, number: int) -> Fault | None:
+    def breaking(self, number: int) -> InjectedFault | None:
         """The fault that request ``number`` meets, if any."""
         if not self._breaking:
             return None
-        left = uniform(self._seed, number, Stream.FAULT)
+        left = draw_uniform(self._seed, number, DrawStream.FAULT)
         for fault in self._breaking:
             left -= fault.probability
             if left < 0:
@@ -136,52 +188,193 @@ class Faults:
         return tuple(
             fault.name
             for fault in self._modifying
-            if uniform(self._seed, number, Stream.MODIFIER + MODIFIERS.index(fault.name))
+            if draw_uniform(self._seed, number, DrawStream.MODIFIER + MODIFIERS.index(fault.name))
             < fault.probability
         )
 
 
-def parse_fault(spec: str) -> Fault:
+def parse_fault_option(spec: str) -> InjectedFault:
     """``NAME:PROBABILITY`` or ``NAME=VALUE:PROBABILITY``; raises :class:`ConfigError`."""
     left, colon, right = spec.rpartition(":")
     if not colon:
         raise ConfigError(f"--fail {spec!r}: must have the form NAME:PROBABILITY, like 429:0.05")
-    probability = _number(right)
+    probability = _non_negative_number(right)
     if probability is None or probability > 1:
-        raise ConfigError(f"--fail {spec!r}: the probability must be within 0 and 1, not {right!r}")
+        raise ConfigError(
+            f"--fail {spec!r}: the probability must be a number from 0 to 1 (found {right!r})"
+        )
     name, equals, text = left.partition("=")
     if name not in FAULTS:
-        hint = nearest(name, FAULTS)
+        hint = suggest_name(name, FAULTS)
         raise ConfigError(
-            f"--fail {spec!r}: unknown fault {name!r}{hint} (see adjudge mock --help)"
+            f"--fail {spec!r}: the fault {name!r} is unknown{hint} (allowed: those that "
+            "adjudge mock --faults lists)"
         )
     if not equals:
-        return Fault(name, probability, _VALUED.get(name))
-    if name not in _VALUED:
-        raise ConfigError(f"--fail {spec!r}: only {', '.join(_VALUED)} take a value")
-    value = _number(text)
+        return InjectedFault(name, probability, _FAULT_VALUES.get(name))
+    if name not in _FAULT_VALUES:
+        raise ConfigError(
+            f"--fail {spec!r}: this fault takes no value (allowed for {', '.join(_FAULT_VALUES)}). "
+            "Leave the value out."
+        )
+    value = _non_negative_number(text)
     if value is None:
-        raise ConfigError(f"--fail {spec!r}: {text!r} must be seconds, 0 or more")
-    return Fault(name, probability, value)
+        raise ConfigError(
+            f"--fail {spec!r}: the value must be a number of seconds, 0 or more (found {text!r})"
+        )
+    return InjectedFault(name, probability, value)
 
 
-def parse_outage(spec: str) -> Outage:
+def parse_outage_option(spec: str) -> Outage:
     """``START,END`` or ``START,END,503`` in seconds; raises :class:`ConfigError`."""
     parts = spec.split(",")
-    numbers = [_number(part) for part in parts[:2]]
+    numbers = [_non_negative_number(part) for part in parts[:2]]
     start, end = numbers if len(numbers) == 2 else (None, None)
     known = len(parts) == 2 or (len(parts) == 3 and parts[2] == "503")
     if start is None or end is None or end <= start or not known:
         raise ConfigError(
-            f"--outage {spec!r}: must be START,END in seconds after the start (connections are "
-            "reset) or START,END,503"
+            f"--outage {spec!r}: must have the form START,END (resets connections) or "
+            "START,END,503, in seconds after the start, with END above START"
         )
     return Outage(start, end, 503 if len(parts) == 3 else None)
 
 
-def _number(text: str) -> float | None:
+def _non_negative_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
+
+
+LATENCY_FORMS = {
+    "fixed": "fixed:SECONDS",
+    "lognormal": "lognormal:MEDIAN,SIGMA",
+    "pareto": "pareto:MINIMUM,ALPHA",
+    "hang": "hang:PROBABILITY,SECONDS",
+    "load": "load:SECONDS",
+}
+"""The specs, by their first word."""
+
+_standard_normal = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One part of a reply's latency: its kind and its one or two numbers."""
+
+    kind: str
+    first: float
+    second: float = 0.0
+
+    def seconds(self, u: float, in_flight: int) -> float:
+        """Seconds for the draw ``u`` in (0, 1) with ``in_flight`` other requests being answered.
+
+        fixed S: S. load S: S · in_flight. hang P, S: S with probability P (the reply comes in the
+        end). lognormal m, σ: m · e^(σ·z), z standard normal; σ = 1.288 puts the 99th percentile at
+        20 medians. pareto m, α: m · (1 − u)^(−1/α), whose mean is infinite at α ≤ 1.
+        """
+        if self.kind == "fixed":
+            return self.first
+        if self.kind == "load":
+            return self.first * in_flight
+        if self.kind == "hang":
+            return self.second if u < self.first else 0.0
+        if self.kind == "lognormal":
+            return self.first * math.exp(self.second * _standard_normal.inv_cdf(u))
+        return self.first * float((1.0 - u) ** (-1.0 / self.second))
+
+
+def parse_latency(spec: str) -> Latency:
+    """``kind:numbers`` as a latency; raises :class:`ConfigError` that shows the form."""
+    kind, _, rest = spec.partition(":")
+    if kind not in LATENCY_FORMS:
+        hint = suggest_name(kind, LATENCY_FORMS)
+        forms = ", ".join(LATENCY_FORMS.values())
+        raise ConfigError(
+            f"--latency {spec!r}: the kind {kind!r} is unknown{hint} (allowed: {forms})"
+        )
+    values = _parse_numbers(spec, rest)
+    if len(values) != 1 + LATENCY_FORMS[kind].count(","):
+        raise ConfigError(f"--latency {spec!r}: must have the form {LATENCY_FORMS[kind]}")
+    part = Latency(kind, *values)
+    if kind == "hang" and part.first > 1:
+        raise ConfigError(f"--latency {spec!r}: the probability must be from 0 to 1")
+    if kind == "pareto" and part.second <= 0:
+        raise ConfigError(f"--latency {spec!r}: alpha must be above 0")
+    return part
+
+
+def _parse_numbers(spec: str, text: str) -> list[float]:
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+        form = LATENCY_FORMS[spec.partition(":")[0]]
+        raise ConfigError(
+            f"--latency {spec!r}: must have the form {form}, with numbers of 0 or more"
+        )
+    return values
+
+
+def draw_latency(parts: Sequence[Latency], seed: int, number: int, in_flight: int) -> float:
+    """Seconds that request ``number`` takes: the sum of all parts."""
+    total = 0.0
+    for i, part in enumerate(parts):
+        total += part.seconds(draw_uniform(seed, number, DrawStream.LATENCY + i), in_flight)
+    return total
+
+
+class RateLimitBucket:
+    """A token bucket: full at the start, refilled evenly, ``rpm`` tokens at most."""
+
+    def __init__(self, rpm: float, now: float) -> None:
+        self.rpm = rpm
+        self._capacity = max(1.0, rpm)
+        self._left = self._capacity
+        self._then = now
+
+    def take(self, now: float) -> float:
+        """0 when a request may pass, else the seconds until the next one may."""
+        per_second = self.rpm / 60
+        self._left = min(self._capacity, self._left + (now - self._then) * per_second)
+        self._then = now
+        if self._left >= 1.0 - 1e-9:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / per_second
+
+    def headers(self, api: Api, wait: float = 0.0) -> bytes:
+        """The limit, what is left, when it is full again and, with ``wait``, when to retry."""
+        full_in = (self._capacity - self._left) * 60 / self.rpm
+        lines = rate_limit_headers(api, self.rpm, max(0, int(self._left + 1e-9)), full_in)
+        return lines + _retry_lines(api, wait, math.ceil(wait)) if wait else lines
+
+
+def rate_limit_headers(api: Api, limit: float, left: int, reset_s: float) -> bytes:
+    """Rate-limit headers: durations like ``6m0.5s`` (OpenAI), RFC 3339 times (Anthropic)."""
+    if api == "anthropic":
+        reset = (datetime.now(UTC) + timedelta(seconds=reset_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        prefix = "anthropic-ratelimit-requests-"
+        lines = f"{prefix}limit: {limit:g}\r\n{prefix}remaining: {left}\r\n{prefix}reset: {reset}"
+    else:
+        minutes, seconds = divmod(round(reset_s, 3), 60)
+        reset = f"{minutes:.0f}m{seconds:g}s" if minutes else f"{seconds:g}s"
+        lines = (
+            f"x-ratelimit-limit-requests: {limit:g}\r\n"
+            f"x-ratelimit-remaining-requests: {left}\r\nx-ratelimit-reset-requests: {reset}"
+        )
+    return lines.encode() + b"\r\n"
+
+
+def retry_headers(api: Api, seconds: float) -> bytes:
+    """All that a provider says on refusing for ``seconds``: nothing left, and when to retry."""
+    return rate_limit_headers(api, 60, 0, seconds) + _retry_lines(api, seconds, seconds)
+
+
+def _retry_lines(api: Api, exact: float, shown: float) -> bytes:
+    lines = b"retry-after: %b\r\n" % f"{shown:g}".encode()
+    if api == "openai":
+        lines += b"retry-after-ms: %d\r\n" % math.ceil(exact * 1000)
+    return lines

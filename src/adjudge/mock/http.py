@@ -9,24 +9,24 @@ from http import HTTPStatus
 import msgspec
 
 __all__ = [
-    "CONTINUE",
+    "CONTINUE_RESPONSE",
     "LAST_CHUNK",
-    "MAX_BODY",
-    "MAX_HEAD",
+    "MAX_BODY_SIZE",
+    "MAX_HEAD_SIZE",
     "BadRequest",
-    "Head",
-    "Parser",
-    "Request",
-    "chunk",
-    "json_ok",
+    "HttpRequestMessage",
+    "RequestHead",
+    "RequestParser",
+    "format_chunk",
+    "format_json_response",
+    "format_response",
+    "format_stream_head",
     "read_head",
-    "response",
-    "stream_head",
 ]
 
-MAX_HEAD = 64 * 1024
-MAX_BODY = 64 * 1024 * 1024
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MAX_HEAD_SIZE = 64 * 1024
+MAX_BODY_SIZE = 64 * 1024 * 1024
+CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 _JSON_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
@@ -42,7 +42,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class RequestHead(msgspec.Struct, frozen=True, gc=False):
     """A request's line and headers; ``size`` is the body's bytes, ``None`` for a chunked one.
 
     ``text`` as sent, without the blank line; ``lower`` the same in lower case.
@@ -61,14 +61,14 @@ class Head(msgspec.Struct, frozen=True, gc=False):
         return _header(self.text, self.lower, name)
 
 
-class Request(msgspec.Struct, gc=False):
+class HttpRequestMessage(msgspec.Struct, gc=False):
     """One whole request."""
 
-    head: Head
+    head: RequestHead
     body: bytes
 
 
-class Parser:
+class RequestParser:
     """Bytes as they arrive, cut into requests; pipelined ones come out one by one.
 
     Linear in what arrives: parts are joined only when what is needed next is there.
@@ -81,14 +81,14 @@ class Parser:
         self._parts: list[bytes] = []
         self._at = 0
         self._need = 1
-        self._chunked: _Chunked | None = None
+        self._chunked: _ChunkedBody | None = None
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         self._parts.append(data)
         self.buffered += len(data)
 
-    def next(self) -> Request | None:
+    def next(self) -> HttpRequestMessage | None:
         """The next whole request, or ``None`` when more bytes are needed.
 
         Raises :class:`BadRequest`; nothing sensible can follow it on this connection.
@@ -123,20 +123,22 @@ class Parser:
         else:
             self._parts.clear()
             self._at = 0
-        return Request(head, data[end + 4 : stop])
+        return HttpRequestMessage(head, data[end + 4 : stop])
 
     def _wait_for_head(self, size: int) -> None:
-        if size > MAX_HEAD:
+        if size > MAX_HEAD_SIZE:
             raise BadRequest(431, "the header is too long")
         self._need = size + 1
 
-    def _start_chunked(self, data: bytes, head: Head, start: int) -> Request | None:
+    def _start_chunked(
+        self, data: bytes, head: RequestHead, start: int
+    ) -> HttpRequestMessage | None:
         self.wants_continue = head.expects_continue and len(data) == start
-        self._chunked = _Chunked(head)
+        self._chunked = _ChunkedBody(head)
         self._drop(data, start)
         return self._next_chunked(self._chunked, self._parts[0])
 
-    def _next_chunked(self, chunked: _Chunked, data: bytes) -> Request | None:
+    def _next_chunked(self, chunked: _ChunkedBody, data: bytes) -> HttpRequestMessage | None:
         used, need = chunked.read(data)
         self._drop(data, used)
         if need:
@@ -144,7 +146,7 @@ class Parser:
             return None
         self._chunked = None
         self._need = 1
-        return Request(chunked.head, b"".join(chunked.pieces))
+        return HttpRequestMessage(chunked.head, b"".join(chunked.pieces))
 
     def _drop(self, data: bytes, stop: int) -> None:
         self._parts = [data[stop:]]
@@ -152,10 +154,10 @@ class Parser:
         self._at = 0
 
 
-class _Chunked:
+class _ChunkedBody:
     """A chunked body being read."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: RequestHead) -> None:
         self.head = head
         self.pieces: list[bytes] = []
         self._size = 0
@@ -166,7 +168,7 @@ class _Chunked:
         while True:
             line = data.find(b"\r\n", at)
             if line < 0:
-                if len(data) - at > MAX_HEAD:
+                if len(data) - at > MAX_HEAD_SIZE:
                     raise BadRequest(400, "a chunk size line is too long")
                 return at, len(data) - at + 1
             size = self._chunk_size(data[at:line])
@@ -186,7 +188,7 @@ class _Chunked:
         if not _CHUNK_SIZE.fullmatch(text):
             raise BadRequest(400, "a chunk size is not a number")
         size = int(text, 16)
-        if self._size + size > MAX_BODY:
+        if self._size + size > MAX_BODY_SIZE:
             raise BadRequest(413, "the body is too long")
         return size
 
@@ -195,14 +197,14 @@ class _Chunked:
         # The blank line that ends the trailers may follow the last size line at once.
         end = data.find(b"\r\n\r\n", line)
         if end < 0:
-            if len(data) - at > MAX_HEAD:
+            if len(data) - at > MAX_HEAD_SIZE:
                 raise BadRequest(431, "the trailer is too long")
             return at, len(data) - at + 1
         return end + 4, 0
 
 
 @lru_cache(maxsize=1024)
-def read_head(text: bytes) -> Head:
+def read_head(text: bytes) -> RequestHead:
     """A head without its blank line; raises :class:`BadRequest`. A client's hardly ever change."""
     lower = text.lower()
     parts = text.partition(b"\r\n")[0].split(b" ")
@@ -210,7 +212,7 @@ def read_head(text: bytes) -> Head:
         raise BadRequest(400, "this is not an HTTP/1.1 request")
     connection = (_header(text, lower, b"connection") or b"").lower()
     newer = parts[2] == b"HTTP/1.1"
-    return Head(
+    return RequestHead(
         method=parts[0],
         target=parts[1],
         text=text,
@@ -242,12 +244,12 @@ def _body_size(text: bytes, lower: bytes) -> int | None:
     length = _header(text, lower, b"content-length") or b""
     if lengths > 1 or not length.isdigit() or len(length) > 12:
         raise BadRequest(400, "the content-length is not one number")
-    if int(length) > MAX_BODY:
+    if int(length) > MAX_BODY_SIZE:
         raise BadRequest(413, "the body is too long")
     return int(length)
 
 
-def response(
+def format_response(
     status: int, body: bytes, content_type: bytes = b"application/json", extra: bytes = b""
 ) -> bytes:
     """A whole response; ``extra`` are header lines that each end with a line break."""
@@ -257,12 +259,12 @@ def response(
     )  # fmt: skip
 
 
-def json_ok(body: bytes) -> bytes:
+def format_json_response(body: bytes) -> bytes:
     """The response that nearly all are: 200, JSON."""
     return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
 
 
-def stream_head(extra: bytes = b"") -> bytes:
+def format_stream_head(extra: bytes = b"") -> bytes:
     """The head of a chunked stream of server-sent events."""
     return (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
@@ -270,6 +272,6 @@ def stream_head(extra: bytes = b"") -> bytes:
     )
 
 
-def chunk(data: bytes) -> bytes:
+def format_chunk(data: bytes) -> bytes:
     """``data`` as one chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)

@@ -1,39 +1,53 @@
-"""The server: a raw ``asyncio.Protocol`` on any running loop, one request at a time per connection.
+"""The server: a raw ``asyncio.Protocol`` on any running loop, or in a process of its own.
 
-A connection whose reply is still to come leaves further (pipelined) requests in its buffer, so
-replies keep the order of their requests whatever their latencies.
+One request at a time per connection: one whose reply is still to come leaves further (pipelined)
+requests in its buffer, so replies keep the order of their requests whatever their latencies. As a
+process it is what ``adjudge mock`` runs, and what tests start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
 import resource
 import secrets
+import signal
 import socket
 import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.mock.asked import Api
-from adjudge.mock.delivery import End, Script
-from adjudge.mock.http import CONTINUE, BadRequest, Head, Parser, Request, response
-from adjudge.mock.replies import Responder
-from adjudge.mock.settings import MockSettings
-from adjudge.mock.stats import Stats
-from adjudge.mock.wire import error_body
+from adjudge.mock.behaviours import MockSettings
+from adjudge.mock.http import (
+    CONTINUE_RESPONSE,
+    BadRequest,
+    HttpRequestMessage,
+    RequestHead,
+    RequestParser,
+    format_response,
+)
+from adjudge.mock.requests import Api
+from adjudge.mock.responder import ConnectionEnd, MockStats, Responder, ScheduledResponse
+from adjudge.mock.responses import provider_error_body
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server", "run_mock", "serve", "start_mock"]
 
-_CHATS: dict[bytes, Api] = {
+
+_CHAT_PATHS: dict[bytes, Api] = {
     b"/v1/chat/completions": "openai",
     b"/chat/completions": "openai",
     b"/v1/messages": "anthropic",
     b"/messages": "anthropic",
 }
-_HELD = 1024 * 1024  # bytes a client may send ahead of its reply before reading pauses
+_MAX_BUFFERED = 1024 * 1024  # bytes a client may send ahead of its reply before reading pauses
 _BACKLOG = 4096
 
 
@@ -45,8 +59,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._stats = server.stats
-        self._parser = Parser()
-        self._script: Script | None = None
+        self._parser = RequestParser()
+        self._script: ScheduledResponse | None = None
         self._at = 0
         self._keep_alive = True
         self._paused = False
@@ -75,7 +89,7 @@ class _Connection(asyncio.Protocol):
         self._parser.feed(data)
         if self._script is None:
             self._work()
-        elif self._parser.buffered > _HELD and not self._paused:
+        elif self._parser.buffered > _MAX_BUFFERED and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
@@ -89,8 +103,8 @@ class _Connection(asyncio.Protocol):
             try:
                 request = self._parser.next()
             except BadRequest as error:
-                body = error_body("openai", error.status, str(error))
-                transport.write(response(error.status, body, extra=b"connection: close\r\n"))
+                body = provider_error_body("openai", error.status, str(error))
+                transport.write(format_response(error.status, body, extra=b"connection: close\r\n"))
                 transport.close()
                 return
             if request is None:
@@ -108,12 +122,12 @@ class _Connection(asyncio.Protocol):
     def _invite(self) -> None:
         if self._parser.wants_continue:
             self._parser.wants_continue = False
-            self._transport.write(CONTINUE)
+            self._transport.write(CONTINUE_RESPONSE)
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
 
-    def _start(self, script: Script) -> None:
+    def _start(self, script: ScheduledResponse) -> None:
         stats = self._stats
         stats.in_flight += 1
         stats.in_flight_peak = max(stats.in_flight_peak, stats.in_flight)
@@ -121,7 +135,7 @@ class _Connection(asyncio.Protocol):
         self._at = 0
         self._play(script)
 
-    def _play(self, script: Script) -> None:
+    def _play(self, script: ScheduledResponse) -> None:
         """Send the parts that are due, then wait for the next or end."""
         steps = script.steps
         while self._at < len(steps):
@@ -133,7 +147,7 @@ class _Connection(asyncio.Protocol):
             self._at += 1
         self._finish(script)
 
-    def _resume(self, script: Script) -> None:
+    def _resume(self, script: ScheduledResponse) -> None:
         self._timer = None
         self._transport.write(script.steps[self._at][1])
         self._at += 1
@@ -141,14 +155,14 @@ class _Connection(asyncio.Protocol):
         if self._script is None:
             self._work()
 
-    def _finish(self, script: Script) -> None:
-        if script.end is End.HANG:
+    def _finish(self, script: ScheduledResponse) -> None:
+        if script.end is ConnectionEnd.HANG:
             return
         self._end_script()
-        self._stats.replied += script.sound
-        if script.end is End.RESET:
+        self._stats.replied += script.is_intact
+        if script.end is ConnectionEnd.RESET:
             self._reset()
-        elif script.end is End.CLOSE or not self._keep_alive:
+        elif script.end is ConnectionEnd.CLOSE or not self._keep_alive:
             self._transport.close()
 
     def _end_script(self) -> None:
@@ -177,7 +191,7 @@ class Server:
     def __init__(self, settings: MockSettings) -> None:
         self.settings = settings.checked()
         self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
-        self.stats = Stats()
+        self.stats = MockStats()
         self.connections: set[_Connection] = set()
         self.closing = False
         self.port = settings.port
@@ -208,8 +222,8 @@ class Server:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ConfigError(
-                f"--host {host} --port {port}: cannot listen there: {reason}; --port 0 takes a "
-                "free port"
+                f"--host {host} --port {port}: cannot listen there: {reason}. Use --port 0 for "
+                "a free port."
             ) from error
         self.port = self._listening.sockets[0].getsockname()[1]
 
@@ -239,31 +253,31 @@ class Server:
             "cpu_s": round(used.ru_utime + used.ru_stime, 4),
         }
 
-    def reply(self, request: Request) -> bytes | Script:
+    def reply(self, request: HttpRequestMessage) -> bytes | ScheduledResponse:
         """What a request gets; chat requests are the responder's."""
         head = request.head
-        api = _CHATS.get(head.target)
+        api = _CHAT_PATHS.get(head.target)
         if api is None:
             path = head.target.partition(b"?")[0]
-            api = next((_CHATS[end] for end in _CHATS if path.endswith(end)), None)
+            api = next((_CHAT_PATHS[end] for end in _CHAT_PATHS if path.endswith(end)), None)
             if api is None:
                 return self._other(path, head)
         if head.method != b"POST":
-            return _json(405, {"error": {"message": "chat requests are POST"}})
+            return _format_json(405, {"error": {"message": "chat requests are POST"}})
         return self._responder.respond(api, head, request.body, self.loop.time())
 
-    def _other(self, path: bytes, head: Head) -> bytes | Script:
+    def _other(self, path: bytes, head: RequestHead) -> bytes | ScheduledResponse:
         name = path.rpartition(b"/")[2]
         if head.method != b"GET" or name not in {b"health", b"stats", b"models"}:
-            return _json(404, {"error": {"message": "no such endpoint"}})
+            return _format_json(404, {"error": {"message": "no such endpoint"}})
         down = self._responder.down(self.loop.time())
         if name == b"health":
-            return down or _json(200, {"status": "ok"})
+            return down or _format_json(200, {"status": "ok"})
         if (refused := self._responder.keyless("openai", head)) is not None:
             return refused
         if name == b"stats":
-            return _json(200, self.report())
-        return down or _json(200, self._models())
+            return _format_json(200, self.report())
+        return down or _format_json(200, self._models())
 
     def _models(self) -> dict[str, Any]:
         name = self.settings.model
@@ -272,8 +286,8 @@ class Server:
         return {"object": "list", "data": [model], "has_more": False}
 
 
-def _json(status: int, value: Any) -> bytes:
-    return response(status, msgspec.json.encode(value))
+def _format_json(status: int, value: Any) -> bytes:
+    return format_response(status, msgspec.json.encode(value))
 
 
 def serve(settings: MockSettings | None = None, **options: Any) -> Server:
@@ -282,3 +296,85 @@ def serve(settings: MockSettings | None = None, **options: Any) -> Server:
     ``options`` are fields of :class:`MockSettings`, over those of ``settings``.
     """
     return Server(msgspec.structs.replace(settings or MockSettings(), **options))
+
+
+_STOP_S = 5.0
+
+
+def run_mock(
+    settings: MockSettings, ready: Callable[[Server], None], *, until_eof: bool = False
+) -> dict[str, Any]:
+    """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input).
+
+    ``ready`` is called once the server listens. Returns the counts.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve_until_stopped(settings, ready, until_eof))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415  (optional: not every platform has it)
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve_until_stopped(
+    settings: MockSettings, ready: Callable[[Server], None], until_eof: bool
+) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until_eof:
+        loop.add_reader(sys.stdin.fileno(), _stop_at_eof, loop, stop)
+    async with serve(settings) as server:
+        ready(server)
+        gc.collect()
+        gc.freeze()  # requests leave no cycles; nothing here need be looked at again
+        await stop.wait()
+        return server.report()
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 65536):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()
+
+
+@contextmanager
+def start_mock(settings: MockSettings | None = None, **options: Any) -> Iterator[str]:
+    """Run ``adjudge mock`` as a process and give its base URL (``http://127.0.0.1:PORT/v1``).
+
+    ``options`` are fields of :class:`MockSettings`, over those of ``settings``; the port is a free
+    one unless given. The process ends with the block, or with this process if that dies first;
+    ``GET {base_url}/stats`` has its counts. Raises :class:`ConfigError` for wrong settings and
+    ``RuntimeError`` when the process does not start.
+    """
+    settings = serve(settings, **options).settings  # complains here, in words, if it must
+    command = [sys.executable, "-m", "adjudge", "mock", "--json", "--until-eof"]
+    with subprocess.Popen(  # noqa: S603  (this very program)
+        [*command, *settings.arguments()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            yield _base_url(process)
+        finally:
+            _stop(process)
+
+
+def _base_url(process: subprocess.Popen[bytes]) -> str:
+    line = process.stdout.readline() if process.stdout is not None else b""
+    if not line:
+        raise RuntimeError(f"adjudge mock did not start (exit code {process.wait()})")
+    return str(msgspec.json.decode(line)["base_url"])
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,13 +1,12 @@
 """What a judge is asked, as text: templates, and fences that no text inside them can close."""
 
 from adjudge.prompts.fence import clean_text
-from adjudge.prompts.messages import ChatMessage, LanguageEnum
-from adjudge.prompts.template import PromptTemplate, Rendered
+from adjudge.prompts.template import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 
 __all__ = [
     "ChatMessage",
     "LanguageEnum",
     "PromptTemplate",
-    "Rendered",
+    "RenderedPrompt",
     "clean_text",
 ]

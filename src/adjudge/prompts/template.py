@@ -1,20 +1,172 @@
-"""Templates: text with ``{fields}``, filled in one pass, every field in a fence."""
+"""Templates: text with ``{fields}``, filled in one pass, every field in a fence.
+
+A field's value is rendered as a judge reads it: text, a transcript, JSON, images.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.prompts.fence import PROCESS_KEY, clean_text, tag_of
-from adjudge.prompts.messages import ChatMessage, LanguageEnum
-from adjudge.prompts.values import Mark, Piece, pieces_of
+from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
 
-__all__ = ["PromptTemplate", "Rendered"]
+__all__ = [
+    "ChatMessage",
+    "ContentPiece",
+    "LanguageEnum",
+    "PromptTemplate",
+    "RenderedPrompt",
+    "TranscriptMark",
+    "render_value",
+]
+
+
+class LanguageEnum(StrEnum):
+    """The language that a judge is asked in."""
+
+    EN = "en"
+    ZH = "zh"
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One message of a prompt: ``content`` is text with ``{fields}``, or a list of content parts.
+
+    Parts are those of the OpenAI chat format; text parts may hold fields too.
+    """
+
+    role: str
+    content: str | list[dict[str, Any]]
+    name: str = ""
+
+
+ContentPiece = str | Mapping[str, Any]
+"""Text, or a content part that is none (an image)."""
+
+_IMAGES = ("image_url", "input_image", "image")
+_ODD = re.compile(r"[^\w.-]+")
+_LONGEST_NAME = 40
+
+
+class TranscriptMark(str):
+    """Words of ours among a value's own: where a turn or a call begins.
+
+    A tag is put into it that the value's author cannot know, so that no text within a turn can
+    pass for another turn.
+    """
+
+    __slots__ = ()
+
+    def with_tag(self, tag: str) -> str:
+        """The words with ``tag`` in them, or without any."""
+        return self.replace("\0", f"-{tag}" if tag else "")
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def render_value(value: Any) -> list[ContentPiece]:
+    """``value`` in pieces, in order.
+
+    Text is itself and ``None`` nothing; a list of chat messages is a transcript with its tool
+    calls, a list of content parts their texts and images; everything else is JSON. Raises
+    ``GradingFailure(invalid_input)`` for what JSON cannot hold. Texts that touch are one piece.
+    """
+    if isinstance(value, str):
+        return [value]
+    if value is None:
+        return [""]
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        if all("role" in one for one in value):
+            return _joined(_transcript(value))
+        if all("type" in one and "function" not in one for one in value):
+            return _joined(_parts(value))
+    return [_json(value)]
+
+
+def _joined(pieces: list[ContentPiece]) -> list[ContentPiece]:
+    """Neighbouring texts as one, so that nothing can hide in the seam."""
+    joined: list[ContentPiece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if type(piece) is str and type(last) is str:
+            joined[-1] = last + piece
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _transcript(messages: list[Mapping[str, Any]]) -> list[ContentPiece]:
+    """Messages as numbered turns; a judge can name a step by its number."""
+    pieces: list[ContentPiece] = []
+    for number, message in enumerate(messages):
+        name = f" {_word(message['name'])}" if isinstance(message.get("name"), str) else ""
+        before = "\n\n" if number else ""
+        pieces.append(TranscriptMark(f"{before}[{number}\0] {_word(message.get('role'))}{name}:\n"))
+        pieces += _parts(message.get("content"))
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            pieces += (TranscriptMark("\n→\0 "), _call(call))
+    return pieces
+
+
+def _word(name: Any) -> str:
+    """A role or a name as one word; it stands in a line of ours."""
+    return _ODD.sub("_", str(name))[:_LONGEST_NAME]
+
+
+def _call(call: Any) -> str:
+    inner = call.get("tool_call", call) if isinstance(call, Mapping) else call
+    function = inner.get("function", inner) if isinstance(inner, Mapping) else None
+    if not isinstance(function, Mapping):
+        return _json(call)
+    arguments = function.get("arguments", "")
+    return (
+        f"{function.get('name')}({arguments if isinstance(arguments, str) else _json(arguments)})"
+    )
+
+
+def _parts(content: Any) -> list[ContentPiece]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return [_json(content)]
+    pieces: list[ContentPiece] = []
+    for part in content:
+        if isinstance(part, str):
+            pieces.append(part)
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            pieces.append(part["text"])
+        elif isinstance(part, Mapping) and part.get("type") in _IMAGES:
+            pieces.append(part)
+        else:
+            pieces.append(_json(part))
+    return pieces
+
+
+def _json(value: Any) -> str:
+    try:
+        return _encoder.encode(value).decode()
+    except RecursionError:  # a policy may have nested it
+        return f"[a {type(value).__name__} that is nested too deeply to be shown]"
+    except UnicodeEncodeError:  # half a character, which a policy may have written
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace").decode()
+    except (TypeError, ValueError, OverflowError):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"a {type(value).__name__} cannot be shown to a judge: it is no text, no messages and "
+            "no JSON",
+        ) from None
+
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -36,11 +188,11 @@ _NOTE = {
     ),
 }
 
-_Segments = list[Piece | tuple[str]]
+_Segments = list[ContentPiece | tuple[str]]
 """Literal text, content parts that are none, and one-tuples with the name of a field."""
 
 
-class Rendered(msgspec.Struct, frozen=True):
+class RenderedPrompt(msgspec.Struct, frozen=True):
     """A prompt ready to be sent: messages in OpenAI chat format, and what of them is not ours.
 
     ``untrusted``: the texts inside the fences, as sent. ``seal``: 16 hexadecimal digits that
@@ -128,7 +280,7 @@ class PromptTemplate:
         *,
         key: bytes = PROCESS_KEY,
         control_tokens: frozenset[str] = frozenset(),
-    ) -> Rendered:
+    ) -> RenderedPrompt:
         """The prompt for ``values``; ``key`` makes the tags.
 
         ``control_tokens`` are those of the judge's tokenizer, broken up in every fenced text;
@@ -143,8 +295,8 @@ class PromptTemplate:
             messages.append({"role": role, "content": content})
         if filling.untrusted:
             messages[0]["content"] = _opened(_note(chosen), messages[0]["content"])
-        seal = tag_of(key, "\0".join(filling.tags), "seal")
-        return Rendered(messages, tuple(filling.untrusted), seal)
+        seal = compute_tag(key, "\0".join(filling.tags), "seal")
+        return RenderedPrompt(messages, tuple(filling.untrusted), seal)
 
     def _chosen(self, language: LanguageEnum | str) -> str:
         if "" in self._messages:
@@ -152,7 +304,7 @@ class PromptTemplate:
         if str(language) in self._messages:
             return str(language)
         has = ", ".join(self._messages)
-        raise ConfigError(f"language: the template has no {str(language)!r} (it has: {has})")
+        raise ConfigError(f"language: the template has no {str(language)!r} (allowed: {has})")
 
 
 class _Filling:
@@ -167,12 +319,12 @@ class _Filling:
     ) -> None:
         self._values, self._trusted, self._key = values, trusted, key
         self._control_tokens = control_tokens
-        self._done: dict[str, list[Piece]] = {}
+        self._done: dict[str, list[ContentPiece]] = {}
         self.untrusted: list[str] = []
         self.tags: list[str] = []
 
-    def fill(self, segments: _Segments) -> list[Piece]:
-        filled: list[Piece] = []
+    def fill(self, segments: _Segments) -> list[ContentPiece]:
+        filled: list[ContentPiece] = []
         for segment in segments:
             if isinstance(segment, tuple):
                 filled += self._value(segment[0])
@@ -180,7 +332,7 @@ class _Filling:
                 filled.append(segment)
         return filled
 
-    def _value(self, name: str) -> list[Piece]:
+    def _value(self, name: str) -> list[ContentPiece]:
         done = self._done.get(name)
         if done is None:
             if name not in self._values:
@@ -190,37 +342,37 @@ class _Filling:
                 )
             value = self._values[name]
             done = (
-                _marked(pieces_of(value), "")
+                _resolve_marks(render_value(value), "")
                 if name in self._trusted
                 else self._fenced(name, value)
             )
             self._done[name] = done
         return done
 
-    def _fenced(self, name: str, value: Any) -> list[Piece]:
+    def _fenced(self, name: str, value: Any) -> list[ContentPiece]:
         if isinstance(value, str):
             text = clean_text(value, self._control_tokens)
-            pieces: list[Piece] = [text]
+            pieces: list[ContentPiece] = [text]
         else:
             pieces = [
                 clean_text(piece, self._control_tokens) if type(piece) is str else piece
-                for piece in pieces_of(value)
+                for piece in render_value(value)
             ]
-            turns = tag_of(self._key, _text(pieces), "turns")[:_TURN_TAG]
-            pieces = _marked(pieces, turns)
+            turns = compute_tag(self._key, _text(pieces), "turns")[:_TURN_TAG]
+            pieces = _resolve_marks(pieces, turns)
             text = _text(pieces)
-        tag = tag_of(self._key, text)
+        tag = compute_tag(self._key, text)
         self.untrusted.append(text)
         self.tags.append(tag)
         return [f"<{name}-{tag}>\n", *pieces, f"\n</{name}-{tag}>"]
 
 
-def _text(pieces: Sequence[Piece]) -> str:
+def _text(pieces: Sequence[ContentPiece]) -> str:
     return "".join(piece for piece in pieces if isinstance(piece, str))
 
 
-def _marked(pieces: Sequence[Piece], tag: str) -> list[Piece]:
-    return [piece.marked(tag) if isinstance(piece, Mark) else piece for piece in pieces]
+def _resolve_marks(pieces: Sequence[ContentPiece], tag: str) -> list[ContentPiece]:
+    return [piece.with_tag(tag) if isinstance(piece, TranscriptMark) else piece for piece in pieces]
 
 
 def _messages(given: Any) -> list[ChatMessage]:
@@ -232,7 +384,7 @@ def _messages(given: Any) -> list[ChatMessage]:
             for one in given
         ]
     except (msgspec.ValidationError, TypeError) as error:
-        raise ConfigError(f"template: a message is role and content: {error}") from None
+        raise ConfigError(f"template: each message must have role and content: {error}") from None
 
 
 def _parsed(messages: Sequence[ChatMessage]) -> list[tuple[str, str | _Segments]]:
@@ -263,7 +415,7 @@ def _segments(text: str) -> _Segments:
     return [*segments, literal + text[place:]]
 
 
-def _content(pieces: Sequence[Piece]) -> str | list[dict[str, Any]]:
+def _content(pieces: Sequence[ContentPiece]) -> str | list[dict[str, Any]]:
     """Text where there is only text, else content parts."""
     try:
         return "".join(pieces)  # type: ignore[arg-type]  # or else it raises

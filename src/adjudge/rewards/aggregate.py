@@ -1,8 +1,11 @@
-"""From one sample's results to one number, or to the failure that leaves it missing.
+"""From one sample's results to one number, and with the environment's reward to one reward.
 
 A failure of any grader that counts makes the aggregate missing: no weight is spread over the
 survivors, because then two samples of one group would be measured with different rulers. For the
 same reason a grader that had nothing to judge is left out for a whole group or for none of it.
+
+The judge's part and the environment's reward then make one reward; how large its terms are is
+told, too.
 """
 
 from __future__ import annotations
@@ -13,10 +16,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adjudge.errors import Cause, ErrorKind
-from adjudge.graders.llm.reduce import soft_min
-from adjudge.types import GraderError, GraderResult, GraderScore, Role
+from adjudge.graders.llm.multi_judge import soft_min
+from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
-__all__ = ["AggregateMethod", "GateRule", "NotApplicable", "Term", "aggregate"]
+__all__ = [
+    "AggregateMethod",
+    "AggregateScale",
+    "AggregateTerm",
+    "CombineMode",
+    "EventReduce",
+    "GateRule",
+    "NotApplicable",
+    "aggregate",
+    "combine",
+    "combine_parts",
+    "reduce_events",
+]
+
 
 AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
 GateRule = Literal["multiply", "veto"]
@@ -25,7 +41,7 @@ NotApplicable = Literal["score", "min", "missing"]
 
 
 @dataclass(frozen=True)
-class Term:
+class AggregateTerm:
     """How one grader enters: its weight (0 = report only) and whether it is essential.
 
     ``worst`` is what adds least to the reward, on the scale that is aggregated; ``None`` where
@@ -42,7 +58,7 @@ class Term:
 
 def aggregate(
     results: Mapping[str, GraderResult],
-    terms: Sequence[Term],
+    terms: Sequence[AggregateTerm],
     *,
     method: AggregateMethod = "weighted_mean",
     beta: float = 1.0,
@@ -64,7 +80,7 @@ def aggregate(
     only says whether it counts. ``not_applicable``: what a score that had nothing to judge
     enters as.
     """
-    values = _values(results, terms, normalise, not_applicable)
+    values = _collect_values(results, terms, normalise, not_applicable)
     if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
@@ -86,28 +102,28 @@ def aggregate(
     return total
 
 
-_Values = list[tuple[Term, float]]
+_TermValues = list[tuple[AggregateTerm, float]]
 
 
-def _values(
+def _collect_values(
     results: Mapping[str, GraderResult],
-    terms: Sequence[Term],
+    terms: Sequence[AggregateTerm],
     normalise: bool,
     not_applicable: NotApplicable,
-) -> tuple[_Values, list[float], _Values] | GraderError:
+) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
     """The scores, gates and penalties that count; or the failure that makes the sample missing."""
-    scores: _Values = []
+    scores: _TermValues = []
     gates: list[float] = []
-    penalties: _Values = []
+    penalties: _TermValues = []
     failures: list[GraderError] = []
     for term in terms:
         if term.weight == 0:
             continue
         result = results[term.name]
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
-            value = _scored(term, result, normalise)
+            value = _scaled_score(term, result, normalise)
         else:
-            value = _value(term, result, normalise, not_applicable)
+            value = _term_value(term, result, normalise, not_applicable)
         if not isinstance(value, float):
             failures.append(value)
         elif result.role is Role.SCORE:
@@ -116,24 +132,24 @@ def _values(
             gates.append(value)
         else:
             penalties.append((term, value))
-    return _joined(failures) if failures else (scores, gates, penalties)
+    return _join_failures(failures) if failures else (scores, gates, penalties)
 
 
-def _value(
-    term: Term, result: GraderResult, normalise: bool, not_applicable: NotApplicable
+def _term_value(
+    term: AggregateTerm, result: GraderResult, normalise: bool, not_applicable: NotApplicable
 ) -> float | GraderError:
     if isinstance(result, GraderError):
         worst = term.worst if term.suspect_is_worst and result.suspect else None
         return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
-    if result.metadata and (value := _unjudged(term, result, not_applicable)) is not None:
+    if result.metadata and (value := _unjudged_value(term, result, not_applicable)) is not None:
         return value
-    return _scored(term, result, normalise)
+    return _scaled_score(term, result, normalise)
 
 
-def _unjudged(
-    term: Term, result: GraderScore, not_applicable: NotApplicable
+def _unjudged_value(
+    term: AggregateTerm, result: GraderScore, not_applicable: NotApplicable
 ) -> float | GraderError | None:
     """What a score counts as that was given without judging, where that is not the score itself."""
     cause = result.cause
@@ -146,7 +162,7 @@ def _unjudged(
     return GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
 
 
-def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderError:
+def _scaled_score(term: AggregateTerm, result: GraderScore, normalise: bool) -> float | GraderError:
     if result.role is not Role.SCORE or not normalise:
         return result.score
     value = result.normalized
@@ -159,7 +175,7 @@ def _scored(term: Term, result: GraderScore, normalise: bool) -> float | GraderE
     return value
 
 
-def _joined(failures: Sequence[GraderError]) -> GraderError:
+def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     """The first failure in the spec's order, naming the others; its marks are those of all.
 
     ``suspect`` says whether any is, ``local`` that one is and none may pass by itself.
@@ -175,27 +191,149 @@ def _joined(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message, marks)
 
 
-def _weighted_mean(values: _Values, _beta: float) -> float:
+def _weighted_mean(values: _TermValues, _beta: float) -> float:
     return math.fsum([t.weight * v for t, v in values]) / math.fsum([t.weight for t, _ in values])
 
 
-def _points(values: _Values, _beta: float) -> float:
+def _points(values: _TermValues, _beta: float) -> float:
     possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
     return math.fsum(t.weight * v for t, v in values) / possible
 
 
-def _minimum(values: _Values, _beta: float) -> float:
+def _minimum(values: _TermValues, _beta: float) -> float:
     essential = [v for t, v in values if t.essential]
     return min(essential or [v for _, v in values])
 
 
-def _soft_minimum(values: _Values, beta: float) -> float:
+def _soft_minimum(values: _TermValues, beta: float) -> float:
     return soft_min([v for _, v in values], beta, [t.weight for t, _ in values])
 
 
-_METHODS: Mapping[AggregateMethod, Callable[[_Values, float], float]] = {
+_METHODS: Mapping[AggregateMethod, Callable[[_TermValues, float], float]] = {
     "weighted_mean": _weighted_mean,
     "points": _points,
     "min": _minimum,
     "soft_min": _soft_minimum,
 }
+
+
+CombineMode = Literal["replace", "weighted_sum", "multiply"]
+EventReduce = Literal["sum", "mean"]
+
+
+def reduce_events(events: Sequence[RewardPart], how: EventReduce) -> RewardPart:
+    """E, the sum or mean over a sample's events; one missing event makes it missing.
+
+    No events sum to 0; their mean does not exist and is ``invalid_input``.
+    """
+    present = []
+    for event in events:
+        if isinstance(event, GraderError):
+            return event
+        present.append(event)
+    if how == "sum":
+        return math.fsum(present)
+    if not present:
+        return GraderError("events", ErrorKind.INVALID_INPUT, "no events to take a mean of")
+    return math.fsum(present) / len(present)
+
+
+def combine_parts(
+    outcome: RewardPart, events: RewardPart, *, outcome_weight: float, event_weight: float
+) -> RewardPart:
+    """J = event_weight·E + outcome_weight·O; a part of weight 0 is not needed and not missed."""
+    if event_weight == 0 and isinstance(outcome, float):  # the usual case
+        return outcome_weight * outcome
+    weighted = []
+    if event_weight != 0:
+        if isinstance(events, GraderError):
+            return events
+        weighted.append(event_weight * events)
+    if outcome_weight != 0:
+        if isinstance(outcome, GraderError):
+            return outcome
+        weighted.append(outcome_weight * outcome)
+    return math.fsum(weighted)
+
+
+def combine(
+    judge: RewardPart,
+    env_reward: float | None,
+    *,
+    mode: CombineMode,
+    judge_scale: float = 1.0,
+    negative_env: Literal["missing", "allow"] = "missing",
+) -> RewardPart:
+    """The reward from J and the environment's reward, s being ``judge_scale``.
+
+    ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J. A needed environment
+    reward that is absent is ``invalid_input``; so is a negative one under ``multiply`` (a better
+    judgement would make it worse) unless ``negative_env = "allow"``.
+    """
+    if not isinstance(judge, float):
+        return judge
+    if mode == "replace":
+        return _finite_or_error(judge_scale * judge)
+    if env_reward is None or not math.isfinite(env_reward):
+        return GraderError(
+            "env_reward",
+            ErrorKind.INVALID_INPUT,
+            f"combine_mode = {mode!r} needs a finite env_reward; the sample has none",
+        )
+    if mode == "weighted_sum":
+        return _finite_or_error(env_reward + judge_scale * judge)
+    if env_reward < 0 and negative_env == "missing":
+        return GraderError(
+            "env_reward",
+            ErrorKind.INVALID_INPUT,
+            f"env_reward {env_reward} is negative under multiply: a better judgement would make "
+            'it worse; set negative_env = "allow" to multiply all the same',
+        )
+    return _finite_or_error(env_reward * judge_scale * judge)
+
+
+def _finite_or_error(reward: float) -> RewardPart:
+    if math.isfinite(reward):
+        return reward
+    return GraderError("reward", ErrorKind.OUT_OF_RANGE, f"the reward overflows to {reward}")
+
+
+# --- the size of the terms, by which near-ties are told -----------------------------------------
+
+
+class AggregateScale:
+    """How large the terms of one sample's aggregate are, together; an upper bound.
+
+    Rounding errors go with the terms: 5 − 4.7 is off by the rounding of 5. A normalised score
+    counts as 1, because it was made from a range (1 − 0.9 is off by the rounding of 1). So all but
+    penalties and scores that are not normalised is known from the spec's ``terms`` alone.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[AggregateTerm],
+        roles: Mapping[str, Role],
+        *,
+        method: AggregateMethod,
+        normalise: bool,
+    ) -> None:
+        scores = [term for term in terms if roles[term.name] is Role.SCORE]
+        weights = {term.name: abs(term.weight) for term in terms}
+        if method in ("weighted_mean", "points"):
+            total = math.fsum(term.weight for term in scores if term.weight > 0)
+            weights |= {term.name: abs(term.weight) / total for term in scores}
+        else:
+            weights |= {term.name: 1.0 for term in scores}
+        self._known = math.fsum(weights[term.name] for term in scores) if normalise else 0.0
+        seen = (Role.PENALTY,) if normalise else (Role.PENALTY, Role.SCORE)
+        self._seen = [(name, weights[name]) for name in weights if roles[name] in seen]
+
+    def of(self, each: Sequence[Mapping[str, GraderResult]]) -> list[float]:
+        """The scales of the aggregates of several samples or events."""
+        if not self._seen:
+            return [self._known] * len(each)
+        return [self._known + self._seen_in(results) for results in each]
+
+    def _seen_in(self, results: Mapping[str, GraderResult]) -> float:
+        found = ((weight, results.get(name)) for name, weight in self._seen)
+        return sum(abs(w * result.score) for w, result in found if isinstance(result, GraderScore))

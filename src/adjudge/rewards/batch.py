@@ -10,17 +10,16 @@ from itertools import chain
 from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import asking_round
-from adjudge.rewards.samples import RewardSample
-from adjudge.rollouts.events import events_of
-from adjudge.runner.runner import Ask, GradingRunner
-from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, Role
+from adjudge.judges.base import call_round
+from adjudge.rollouts.columns import split_events
+from adjudge.runner.runner import GradingRequest, GradingRunner
+from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, RewardSample, Role
 
-__all__ = ["Batch", "Judged", "Roster", "idle_graders"]
+__all__ = ["GradedSample", "GraderNames", "GradingBatch", "find_idle_graders"]
 
 
 @dataclass(frozen=True)
-class Roster:
+class GraderNames:
     """Names of a spec's graders by what they are asked about; ``roles`` of all."""
 
     outcome: Sequence[str]
@@ -30,7 +29,7 @@ class Roster:
 
 
 @dataclass(slots=True)
-class Judged:
+class GradedSample:
     """What the graders said about one sample; the rollout itself is not kept.
 
     ``sampled``: its group was drawn. ``asked``: something was really asked, not just resumed.
@@ -52,7 +51,9 @@ class Judged:
         return chain(self.outcome.items(), *(event.items() for event in self.events))
 
 
-def idle_graders(judged: Sequence[Judged], *, imputes: bool = False) -> dict[str, set[str]]:
+def find_idle_graders(
+    judged: Sequence[GradedSample], *, imputes: bool = False
+) -> dict[str, set[str]]:
     """By group of two or more, the graders that had nothing to judge in any of its samples.
 
     Failures say neither that there was something nor that there was nothing; but where the spec
@@ -73,17 +74,17 @@ def idle_graders(judged: Sequence[Judged], *, imputes: bool = False) -> dict[str
     sizes = Counter(one.group for one in judged)
     for one in judged:
         if (found := idle.get(one.group)) is not None:
-            found -= {n for n, r in one.results() if _counts(r, imputes=imputes)}
+            found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
     return {group: names for group, names in idle.items() if names and sizes[group] > 1}
 
 
-def _counts(result: GraderResult, *, imputes: bool) -> bool:
+def _has_judged(result: GraderResult, *, imputes: bool) -> bool:
     if isinstance(result, GraderError):
         return imputes and result.suspect
     return isinstance(result, GraderScore) and result.evaluable
 
 
-class Batch:
+class GradingBatch:
     """Samples of one call laid out as asks; every sample remembers the places of its answers.
 
     All asks of a call go through the runner as one stream, so its concurrency is the call's.
@@ -94,12 +95,12 @@ class Batch:
         samples: Sequence[RewardSample],
         groups: Sequence[str],
         sampled: Sequence[bool],
-        roster: Roster,
+        roster: GraderNames,
         runner: GradingRunner,
     ) -> None:
         self._samples, self._groups, self._sampled = samples, groups, sampled
         self._roster, self._runner = roster, runner
-        self._asks: list[Ask] = []
+        self._asks: list[GradingRequest] = []
         self._results: list[GraderResult] = []
         self._asked: list[bool] = []
         self._outcome: dict[int, dict[str, int]] = {}
@@ -118,14 +119,14 @@ class Batch:
             for place in fields:
                 self._members.setdefault(self._groups[place], []).append(place)
             for group, places in self._members.items():
-                item = _as_lists([fields[place] for place in places])
+                item = _group_fields([fields[place] for place in places])
                 self._ranked[group] = self._add(self._roster.group, item)
 
     def _add(self, names: Sequence[str], fields: Mapping[str, Any]) -> dict[str, int]:
         places = {}
         for name in names:
             places[name] = len(self._asks)
-            self._asks.append(Ask(name, fields))
+            self._asks.append(GradingRequest(name, fields))
         return places
 
     def _add_events(self, fields: Mapping[str, Any]) -> list[dict[str, int]] | GraderError:
@@ -137,18 +138,18 @@ class Batch:
         events = fields.get("events")
         if events is None:
             try:
-                events = events_of(fields.get("messages"))
+                events = split_events(fields.get("messages"))
             except GradingFailure as failure:
-                return _without_events(str(failure))
+                return _no_events_error(str(failure))
             if not events:
-                return _without_events("its messages have no turn of the assistant")
+                return _no_events_error("its messages have no turn of the assistant")
         if not isinstance(events, list):
-            return _without_events(f"'events' is a {type(events).__name__}")
+            return _no_events_error(f"'events' is a {type(events).__name__}")
         items = [event if isinstance(event, dict) else {"event": event} for event in events]
         return [self._add(self._roster.event, {**fields, "event": item, **item}) for item in items]
 
     @property
-    def asks(self) -> Sequence[Ask]:
+    def asks(self) -> Sequence[GradingRequest]:
         """Every question, as it will be asked."""
         return self._asks
 
@@ -156,13 +157,13 @@ class Batch:
         """Ask every grader about everything."""
         self._results, self._asked = await self._round(self._asks)
 
-    async def _round(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
+    async def _round(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
-        before = asking_round.set(object())
+        before = call_round.set(object())
         try:
             return await self._runner.aask(asks)
         finally:
-            asking_round.reset(before)
+            call_round.reset(before)
 
     async def ask_again(
         self, chosen: Callable[[GraderResult], bool], *, draw: int | None = None
@@ -186,37 +187,39 @@ class Batch:
             self._results[place] = answer
             self._asked[place] = True
 
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[GradedSample]:
         """What was said about each sample, in order."""
         ranks, all_asked = self._ranks(), all(self._asked)
         return [
             self._one(place, ranks.get(place), all_asked) for place in range(len(self._samples))
         ]
 
-    def _one(self, place: int, ranks: Mapping[str, GraderResult] | None, all_asked: bool) -> Judged:
+    def _one(
+        self, place: int, ranks: Mapping[str, GraderResult] | None, all_asked: bool
+    ) -> GradedSample:
         sample = self._samples[place]
         if self._sampled[place]:
             outcome = {n: self._results[p] for n, p in self._outcome[place].items()}
             if ranks:
                 outcome.update(ranks)
-            events = self._said_of_events(place) if self._roster.event else []
+            events = self._event_results(place) if self._roster.event else []
             asked = (all_asked and bool(self._outcome[place])) or self._was_asked(place)
         else:
             names = (*self._roster.outcome, *self._roster.group)
-            outcome = {name: _not_sampled(name) for name in names}
-            events, asked = _not_sampled("events"), False
-        return Judged(
+            outcome = {name: _not_sampled_error(name) for name in names}
+            events, asked = _not_sampled_error("events"), False
+        return GradedSample(
             sample.original_index,
             sample.group_index,
             self._groups[place],
-            _number(sample.extra.get("env_reward")) if sample.extra else None,
+            _finite_number(sample.extra.get("env_reward")) if sample.extra else None,
             outcome,
             events,
             sampled=self._sampled[place],
             asked=asked,
         )
 
-    def _said_of_events(self, place: int) -> list[dict[str, GraderResult]] | GraderError:
+    def _event_results(self, place: int) -> list[dict[str, GraderResult]] | GraderError:
         events = self._events[place]
         if isinstance(events, GraderError):
             return events
@@ -243,13 +246,13 @@ class Batch:
         return shares
 
 
-def _as_lists(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """A group as one item: the fields that all its samples have, as lists."""
     shared = set(members[0]).intersection(*members[1:])
     return {name: [member[name] for member in members] for name in sorted(shared)}
 
 
-def _number(value: Any) -> float | None:
+def _finite_number(value: Any) -> float | None:
     """A finite number of any library, else ``None``."""
     if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
         return None
@@ -268,7 +271,7 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
         return [GraderError(result.name, ErrorKind.INCOMPLETE, message, role=role)] * n
     scores = result.as_scores()
     if scores is None:
-        message = "a lone sample has nobody to be ranked against"
+        message = "a group of one sample cannot be ranked"
         return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
     reason, source = result.reason, result.provenance
     return [
@@ -277,7 +280,7 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
     ]
 
 
-def _without_events(why: str) -> GraderError:
+def _no_events_error(why: str) -> GraderError:
     return GraderError(
         "events",
         ErrorKind.INVALID_INPUT,
@@ -286,5 +289,5 @@ def _without_events(why: str) -> GraderError:
     )
 
 
-def _not_sampled(name: str) -> GraderError:
+def _not_sampled_error(name: str) -> GraderError:
     return GraderError(name, ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)")

@@ -1,6 +1,9 @@
 """The stock reward function: a reward spec applied to groups of samples.
 
 Grade → normalise → aggregate → missing policy → group step → combine with the environment.
+
+Lines ``[RUBRIC_SCORE]`` of the log say what a sample's events and outcome came to, for whoever
+listens.
 """
 
 from __future__ import annotations
@@ -18,30 +21,72 @@ from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
-from adjudge.rewards.aggregate import Term, aggregate
-from adjudge.rewards.batch import Judged, idle_graders
-from adjudge.rewards.built import check_graders, check_machine, fingerprint
-from adjudge.rewards.combine import AggregateScale, combine, judge_part, reduce_events
-from adjudge.rewards.groups import group_step, snap_ties
-from adjudge.rewards.missing import drop_short_group, fallback_group, raise_missing
-from adjudge.rewards.panel import Panel
-from adjudge.rewards.samples import (
-    Part,
+from adjudge.rewards.aggregate import (
+    AggregateScale,
+    AggregateTerm,
+    aggregate,
+    combine,
+    combine_parts,
+    reduce_events,
+)
+from adjudge.rewards.batch import GradedSample, find_idle_graders
+from adjudge.rewards.groups import (
+    drop_short_group,
+    fallback_group,
+    group_step,
+    raise_missing,
+    snap_ties,
+)
+from adjudge.rewards.panel import GraderPanel
+from adjudge.rewards.spec import (
+    GraderScope,
+    RewardSpec,
+    check_graders,
+    check_machine,
+    compute_fingerprint,
+)
+from adjudge.runner.journal import Journal
+from adjudge.runner.runner import Tally
+from adjudge.types import (
+    GraderError,
+    GraderResult,
+    GraderScore,
     RewardFunction,
+    RewardPart,
     RewardResult,
     RewardSample,
+    Role,
     check_results,
 )
-from adjudge.rewards.score_log import log_score
-from adjudge.rewards.spec import RewardSpec, Scope
-from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Tally
-from adjudge.types import GraderError, GraderResult, GraderScore, Role
 
-__all__ = ["SpecRewardFunction"]
+__all__ = ["SpecRewardFunction", "log_score"]
+
+
+_score_logger = logging.getLogger("adjudge.rubric")
+
+
+def log_score(event: RewardPart | None, outcome: RewardPart | None, combined: RewardPart) -> None:
+    """One line per sample at INFO: E, O and the reward.
+
+    What is missing says ``missing``; what the spec does not ask for (``None``) says ``none``.
+    """
+    if _score_logger.isEnabledFor(logging.INFO):
+        _score_logger.info(
+            "[RUBRIC_SCORE] event=%s, outcome=%s, combined=%s",
+            _format_part(event),
+            _format_part(outcome),
+            _format_part(combined),
+        )
+
+
+def _format_part(part: RewardPart | None) -> str:
+    if part is None:
+        return "none"
+    return "missing" if isinstance(part, GraderError) else f"{part:.6g}"
+
 
 _log = logging.getLogger("adjudge")
-_ALONE = {
+_LONE_SAMPLE_EFFECT = {
     "centre": "get 0 whatever the graders say",
     "z_score": "get 0 whatever the graders say",
     "rank": "have no reward",
@@ -75,15 +120,17 @@ class SpecRewardFunction(RewardFunction):
         check_graders(spec, self.graders)
         if graders is None:  # callers that pass graders check the machine themselves
             check_machine(spec, self.graders)
-        scopes: tuple[Scope, ...] = ("outcome", "event")
+        scopes: tuple[GraderScope, ...] = ("outcome", "event")
         # What weighs 0 is reported only.
-        self._terms: dict[Scope, list[Term]] = {
+        self._terms: dict[GraderScope, list[AggregateTerm]] = {
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
         roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
-        summed: dict[str, list[Term]] = {scope: self._terms[scope] for scope in scopes}
-        summed["fallback"] = [Term(name) for name in (spec.missing.fallback,) if name is not None]
+        summed: dict[str, list[AggregateTerm]] = {scope: self._terms[scope] for scope in scopes}
+        summed["fallback"] = [
+            AggregateTerm(name) for name in (spec.missing.fallback,) if name is not None
+        ]
         settings = spec.reward
         self._scales = {
             of: AggregateScale(
@@ -100,7 +147,7 @@ class SpecRewardFunction(RewardFunction):
             "drop_group",
             "fallback",
         )
-        self._panel = Panel(
+        self._panel = GraderPanel(
             spec,
             self.graders,
             clock=clock,
@@ -112,8 +159,10 @@ class SpecRewardFunction(RewardFunction):
         self._steps = 0
         self._warned = False
 
-    def _term(self, term: Term) -> Term:
-        worst = _worst(self.graders[term.name], term.weight, self.spec.reward.normalise)
+    def _term(self, term: AggregateTerm) -> AggregateTerm:
+        worst = _worst_contribution(
+            self.graders[term.name], term.weight, self.spec.reward.normalise
+        )
         return replace(term, worst=worst, suspect_is_worst=self.spec.missing.suspect == "min")
 
     @classmethod
@@ -124,7 +173,7 @@ class SpecRewardFunction(RewardFunction):
     @property
     def fingerprint(self) -> str:
         """The hash of the spec and of what its graders depend on; see :mod:`rewards.built`."""
-        return fingerprint(self.spec, self.graders)
+        return compute_fingerprint(self.spec, self.graders)
 
     @property
     def info_keys(self) -> list[str]:
@@ -162,7 +211,7 @@ class SpecRewardFunction(RewardFunction):
 
     async def grade(
         self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
-    ) -> list[Judged]:
+    ) -> list[GradedSample]:
         """Ask the graders about ``samples``; ``groups[i]`` names sample *i*'s group.
 
         Under ``sample_rate`` every ``step`` draws other groups (by default each call is a step of
@@ -184,7 +233,9 @@ class SpecRewardFunction(RewardFunction):
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest) < rate * 2**64
 
-    def reward(self, judged: Sequence[Judged], *, whole_groups: bool = True) -> list[RewardResult]:
+    def reward(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[RewardResult]:
         """Rewards from what the graders said, in the same order; pure.
 
         The members of a group may stand anywhere in ``judged``, but all must be there; without
@@ -193,12 +244,12 @@ class SpecRewardFunction(RewardFunction):
         Rewards of a group that differ by rounding alone are made equal.
         """
         imputes = self.spec.missing.suspect == "min"
-        idle = idle_graders(judged, imputes=imputes) if whole_groups else {}
-        states = [self._state(one, idle.get(one.group, _NONE)) for one in judged]
-        groups = _by_group(states)
+        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
+        states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        groups = _states_by_group(states)
         for group in groups:
             if self._compares:
-                self._settle_group(group)
+                self._apply_group_step(group)
             self._snap_ties(group)
         self._warn_of_lone_samples(groups)
         results = [self._result(state) for state in states]
@@ -208,7 +259,7 @@ class SpecRewardFunction(RewardFunction):
             raise_missing(asked, len(results))
         return results
 
-    def _warn_of_lone_samples(self, groups: Collection[Sequence[_State]]) -> None:
+    def _warn_of_lone_samples(self, groups: Collection[Sequence[_SampleState]]) -> None:
         """Say once that a group step has nothing to compare: the ids of the groups may be wrong."""
         step = self.spec.reward.group
         if step == "none" or self._warned:
@@ -222,22 +273,22 @@ class SpecRewardFunction(RewardFunction):
                 step,
                 alone,
                 len(groups),
-                _ALONE[step],
+                _LONE_SAMPLE_EFFECT[step],
             )
 
-    def _state(self, one: Judged, idle: Collection[str]) -> _State:
+    def _state(self, one: GradedSample, idle: Collection[str]) -> _SampleState:
         """One sample's parts, and whether they can make a reward at all."""
         outcome = self._aggregate(one.outcome, "outcome", idle)
-        values: list[Part] | GraderError = []
+        values: list[RewardPart] | GraderError = []
         events = self._without_events
-        if idle and self._terms["event"] and not self._speaks("event", idle):
+        if idle and self._terms["event"] and not self._scope_counts("event", idle):
             events = 0.0  # idle for the group: having no events at all is no different
         if one.events:
             values = self._event_values(one, idle)
             events = self._reduced(values)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
-        state = _State(one, outcome, events, part, part, values)
+        state = _SampleState(one, outcome, events, part, part, values)
         state.reward = self._combined(state)
         if not isinstance(state.reward, float):
             state.part = state.reward
@@ -246,12 +297,12 @@ class SpecRewardFunction(RewardFunction):
         return state
 
     def _aggregate(
-        self, results: Mapping[str, GraderResult], scope: Scope, idle: Collection[str]
-    ) -> Part:
+        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: Collection[str]
+    ) -> RewardPart:
         settings, terms = self.spec.reward, self._terms[scope]
         if idle and terms:
-            terms = _active(terms, results, idle)
-            if not terms and self._speaks(_OTHER[scope], idle):
+            terms = _active_terms(terms, results, idle)
+            if not terms and self._scope_counts(_OTHER_SCOPE[scope], idle):
                 return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
             if not terms:
                 return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
@@ -265,25 +316,27 @@ class SpecRewardFunction(RewardFunction):
             not_applicable=settings.not_applicable,
         )
 
-    def _speaks(self, scope: Scope, idle: Collection[str]) -> bool:
+    def _scope_counts(self, scope: GraderScope, idle: Collection[str]) -> bool:
         """Whether a scope that counts has a grader that is not idle."""
         settings = self.spec.reward
         weight = settings.event_weight if scope == "event" else settings.outcome_weight
         return weight != 0 and any(term.name not in idle for term in self._terms[scope])
 
-    def _event_values(self, one: Judged, idle: Collection[str]) -> list[Part] | GraderError:
+    def _event_values(
+        self, one: GradedSample, idle: Collection[str]
+    ) -> list[RewardPart] | GraderError:
         if isinstance(one.events, GraderError):
             return one.events
         return [self._aggregate(event, "event", idle) for event in one.events]
 
-    def _reduced(self, values: list[Part] | GraderError) -> Part:
+    def _reduced(self, values: list[RewardPart] | GraderError) -> RewardPart:
         if isinstance(values, GraderError):
             return values
         if not values:
             return self._without_events
         return reduce_events(values, self.spec.reward.event_reduce)
 
-    def _settle_group(self, group: Sequence[_State]) -> None:
+    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
 
         A sample that will have no reward, for whatever reason, counts in neither.
@@ -302,11 +355,11 @@ class SpecRewardFunction(RewardFunction):
         scales = self._part_scales(group)
         stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
         for state, part, value in zip(group, parts, stepped, strict=True):
-            state.part = _or_alone(value) if isinstance(part, float) else part
+            state.part = _missing_if_unranked(value) if isinstance(part, float) else part
             there = isinstance(state.part, float)
             state.reward = self._combined(state) if there else state.part
 
-    def _snap_ties(self, group: Sequence[_State]) -> None:
+    def _snap_ties(self, group: Sequence[_SampleState]) -> None:
         """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
         there = [state for state in group if isinstance(state.reward, float)]
         rewards = cast("list[float]", [state.reward for state in there])
@@ -316,12 +369,12 @@ class SpecRewardFunction(RewardFunction):
                 for state, reward in zip(there, snapped, strict=True):
                     state.reward = reward
 
-    def _part_scales(self, group: Sequence[_State]) -> list[float]:
+    def _part_scales(self, group: Sequence[_SampleState]) -> list[float]:
         """The size of the terms behind each sample's outcome."""
         scale = self._scales["fallback" if group[0].fell_back else "outcome"]
         return scale.of([state.one.outcome for state in group])
 
-    def _reward_scales(self, group: Sequence[_State]) -> list[float]:
+    def _reward_scales(self, group: Sequence[_SampleState]) -> list[float]:
         """The size of the terms behind each sample's reward."""
         settings = self.spec.reward
         weight = abs(settings.judge_scale)
@@ -343,27 +396,27 @@ class SpecRewardFunction(RewardFunction):
         env = [abs(state.one.env_reward or 0.0) for state in group]  # adjudge: meant
         return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
 
-    def _events_scale(self, state: _State) -> float:
+    def _events_scale(self, state: _SampleState) -> float:
         events = state.one.events
         if isinstance(events, GraderError) or not events:
             return 0.0
         total = math.fsum(self._scales["event"].of(events))
         return total / len(events) if self.spec.reward.event_reduce == "mean" else total
 
-    def _fallback(self, state: _State) -> Part:
+    def _fallback(self, state: _SampleState) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
         name = self.spec.missing.fallback or ""
         normalise = self.spec.reward.normalise
-        rule = aggregate(state.one.outcome, [Term(name)], normalise=normalise)
+        rule = aggregate(state.one.outcome, [AggregateTerm(name)], normalise=normalise)
         trial = self._with_env(rule, state.one)
         return trial if isinstance(trial, GraderError) else rule
 
-    def _combined(self, state: _State) -> Part:
+    def _combined(self, state: _SampleState) -> RewardPart:
         """The reward from a sample's parts as they stand."""
         if state.fell_back:
             return self._with_env(state.part, state.one)
         settings = self.spec.reward
-        judge = judge_part(
+        judge = combine_parts(
             state.part,
             state.events,
             outcome_weight=settings.outcome_weight,
@@ -371,7 +424,7 @@ class SpecRewardFunction(RewardFunction):
         )
         return self._with_env(judge, state.one)
 
-    def _with_env(self, judge: Part, one: Judged) -> Part:
+    def _with_env(self, judge: RewardPart, one: GradedSample) -> RewardPart:
         settings = self.spec.reward
         return combine(
             judge,
@@ -381,7 +434,7 @@ class SpecRewardFunction(RewardFunction):
             negative_env=settings.negative_env,
         )
 
-    def _result(self, state: _State) -> RewardResult:
+    def _result(self, state: _SampleState) -> RewardResult:
         one = state.one
         reward = state.reward
         source = "rule_fallback" if state.fell_back else "graders"
@@ -401,7 +454,7 @@ class SpecRewardFunction(RewardFunction):
             one.original_index, one.group_index, reward, info, details, None, events
         )
 
-    def _event_rewards(self, state: _State) -> list[float] | None:
+    def _event_rewards(self, state: _SampleState) -> list[float] | None:
         """What each event adds to the reward; ``None`` where that is not a sum over events."""
         settings = self.spec.reward
         values = state.event_values
@@ -414,7 +467,7 @@ class SpecRewardFunction(RewardFunction):
             share /= len(values)
         return [share * value for value in values if not isinstance(value, GraderError)]
 
-    def _info(self, state: _State) -> dict[str, float | None]:
+    def _info(self, state: _SampleState) -> dict[str, float | None]:
         """The same keys for every sample of this spec, always."""
         one = state.one
         info: dict[str, float | None] = {}
@@ -432,13 +485,13 @@ class SpecRewardFunction(RewardFunction):
         return info
 
 
-_NONE: frozenset[str] = frozenset()
-_OTHER: Mapping[Scope, Scope] = {"outcome": "event", "event": "outcome"}
+_NO_GRADERS: frozenset[str] = frozenset()
+_OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
 _NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
 
 
 @dataclass(slots=True)
-class _State:
+class _SampleState:
     """A sample on its way to a reward.
 
     ``outcome`` and ``events`` are what the graders said; ``part`` is the outcome as policy and
@@ -446,16 +499,16 @@ class _State:
     what ``part`` comes to with the rest; ``event_values`` are the numbers behind ``events``.
     """
 
-    one: Judged
-    outcome: Part
-    events: Part
-    part: Part
-    reward: Part
-    event_values: list[Part] | GraderError
+    one: GradedSample
+    outcome: RewardPart
+    events: RewardPart
+    part: RewardPart
+    reward: RewardPart
+    event_values: list[RewardPart] | GraderError
     fell_back: bool = False
 
 
-def _worst(grader: Any, weight: float, normalise: bool) -> float | None:
+def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | None:
     """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
     role = getattr(grader, "role", Role.SCORE)
     if is_listwise(grader):
@@ -469,9 +522,9 @@ def _worst(grader: Any, weight: float, normalise: bool) -> float | None:
     return None if end is None or math.isinf(end) else float(end)
 
 
-def _active(
-    terms: Sequence[Term], results: Mapping[str, GraderResult], idle: Collection[str]
-) -> list[Term]:
+def _active_terms(
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: Collection[str]
+) -> list[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
     return [
         term
@@ -480,23 +533,21 @@ def _active(
     ]
 
 
-def _by_group(states: Sequence[_State]) -> Collection[list[_State]]:
-    groups: dict[str, list[_State]] = {}
+def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleState]]:
+    groups: dict[str, list[_SampleState]] = {}
     for state in states:
         groups.setdefault(state.one.group, []).append(state)
     return groups.values()
 
 
-def _or_alone(value: float | None) -> Part:
+def _missing_if_unranked(value: float | None) -> RewardPart:
     """A present reward that the group step could not place."""
     if value is not None:
         return value
-    return GraderError(
-        "group", ErrorKind.INVALID_INPUT, "a lone sample has nobody to be ranked against"
-    )
+    return GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
 
 
-def _event_mean(one: Judged, name: str) -> float | None:
+def _event_mean(one: GradedSample, name: str) -> float | None:
     if isinstance(one.events, GraderError) or not one.events:
         return None
     scores = [event[name] for event in one.events]
@@ -504,7 +555,7 @@ def _event_mean(one: Judged, name: str) -> float | None:
     return math.fsum(present) / len(present) if len(present) == len(scores) else None
 
 
-def _details(one: Judged, source: str) -> dict[str, Any]:
+def _details(one: GradedSample, source: str) -> dict[str, Any]:
     details: dict[str, Any] = {"source": source}
     for name, result in one.outcome.items():
         details[name] = _detail(result)

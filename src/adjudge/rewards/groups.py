@@ -1,20 +1,39 @@
-"""What happens between the samples of one group, missing ones left out.
+"""What happens between the samples of one group: group steps, missing rewards, advantages of turns.
 
 Every step is computed from the present rewards alone, with exactly rounded sums, so the rest of a
 group is bit for bit what the group without the missing sample would give, in any order. Rewards
 that differ by rounding alone are made equal first.
+
+Also what becomes of rewards that are still missing, when missing ones are an outage, and what a
+turn of a rollout was worth to the policy, within the rollout's group.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from operator import sub
 from typing import Literal
 
-from adjudge.types import mid_ranks
+from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
+from adjudge.types import GraderError, RewardPart, mid_ranks
 
-__all__ = ["TIE_TOLERANCE", "GroupStep", "group_step", "mean_and_std", "snap_ties", "z_scores"]
+__all__ = [
+    "TIE_TOLERANCE",
+    "GroupStep",
+    "MissingPolicy",
+    "OutageWatch",
+    "drop_short_group",
+    "fallback_group",
+    "group_step",
+    "mean_and_std",
+    "raise_missing",
+    "snap_ties",
+    "turn_advantages",
+    "z_scores",
+]
+
 
 GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
 
@@ -59,7 +78,7 @@ def group_step(
     elif step == "z_score":
         stepped = z_scores(present)
     elif step == "rank":
-        stepped = _ranks(present)
+        stepped = _rank_scores(present)
     elif step == "best_bonus":
         best = max(present)
         stepped = [reward + bonus if reward == best else reward for reward in present]
@@ -132,9 +151,166 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     return mean, scale * math.sqrt(squares / (n - 1))
 
 
-def _ranks(present: Sequence[float]) -> Sequence[float | None]:
+def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:
     n = len(present)
     if n < 2:
         return [None] * n
     places = mid_ranks([-reward for reward in present])
     return [(n - place) / (n - 1) for place in places]
+
+
+MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
+
+
+def drop_short_group(group: Sequence[RewardPart], min_valid: int) -> list[RewardPart]:
+    """Policy ``drop_group``: with fewer than ``min_valid`` present, the whole group is missing.
+
+    The present ones become ``GraderError(quorum)``; the failed ones keep their own reason.
+    """
+    valid = sum(not isinstance(outcome, GraderError) for outcome in group)
+    if valid >= min_valid:
+        return list(group)
+    message = f"{valid} of {len(group)} samples of the group are valid, min_valid is {min_valid}"
+    dropped = GraderError("group", ErrorKind.QUORUM, message)
+    return [outcome if isinstance(outcome, GraderError) else dropped for outcome in group]
+
+
+def fallback_group(
+    group: Sequence[RewardPart], fallback: Sequence[RewardPart]
+) -> tuple[list[RewardPart], bool]:
+    """Policy ``fallback``: the rule's scores for *every* sample of a group that misses any.
+
+    Mixing the judge's ruler and the rule's inside one group would compare nothing with nothing.
+    Returns the group and whether it fell back.
+    """
+    if any(isinstance(outcome, GraderError) for outcome in group):
+        return list(fallback), True
+    return list(group), False
+
+
+def raise_missing(failures: Sequence[GraderError], total: int) -> None:
+    """Policy ``raise``: :class:`MissingRewardError` with everything that failed, if anything."""
+    if failures:
+        first = failures[0]
+        raise MissingRewardError(
+            f"{len(failures)} of {total} rewards are missing, first: {first.kind}: {first.error}",
+            list(failures),
+        )
+
+
+class OutageWatch:
+    """Are judges down? More than ``max_missing`` of the last max(call size, 32) samples.
+
+    Only failures of passing kinds are reported here, and only samples that were really asked. A
+    process that has asked fewer so far cannot be in an outage by a handful of them: the share is
+    always of the full window. A call of which nothing is missing is never an outage, whatever
+    others say; calls may overlap.
+    """
+
+    def __init__(self, max_missing: float, least: int = 32) -> None:
+        self.max_missing = max_missing
+        self._least = least
+        self._calls: deque[list[bool]] = deque()
+
+    def begin(self, failed: Sequence[bool]) -> list[bool]:
+        """Note a call's samples (True: missing); the returned list may be updated in place."""
+        call = list(failed)
+        self._calls.append(call)
+        kept = sum(map(len, self._calls))
+        longest = max(self._least, *map(len, self._calls))
+        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
+            kept -= len(self._calls.popleft())
+        return call
+
+    def is_outage(self, call: list[bool]) -> bool:
+        """Whether ``call`` stands in an outage, as of now."""
+        if not any(call):
+            return False
+        window = max(len(call), self._least)
+        left, missing = window, 0
+        for entry in reversed(self._calls):
+            recent = entry[-left:] if left < len(entry) else entry
+            missing += sum(recent)
+            left -= len(recent)
+            if left <= 0:
+                break
+        return missing > self.max_missing * window
+
+
+def turn_advantages(
+    rewards: Sequence[float | None],
+    turns: Sequence[Sequence[float] | None],
+    *,
+    divide: bool = True,
+    epsilon: float = 1e-6,
+) -> list[list[float] | None]:
+    """One group's advantages, one for each turn of each rollout.
+
+    ``rewards[i]`` is rollout *i*'s whole reward, ``None`` where missing; ``turns[i]`` is what each
+    of its turns adds to that reward (e_ij), ``None`` or empty where the reward is not tied to
+    turns. A turn answers for what was still to come when it was played:
+
+        G_it = reward_i − Σ_{j<t} e_ij      A_it = (G_it − mean_i G_it) / (s + epsilon)
+
+    Means and deviations (n − 1) are over the rollouts that have a reward; one that ended before
+    turn *t* counts there with its last turn. *s* is the largest of the turns' std_i G_it, so no
+    advantage exceeds (n − 1)/√n: rollouts of equal reward may well differ in what was to come
+    after their first turn, and to divide that by the rewards' deviation would be to divide by
+    nothing. Without ``divide`` an advantage is G_it − mean_i G_it.
+
+    A list is as long as the rollout's ``turns``; of length 1, for all its turns, where they are
+    ``None`` or empty; ``None`` where the reward is missing. Where no turn adds anything, or each
+    rollout has one turn, this is GRPO's (r − mean)/(std + epsilon) to the last bit. Where all that
+    are compared are equal, and for a rollout alone in its group, it is 0. Raises
+    ``GradingFailure(invalid_input)`` for lists of different lengths and numbers that are not
+    finite.
+
+    Both earn 1, the first in its first turn; only the second is still to earn something then:
+
+    >>> first, second = turn_advantages([1.0, 1.0], [[1.0, 0.0], [0.0, 1.0]], divide=False)
+    >>> first, second
+    ([0.0, -0.5], [0.0, 0.5])
+    """
+    if len(rewards) != len(turns):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"{len(rewards)} rewards and the turns of {len(turns)} rollouts; there must be as many",
+        )
+    ahead = [
+        _returns_to_go(place, reward, turns[place] or ())
+        for place, reward in enumerate(rewards)
+        if reward is not None
+    ]
+    if not ahead:
+        return [None] * len(rewards)
+    centred: list[list[float]] = [[] for _ in ahead]
+    widest = 0.0
+    for turn in range(max(map(len, ahead))):
+        column = [values[min(turn, len(values) - 1)] for values in ahead]
+        mean, std = mean_and_std(column)
+        if not math.isfinite(std):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, "the rewards of a group are too far apart to be compared"
+            )
+        widest = max(widest, std)
+        for values, value, mine in zip(ahead, column, centred, strict=True):
+            if turn < len(values):
+                mine.append(value - mean if std else 0.0)
+    if divide:
+        centred = [[value / (widest + epsilon) for value in mine] for mine in centred]
+    present = iter(centred)
+    return [None if reward is None else next(present) for reward in rewards]
+
+
+def _returns_to_go(place: int, reward: float, turns: Sequence[float]) -> list[float]:
+    """G_it of one rollout, for each of its turns; there is always a first."""
+    ahead = [reward]
+    for added in turns[:-1]:
+        ahead.append(ahead[-1] - added)
+    if not all(map(math.isfinite, (*turns, *ahead))):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"rollout {place} of the group: its reward, what its turns add to it and their "
+            "differences must be finite numbers",
+        )
+    return ahead

@@ -1,41 +1,57 @@
-"""The reward spec: one TOML file that says what is asked and how the answers become a reward."""
+"""The reward spec: one TOML file that says what is asked and how the answers become a reward.
+
+Also what only a spec's built graders can tell: whether they fit it, and what they depend on.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from adjudge.config import load_toml, nearest, validate
+from adjudge.config import load_toml, suggest_name, validate_model
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.reduce import Reduce
-from adjudge.graders.registry import build_grader, grader_class, parameters
+from adjudge.graders.base import is_listwise
+from adjudge.graders.llm.multi_judge import Reduce
+from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.judges.base import ChatModel
-from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
+from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
-from adjudge.rewards.aggregate import AggregateMethod, GateRule, NotApplicable, Term
-from adjudge.rewards.combine import CombineMode, EventReduce
-from adjudge.rewards.groups import GroupStep
-from adjudge.rewards.missing import MissingPolicy
+from adjudge.rewards.aggregate import (
+    AggregateMethod,
+    AggregateTerm,
+    CombineMode,
+    EventReduce,
+    GateRule,
+    NotApplicable,
+)
+from adjudge.rewards.groups import GroupStep, MissingPolicy
+from adjudge.types import Role, finite_range
+from adjudge.version import __version__
 
 __all__ = [
     "GraderEntry",
+    "GraderScope",
     "MissingSettings",
     "PanelSettings",
     "RewardSettings",
     "RewardSpec",
-    "Scope",
+    "check_graders",
+    "check_machine",
+    "compute_fingerprint",
     "is_trained_judge",
 ]
 
-Scope = Literal["outcome", "event"]
+
+GraderScope = Literal["outcome", "event"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")
 _RESERVED = ("source", "events")  # keys of a result's details beside the graders' names
@@ -72,7 +88,7 @@ class GraderEntry(BaseModel):
     type: str
     weight: float = Field(default=1.0, allow_inf_nan=False)
     essential: bool = False
-    scope: Scope = "outcome"
+    scope: GraderScope = "outcome"
     mapper: dict[str, str] | None = None
     judge: str | list[str] | None = None
     panel: PanelSettings | None = None
@@ -81,9 +97,9 @@ class GraderEntry(BaseModel):
     @classmethod
     def _plain(cls, name: str) -> str:
         if not _NAME.match(name):
-            raise ValueError("a grader's name is letters, digits, '_', '.', '-'")
+            raise ValueError("must be letters, digits, '_', '.', '-'")
         if name in _RESERVED:
-            raise ValueError(f"{name!r} is a key of the results themselves; choose another name")
+            raise ValueError("is a key of the results. Choose another name.")
         return name
 
 
@@ -113,11 +129,13 @@ class RewardSettings(BaseModel):
     def _consistent(self) -> Self:
         if self.unjudged == "env" and self.combine_mode != "weighted_sum":
             raise ValueError(
-                'unjudged = "env" needs combine_mode = "weighted_sum": under '
-                f"{self.combine_mode!r} an unjudged reward is on another scale than a judged one"
+                'unjudged: "env" needs combine_mode = "weighted_sum"; else an unjudged reward is '
+                f"on another scale than a judged one (found combine_mode = {self.combine_mode!r})"
             )
         if self.event_weight == 0 and self.outcome_weight == 0:
-            raise ValueError("event_weight and outcome_weight are both 0: nothing is rewarded")
+            raise ValueError(
+                "event_weight and outcome_weight are both 0, so no grader counts. Set one of them."
+            )
         return self
 
 
@@ -160,8 +178,8 @@ class RewardSpec(BaseModel):
             path = path / "reward.toml"
             if not path.is_file():
                 raise ConfigError(
-                    f"{path.parent}: its judge was taught to answer, not to judge: there is no "
-                    "reward.toml"
+                    f"{path.parent}: has no reward.toml, since its judge was trained to answer, "
+                    "not to judge"
                 )
         return cls.from_dict(load_toml(path), where=str(path), folder=path.parent)
 
@@ -170,7 +188,7 @@ class RewardSpec(BaseModel):
         cls, data: dict[str, Any], *, where: str = "spec", folder: Path | None = None
     ) -> RewardSpec:
         """A spec from plain data; ``where`` opens every complaint."""
-        spec = validate(cls, data, where)
+        spec = validate_model(cls, data, where)
         spec._where, spec._folder = where, folder  # noqa: SLF001  (a private attribute of its own)
         spec._check()  # noqa: SLF001
         return spec
@@ -198,9 +216,11 @@ class RewardSpec(BaseModel):
         weights = {"outcome": self.reward.outcome_weight, "event": self.reward.event_weight}
         return {g.name for g in self.graders if g.weight != 0 and weights[g.scope] != 0}
 
-    def terms(self, scope: Scope) -> list[Term]:
+    def terms(self, scope: GraderScope) -> list[AggregateTerm]:
         """Names, weights and essentials of the graders of one scope."""
-        return [Term(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope]
+        return [
+            AggregateTerm(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope
+        ]
 
     def build_judges(
         self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None
@@ -247,16 +267,22 @@ class RewardSpec(BaseModel):
 
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
-        return any(p.is_judge for p in parameters(grader_class(entry.type, self._folder)))
+        return any(p.is_judge for p in list_parameters(load_grader_class(entry.type, self._folder)))
 
     def _check(self) -> None:
         counts = Counter(entry.name for entry in self.graders)
         if repeated := [name for name, count in counts.items() if count > 1]:
-            self._refuse("graders", f"the name {repeated[0]!r} is used twice")
+            raise ConfigError(f"{self._where}: graders: the name {repeated[0]!r} is used twice")
         if all(entry.weight == 0 for entry in self.graders):
-            self._refuse("graders", "every weight is 0, so nothing makes a reward")
+            raise ConfigError(
+                f"{self._where}: graders: every weight is 0, so no grader makes a reward. "
+                "Set a weight."
+            )
         if self.reward.group != "none" and self.reward.outcome_weight == 0:
-            self._refuse("reward.group", "compares outcomes, but outcome_weight is 0")
+            raise ConfigError(
+                f"{self._where}: reward.group: compares outcomes, but outcome_weight is 0. Set "
+                "outcome_weight, or group = 'none'."
+            )
         self._check_weights()
         self._check_scopes()
         self._check_fallback(counts)
@@ -266,17 +292,18 @@ class RewardSpec(BaseModel):
         method = self.reward.aggregate
         for entry in self.graders:
             if entry.essential and (method != "min" or entry.weight == 0):
-                self._refuse(
-                    f"graders.{entry.name}.essential", "is for aggregate = 'min' and a weight"
+                raise ConfigError(
+                    f"{self._where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
+                    "weight. Leave it out."
                 )
         if method == "points":
             return
         for entry in self.graders:
             if entry.weight < 0:
-                self._refuse(
-                    f"graders.{entry.name}.weight",
-                    f"is {entry.weight}, but aggregate = {method!r} takes weights ≥ 0 "
-                    "(signed points are aggregate = 'points'; a penalty grader is negative itself)",
+                raise ConfigError(
+                    f"{self._where}: graders.{entry.name}.weight: must be at least 0 with "
+                    f"aggregate = {method!r} (found {entry.weight}). Use aggregate = 'points' for "
+                    "signed points. Give a penalty grader a positive weight; its score is negative."
                 )
 
     def _check_scopes(self) -> None:
@@ -286,52 +313,175 @@ class RewardSpec(BaseModel):
         ):
             counting = [g for g in self.graders if g.scope == scope and g.weight != 0]
             if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
-                self._refuse(
-                    f"graders.{counting[0].name}.scope",
-                    "is 'event', and reward.event_weight is not set: 0 asks about every event for "
-                    "nothing but the report; say which",
+                raise ConfigError(
+                    f"{self._where}: graders.{counting[0].name}.scope: is 'event', but "
+                    "reward.event_weight is not set. Set it; 0 asks about every event for the "
+                    "report only."
                 )
             if weight != 0 and not counting:
-                self._refuse(
-                    f"reward.{scope}_weight",
-                    f"is {weight}, but no grader has scope = {scope!r} and a weight",
+                raise ConfigError(
+                    f"{self._where}: reward.{scope}_weight: is {weight}, but no grader has "
+                    f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
                 )
 
     def _check_fallback(self, names: Counter[str]) -> None:
         wanted, policy = self.missing.fallback, self.missing.policy
         if (policy == "fallback") != (wanted is not None):
-            self._refuse("missing.fallback", "names a rule grader, with policy = 'fallback' only")
+            raise ConfigError(
+                f"{self._where}: missing.fallback: must name a rule grader where policy = "
+                "'fallback', and be absent elsewhere"
+            )
         if wanted is not None and wanted not in names:
-            self._refuse(
-                "missing.fallback", f"no grader is called {wanted!r}{nearest(wanted, names)}"
+            raise ConfigError(
+                f"{self._where}: missing.fallback: no grader has this name"
+                f"{suggest_name(wanted, names)} (found {wanted!r}; allowed: {', '.join(names)})"
             )
 
     def _check_judges(self) -> None:
         for name in self.judges:
             if not _NAME.match(name):
-                self._refuse(
-                    "judges", f"{name!r}: a judge's name is letters, digits, '_', '.', '-'"
+                raise ConfigError(
+                    f"{self._where}: judges: a judge's name must be letters, digits, '_', '.', '-' "
+                    f"(found {name!r})"
                 )
         for entry in self.graders:
             self._check_judge(entry)
 
     def _check_judge(self, entry: GraderEntry) -> None:
-        key = f"graders.{entry.name}.judge"
+        where = f"{self._where}: graders.{entry.name}.judge"
         named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
         for name in named:
             if name not in self.judges:
-                hint = nearest(name, self.judges)
-                self._refuse(key, f"there is no [judges.{name}]{hint}")
+                hint = suggest_name(name, self.judges)
+                raise ConfigError(f"{where}: there is no [judges.{name}]{hint}")
         if entry.judge == [] or len(set(named)) < len(named):
-            self._refuse(key, "must name judges, each once (ask one again with panel.votes)")
+            raise ConfigError(
+                f"{where}: must name at least one judge, each once. Use panel.votes to ask "
+                "one again."
+            )
         left_out = set(NOT_ABOUT_REPLIES)
         asked = [self.judges[name].model_dump_json(exclude=left_out) for name in named]
         if len(set(asked)) < len(asked):
-            self._refuse(key, "names the same judge twice: for several draws of one, panel.votes")
+            raise ConfigError(
+                f"{where}: names the same judge twice. Use panel.votes for several draws of one."
+            )
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
-            self._refuse(
-                f"graders.{entry.name}.panel", "is for several judges, or votes of 2 and more"
+            raise ConfigError(
+                f"{self._where}: graders.{entry.name}.panel: needs several judges, or votes of 2 "
+                "or more. Leave it out."
             )
 
-    def _refuse(self, key: str, message: str) -> NoReturn:
-        raise ConfigError(f"{self._where}: {key}: {message}")
+
+def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
+    """The hash of a spec together with what its graders' answers depend on outside it.
+
+    A grader's ``fingerprint`` speaks for the files it read; the source file of the user's own class
+    speaks for itself. A journal or run folder of another fingerprint is another run.
+    """
+    said = [__version__, spec.hash]
+    for name in sorted(graders):
+        said += [
+            name,
+            str(getattr(graders[name], "fingerprint", "")),
+            _source_digest(graders[name]),
+        ]
+        said += _judge_fingerprints(graders[name])
+    return sha256("\0".join(said).encode()).hexdigest()[:16]
+
+
+def _judge_fingerprints(grader: Any) -> list[str]:
+    """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
+    members = [member.grader for member in getattr(grader, "members", ())]
+    models = [getattr(one, "model", None) for one in (grader, *members)]
+    return [str(getattr(model, "fingerprint", "")) for model in models if model is not None]
+
+
+def _source_digest(grader: Any) -> str:
+    """The digest of the file of the user's own class; shipped ones go with adjudge's version."""
+    name = type(grader).__module__
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if path is None or name.startswith(("adjudge.", "adjudge_lab.")):
+        return ""
+    try:
+        return sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+    """What only built graders can tell; raises :class:`ConfigError`."""
+    if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
+        raise ConfigError(f"{spec.where}: graders.{lacking[0]}: the grader object is missing")
+    for entry in spec.graders:
+        _check_grader(spec, entry, graders[entry.name])
+    if spec.reward.aggregate == "points":
+        _check_points(spec, graders)
+    if spec.missing.fallback is not None:
+        _check_fallback_grader(spec, graders[spec.missing.fallback])
+
+
+def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
+
+    Whatever begins to grade calls it before the first sample.
+    """
+    lacking = []
+    for name, grader in graders.items():
+        if (check := getattr(grader, "check_machine", None)) is not None:
+            try:
+                check()
+            except ConfigError as error:
+                lacking.append(f"{spec.where}: graders.{name}: {error}")
+    if lacking:
+        raise ConfigError("\n".join(lacking))
+
+
+def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
+    where = f"{spec.where}: graders.{entry.name}"
+    listwise = is_listwise(grader)
+    if listwise and entry.scope == "event":
+        raise ConfigError(f"{where}: ranks groups, not events. Set scope = 'outcome'.")
+    role = _check_role(grader, where)
+    if role is not Role.SCORE and entry.weight < 0:
+        raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {entry.weight})")
+    needs_range = entry.weight != 0 or entry.name == spec.missing.fallback
+    if not spec.reward.normalise or listwise or role is not Role.SCORE or not needs_range:
+        return
+    if finite_range(getattr(grader, "score_range", None)) is None:
+        raise ConfigError(
+            f"{where}: has no finite score_range to normalise by. Set one on the grader, or "
+            "[reward] normalise = false."
+        )
+
+
+def _check_role(grader: Any, where: str) -> Role:
+    try:
+        return Role(getattr(grader, "role", Role.SCORE))
+    except ValueError as error:
+        raise ConfigError(f"{where}: role: {error} (allowed: {', '.join(Role)})") from None
+
+
+def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+    for scope in ("outcome", "event"):
+        scores = [
+            entry.weight
+            for entry in spec.graders
+            if entry.scope == scope and getattr(graders[entry.name], "role", "score") == Role.SCORE
+        ]
+        if any(scores) and max(scores) <= 0:
+            raise ConfigError(
+                f"{spec.where}: graders: aggregate = 'points' needs a positive weight among the "
+                f"{scope} scores"
+            )
+
+
+def _check_fallback_grader(spec: RewardSpec, grader: Any) -> None:
+    where, name = f"{spec.where}: missing.fallback", spec.missing.fallback
+    scope = next(entry.scope for entry in spec.graders if entry.name == name)
+    if not getattr(grader, "is_rule", False):
+        raise ConfigError(
+            f"{where}: {name!r} is not a rule grader, so it may fail for the same reason as the "
+            "one it replaces. Name a rule grader."
+        )
+    if scope == "event" or is_listwise(grader) or getattr(grader, "role", "score") != Role.SCORE:
+        raise ConfigError(f"{where}: {name!r} must score whole samples, one at a time")

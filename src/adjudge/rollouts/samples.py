@@ -12,21 +12,25 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.lists import is_listed, listed_rows
-from adjudge.rollouts.mapping import MISSING, get_path
-from adjudge.rollouts.messages import content_text
-from adjudge.rollouts.rows import Row, read_rows
+from adjudge.rollouts.columns import MISSING, content_text, get_path
+from adjudge.rollouts.rows import FileRow, has_response_list, read_rows, split_responses
 from adjudge.types import Sample
 
-__all__ = ["FIELDS", "check_mapping", "prompt_key", "read_samples", "sample_from_row"]
+__all__ = [
+    "SAMPLE_FIELDS",
+    "check_mapping",
+    "compute_prompt_key",
+    "read_samples",
+    "sample_from_row",
+]
 
-FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
+SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
 
 _RENAMED = ("messages", "prompt", "response")
-_LOOKED_AT = 1000
+_CHECKED_ROWS = 1000
 
 
 def read_samples(
@@ -36,7 +40,7 @@ def read_samples(
 
     ``mapping`` names where a field comes from: ``{"messages": "traj", "answer": "info.gold"}``.
     ``Sample.index`` counts rows over all files, broken ones included. A row with a list
-    ``responses`` is as many rows of one group (:mod:`adjudge.rollouts.lists`).
+    ``responses`` is as many rows of one group (:mod:`adjudge.rollouts.rows`).
     """
     mapping = mapping or {}
     for index, (where, row) in enumerate(_each_response(paths, mapping)):
@@ -49,22 +53,22 @@ def read_samples(
             yield where, RolloutError(str(error), where=where)
 
 
-def _each_response(paths: Sequence[Path], mapping: Mapping[str, str]) -> Iterator[Row]:
+def _each_response(paths: Sequence[Path], mapping: Mapping[str, str]) -> Iterator[FileRow]:
     """The rows; one with a list of responses once for each of them."""
     for number, (where, row) in enumerate(read_rows(paths)):
-        if isinstance(row, RolloutError) or not is_listed(row, mapping):
+        if isinstance(row, RolloutError) or not has_response_list(row, mapping):
             yield where, row
             continue
-        for one in listed_rows(row, f"row {number}"):
+        for one in split_responses(row, f"row {number}"):
             yield where, one if isinstance(one, dict) else RolloutError(str(one), where=where)
 
 
 def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
     if "index" in mapping:
-        raise ConfigError("index cannot be mapped: it counts the input rows")
+        raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
     wanted, columns = dict(mapping), dict[str, None]()
-    for _, row in islice(read_rows(paths), _LOOKED_AT):
+    for _, row in islice(read_rows(paths), _CHECKED_ROWS):
         if not wanted:
             return
         if not isinstance(row, RolloutError):
@@ -74,7 +78,7 @@ def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
         for field, path in wanted.items():
             raise ConfigError(
                 f"--map {field}={path}: none of the first rows has {path!r}"
-                f"{nearest(path, columns)} (columns: {', '.join(columns)[:300]})"
+                f"{suggest_name(path, columns)} (columns: {', '.join(columns)[:300]})"
             )
 
 
@@ -92,9 +96,9 @@ def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, st
         columns[field] = None if value is MISSING else value
         if field in _RENAMED and path != field:
             columns.pop(path, None)  # the bulk of a row is not kept twice
-    messages = _messages(columns.pop("messages", None))
-    prompt = _prompt(columns.pop("prompt", None))
-    response = _text(columns.pop("response", None), "response")
+    messages = _parse_messages(columns.pop("messages", None))
+    prompt = _parse_prompt(columns.pop("prompt", None))
+    response = _parse_text(columns.pop("response", None), "response")
     if messages is None and response is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
@@ -107,13 +111,13 @@ def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, st
         prompt=prompt if prompt is not None else _first_question(messages),
         response=response if response is not None else _last_answer(messages),
         reference=columns.pop("reference", None),
-        group=_group(columns.pop("group", None)),
-        env_reward=_number(columns.pop("env_reward", None)),
+        group=_parse_group(columns.pop("group", None)),
+        env_reward=_parse_number(columns.pop("env_reward", None)),
         extras=columns,
     )
 
 
-def _messages(value: Any) -> list[dict[str, Any]] | None:
+def _parse_messages(value: Any) -> list[dict[str, Any]] | None:
     if value is None:
         return None
     if isinstance(value, str):  # trainers often store the list as JSON text
@@ -122,46 +126,48 @@ def _messages(value: Any) -> list[dict[str, Any]] | None:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise RolloutError(f"'messages' is text but not JSON: {error}") from None
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise RolloutError(f"'messages' must be a list of chat messages, got {_kind(value)}")
+        raise RolloutError(
+            f"'messages' must be a list of chat messages, got {_describe_value(value)}"
+        )
     return value
 
 
-def _prompt(value: Any) -> str | None:
+def _parse_prompt(value: Any) -> str | None:
     """Text, or a conversation (the chat form of a prompt) as its canonical JSON."""
     if isinstance(value, list):
         return msgspec.json.encode(value).decode()
-    return _text(value, "prompt")
+    return _parse_text(value, "prompt")
 
 
-def _text(value: Any, field: str) -> str | None:
+def _parse_text(value: Any, field: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if field == "response" and isinstance(value, list) and value:
-        return _last_answer(_messages(value)) or ""
-    raise RolloutError(f"{field!r} must be text, got {_kind(value)}")
+        return _last_answer(_parse_messages(value)) or ""
+    raise RolloutError(f"{field!r} must be text, got {_describe_value(value)}")
 
 
-def _group(value: Any) -> str | None:
+def _parse_group(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, float) and math.isnan(value):
         return None  # how pandas writes "none"
     if isinstance(value, str | int | float | bool):
         return str(value)
-    raise RolloutError(f"'group' must be text or a number, got {_kind(value)}")
+    raise RolloutError(f"'group' must be text or a number, got {_describe_value(value)}")
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool | int | float | Decimal):
         with suppress(OverflowError):
             if math.isfinite(number := float(value)):
                 return number
-    raise RolloutError(f"'env_reward' must be a finite number, got {_kind(value)}")
+    raise RolloutError(f"'env_reward' must be a finite number, got {_describe_value(value)}")
 
 
-def _kind(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     try:
         return f"{type(value).__name__}: {value!r:.60}"
     except ValueError:  # an integer too long to print
@@ -185,7 +191,7 @@ def _first_question(messages: list[dict[str, Any]] | None) -> str | None:
     return question
 
 
-def prompt_key(sample: Sample) -> str | None:
+def compute_prompt_key(sample: Sample) -> str | None:
     """What makes two samples answers to the same prompt when no column says so.
 
     The conversation up to the first assistant message, else the prompt's text; ``None`` for a

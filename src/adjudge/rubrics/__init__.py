@@ -6,17 +6,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.rubrics.bundle import Band, GlobalRubric, RubricBundle
-    from adjudge.rubrics.criterion import CATEGORY_WEIGHTS, Category, Criterion, Mark
-    from adjudge.rubrics.linting import Finding, lint
-    from adjudge.rubrics.load import find_bundle, load_bundle, load_rubric
-    from adjudge.rubrics.parse import AnyRubric, parse_rubric, rubric_from
-    from adjudge.rubrics.rubric import Rubric, digest
+    from adjudge.rubrics.linting import LintFinding, lint
+    from adjudge.rubrics.parsing import (
+        AnyRubric,
+        find_bundle,
+        load_bundle,
+        load_rubric,
+        parse_rubric,
+        rubric_from,
+    )
+    from adjudge.rubrics.rubric import (
+        CATEGORY_WEIGHTS,
+        Band,
+        Category,
+        Criterion,
+        GlobalRubric,
+        Mark,
+        Rubric,
+        RubricBundle,
+        rubric_digest,
+    )
     from adjudge.rubrics.scoring import (
         Incomplete,
         NotEvaluable,
         Outcome,
-        Scored,
+        RubricScore,
         score,
         score_range,
         subscores,
@@ -28,21 +42,21 @@ __all__ = [
     "Band",
     "Category",
     "Criterion",
-    "Finding",
     "GlobalRubric",
     "Incomplete",
+    "LintFinding",
     "Mark",
     "NotEvaluable",
     "Outcome",
     "Rubric",
     "RubricBundle",
-    "Scored",
-    "digest",
+    "RubricScore",
     "find_bundle",
     "lint",
     "load_bundle",
     "load_rubric",
     "parse_rubric",
+    "rubric_digest",
     "rubric_from",
     "score",
     "score_range",
@@ -50,14 +64,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "bundle": ("Band", "GlobalRubric", "RubricBundle"),
-    "criterion": ("CATEGORY_WEIGHTS", "Category", "Criterion", "Mark"),
-    "linting": ("Finding", "lint"),
-    "load": ("find_bundle", "load_bundle", "load_rubric"),
-    "parse": ("AnyRubric", "parse_rubric", "rubric_from"),
-    "rubric": ("Rubric", "digest"),
+    "linting": ("LintFinding", "lint"),
+    "parsing": (
+        "AnyRubric", "find_bundle", "load_bundle", "load_rubric", "parse_rubric", "rubric_from",
+    ),
+    "rubric": (
+        "CATEGORY_WEIGHTS", "Band", "Category", "Criterion", "GlobalRubric", "Mark", "Rubric",
+        "RubricBundle", "rubric_digest",
+    ),
     "scoring": (
-        "Incomplete", "NotEvaluable", "Outcome", "Scored", "score", "score_range", "subscores",
+        "Incomplete", "NotEvaluable", "Outcome", "RubricScore", "score", "score_range",
+        "subscores",
     ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

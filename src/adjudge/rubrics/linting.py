@@ -3,6 +3,11 @@
 The exploits that policies find in rubrics are known (arXiv 2605.12474): parts of compound
 criteria, words that are present without being right, vague topics. ``lint`` looks for the wording
 that allows them, and for arithmetic that cannot work.
+
+What is said of wording are heuristics, in English and Chinese: each has its reason in
+:data:`_ADVICE`, and keeps quiet where the wording could well be meant. Patterns are matched against
+the demand in lower case, without asides and examples. None has a repetition inside a repetition,
+so all are linear in the text.
 """
 
 from __future__ import annotations
@@ -15,14 +20,288 @@ from typing import Literal, get_args
 
 import msgspec
 
-from adjudge.rubrics.bundle import Band, GlobalRubric, RubricBundle
-from adjudge.rubrics.criterion import Criterion
-from adjudge.rubrics.lint_patterns import NEGATION
-from adjudge.rubrics.lint_text import ADVICE, check_wording, negated, stripped
-from adjudge.rubrics.parse import AnyRubric
-from adjudge.rubrics.rubric import Rubric
+from adjudge.rubrics.parsing import AnyRubric
+from adjudge.rubrics.rubric import Band, Category, Criterion, GlobalRubric, Rubric, RubricBundle
 
-__all__ = ["SEVERITIES", "Finding", "Severity", "lint", "parts_of"]
+__all__ = [
+    "SEVERITIES",
+    "_ADVICE",
+    "_ANCHOR",
+    "_ANY_OF",
+    "_ASIDE",
+    "_AVOIDS",
+    "_DOUBLE",
+    "_EXAMPLES",
+    "_FAULT",
+    "_INCLUDE",
+    "_JOINED",
+    "_KNOWLEDGE",
+    "_MENTION",
+    "_MODAL",
+    "_NEGATED",
+    "_NEGATION",
+    "_SAYS_WHAT",
+    "_SENTENCE",
+    "_SHUNS_HARM",
+    "_SOURCES",
+    "_STEP",
+    "_VAGUE",
+    "LintFinding",
+    "Severity",
+    "_check_wording",
+    "_is_negated",
+    "_normalize_demand",
+    "lint",
+    "list_parts",
+]
+
+
+_SUBJECT = r"^(?:the (?:response|answer|assistant|model|output) )?"
+_MUST = r"(?:should |must )?"
+_ZH_SUBJECT = r"^(?:回答|回复|答案)?(?:中)?(?:应该?|需要?|必须)?"
+
+_ASIDE = re.compile(
+    r"\([^()]*\)|（[^（）]*）|\"[^\"]*\"|“[^“”]*”|「[^「」]*」|《[^《》]*》"
+    r"|(?<=\s)'[^']{1,200}'(?=[\s.,;:])"
+)
+_EXAMPLES = re.compile(
+    r"(?:\be\.g\.|\bi\.e\.|\bsuch as\b|\bfor example\b|\bfor instance\b|例如|比如|诸如)[^.;。；]*"
+)
+_ANY_OF = re.compile(
+    r"\b(?:at least (?:one|two|three|\d+)|any of|one of|one or more|either|some of)\b"
+    r"|至少|任一|任意|之一"
+)
+
+# compound
+_VERBS = (
+    r"(?:acknowledge|add|advise|answer|apologi[sz]e|ask|assess|avoid|calculate|cite|clarify|"
+    r"compare|conclude|confirm|define|demonstrate|describe|discourage|discuss|distinguish|"
+    r"emphasi[sz]e|encourage|ensure|evaluate|explain|express|give|highlight|identify|identifie|"
+    r"include|incorporate|indicate|inform|inquire|instruct|justify|justifie|maintain|mention|"
+    r"outline|prioriti[sz]e|propose|provide|recommend|refrain|remind|specify|specifie|suggest|"
+    r"summari[sz]e|urge|utili[sz]e|verify|verifie|warn|write)(?:s|es)?"
+)
+_PARTICIPLES = (
+    r"(?:acknowledg|add|advis|answer|ask|assess|avoid|clarify|compar|confirm|defin|demonstrat|"
+    r"describ|discuss|emphasi[sz]|encourag|ensur|explain|giv|highlight|identify|includ|"
+    r"incorporat|indicat|inform|maintain|mention|not|outlin|provid|recommend|refrain|specify|"
+    r"stat|suggest|summari[sz]|us|utili[sz]|warn|writ)ing"
+)
+_USE = r"use\b(?! (?:of|in|for|as|or|and)\b)"
+_ZH_VERBS = (
+    "(?:说明|解释|提到|提及|包含|包括|给出|列出|使用|避免|指出|提供|描述|建议|引用|强调|回答|分析)"
+)
+_JOINED = re.compile(
+    r"(?:\band|\bwhile|\bas well as|;)(?: (?:also|then|not|must|should|clearly|correctly|"
+    r"explicitly|accurately|appropriately|it)){0,3} "
+    rf"(?:(?:{_VERBS}|{_PARTICIPLES})\b(?!-)|{_USE})"
+    r"|;(?: it| the response| the answer)? (?:should|must)\b"
+    rf"|(?:并且|而且|同时|并|且|以及|和|，还要?|，并){_ZH_VERBS}|；"
+)
+_MODAL = re.compile(r"\b(?:should|must|needs? to|has to|have to)\b")
+_STEP = re.compile(r"\bstep \d|步骤\s?[一二三四1-9]")
+_SENTENCE = re.compile(r"(?<=[a-z)\]]{2})[.!?]\s+(?=[A-Z])|\n+|[。；]")
+
+# presence_only
+_MENTION = re.compile(
+    _SUBJECT + r"(?:should |must |clearly |briefly |also )?"
+    r"(?:mentions?|discuss(?:es)?|address(?:es)?|references?|touch(?:es)? (?:on|upon)|"
+    r"refers? to|talks? about|covers?)\b|" + _ZH_SUBJECT + r"(?:提到|提及|涉及|谈到|讨论)"
+)
+_INCLUDE = re.compile(
+    _SUBJECT + _MUST + r"(?:includes?|contains?)\b|" + _ZH_SUBJECT + r"(?:包含|包括)"
+)
+_SAYS_WHAT = re.compile(
+    r"\b(?:that|correct\w*|accurat\w*|precis\w*|exact\w*|right|true|valid|proper\w*|how|why|when|"
+    r"whether|including|instructions?|because|due to|is|are|was|were|can|may|will|needs?|phrase|"
+    r"sentence|words?|keyword\w*|as|if|in case)\b|\d|[:：\"“「'’‘`]"
+    r"|正确|准确|确切|真实|因为|如何|为什么|是否"
+)
+
+# unverifiable
+_ADVERBS = (
+    r"(?:appropriately|adequately|properly|suitably|sufficiently|nicely|naturally|effectively|"
+    r"reasonably|satisfactorily|helpfully|meaningfully|well)"
+)
+_MADE = r"(?:formatted|structured|detailed|written|organi[sz]ed|balanced|phrased|explained|worded)"
+_ADJECTIVES = (
+    r"(?:appropriate|suitable|adequate|good|nice|great|helpful|useful|natural|engaging|"
+    r"interesting|compelling|high[- ]quality|reasonable|proper|sufficient|satisfactory|excellent|"
+    r"effective|well[- ]written|insightful|meaningful|elegant)"
+)
+_OF_RESPONSES = (
+    r"(?:responses?|answers?|tone|level|details?|depth|length|language|style|format|formatting|"
+    r"manner|way|amount|quality|structure|writing|flow|explanations?|advice|information|context|"
+    r"wording|clarity|summary|overview|story|examples?)"
+)
+_VAGUE = re.compile(
+    rf"\b(?:{_ADVERBS}(?= *(?:[,.;]|$| {_MADE}))|{_ADJECTIVES} (?:\w+ )?{_OF_RESPONSES}|"
+    rf"(?:{_OF_RESPONSES}|it) "
+    r"(?:is|are|(?:should|must) be|sounds?|feels?|seems?|reads?) (?:\w+ )?"
+    rf"{_ADJECTIVES})\b"
+    r"|适当|合适|恰当|良好|有帮助|自然流畅|合理|生动|高质量|优秀"
+)
+_ANCHOR = re.compile(
+    r"\d|[:：\"“「`(（]|\b(?:such as|e\.g|i\.e|for example|including|that|by \w+ing|without|"
+    r"at least|at most|no more than|because|if|when|unless|since)\b|例如|比如|包括|至少|不超过"
+)
+_KNOWLEDGE = re.compile(
+    r"\b(?:reference (?:answer|solution|response)|ground[- ]truth|gold(?:en)? answer|factuality|"
+    r"factual(?:ly)? (?:\w+ )?(?:accura\w+|correct\w*|incorrect\w*|errors?)|"
+    r"no (?:factual )?(?:errors|inaccuracies))\b|参考答案|标准答案|事实(?:准确|正确|错误)"
+)
+_SOURCES = re.compile(
+    r"\b(?:according to|based on|consistent with|align(?:s|ed)? with|in line with|reflects?|"
+    r"follows?) (?:the )?(?:most )?(?:current|latest|recent|established|up[- ]to[- ]date) "
+    r"(?:\w+ ){0,2}(?:guidelines?|evidence|research|literature|standards?|knowledge|consensus)\b"
+    r"|最新(?:指南|研究)"
+)
+
+# double_negative, polarity, overlap
+_DOUBLE = re.compile(
+    r"\b(?:not|never|n't|cannot|fails? to|avoids?|refrains? from|without)(?: \w+)? "
+    r"(?:fail(?:s|ing)? to|omit(?:s|ting)?|avoid(?:s|ing)?|neglect(?:s|ing)?|lack(?:s|ing)?|"
+    r"refrain(?:s|ing)?|miss(?:es|ing)?)\b"
+    r"|(?:不|没有|并非|避免|未)(?:要|能|会|应|可)?(?:不|没有|避免|遗漏|未能)"
+)
+_NEGATED = re.compile(
+    _SUBJECT + r"(?:should |must |does |do |did |is |has |have )?"
+    r"(?:not\b|never\b|no\b|avoids?\b|refrains? from\b|fails? to\b|failed to\b|lacks?\b|"
+    r"omits?\b|neglects? to\b|without\b|excludes?\b|\w+n't\b)"
+    r"|" + _ZH_SUBJECT + r"(?:不|没有|未|避免|缺少|遗漏|禁止)"
+)
+_NEGATION = re.compile(
+    _SUBJECT + _MUST + r"(?:does not |doesn't |do not |fails? to |failed to |neglects? to |omits? |"
+    r"lacks? |not |never )|^(?:未能?|没有|不|遗漏|缺少)"
+)
+"""A leading negation that leaves the thing itself when it is taken away."""
+_AVOIDS = re.compile(
+    _SUBJECT + _MUST + r"(?:avoids?\b|refrains? from\b|is free (?:of|from)\b|steers clear)|^避免"
+)
+_SHUNS_HARM = re.compile(
+    _SUBJECT + r"(?:does not|doesn't|should not|must not|never) (?:\w+ ){0,4}"
+    r"(?:harmful|unsafe|incorrect|inaccurate|wrong|misleading|dangerous|unnecessary|"
+    r"contraindicated|unproven|false|inappropriate|unsupported|fabricat\w*|hallucinat\w*)\b"
+)
+_FAULT = re.compile(
+    _SUBJECT + r"(?:fails? to|failed to|neglects? to|omits?|fabricates?|hallucinates?|"
+    r"incorrectly|inaccurately|falsely|wrongly|misrepresents?|misstates?)\b"
+    r"|^(?:未能|缺少|遗漏|捏造|编造|错误地)"
+)
+
+
+_ADVICE = {
+    "compound": "split it, so that meeting one part earns that part only",
+    "presence_only": "say what must be said about it, or that it must be correct",
+    "unverifiable": "name what can be seen in the response when it is met",
+    "double_negative": "say the same without negating twice",
+    "polarity": "met must be good where points are positive and bad where they are negative",
+    "long": "one criterion is a sentence; put instructions to the judge into the prompt",
+}
+
+_LONG = 1_000
+_LIST_ITEMS = 4
+_MEMBER_WORDS = 5
+
+
+def _check_wording(criterion: Criterion) -> Iterator[tuple[str, str, str]]:
+    """``(rule, severity, message)`` for each thing wrong with the text."""
+    text = " ".join(criterion.text.split())
+    demand = _normalize_demand(criterion.text)
+    if len(text) > _LONG:
+        yield "long", "note", f"has {len(text):,} characters; its wording was not looked at"
+        return
+    if message := _compound(criterion, demand):
+        yield "compound", *message
+    if not criterion.is_fault:
+        yield from _presence(demand, text)
+    yield from _unverifiable(demand, text)
+    if found := _DOUBLE.search(demand):
+        yield "double_negative", "warning", f"negates twice: {found[0]!r}"
+    yield from _polarity(criterion, demand)
+
+
+def _normalize_demand(text: str) -> str:
+    """The demand itself, lower-cased: no label in front, no asides, no examples."""
+    head, colon, rest = text.partition(":")
+    if colon and rest.strip() and " " not in head.strip() and len(head) < 60:
+        text = rest  # a name such as Paragraphs_Constraints
+    text = _ASIDE.sub(" ", text)
+    return " ".join(_EXAMPLES.sub(" ", text).split()).lower()
+
+
+def _is_negated(demand: str) -> bool:
+    """Whether the demand opens with a negation."""
+    return _NEGATED.search(demand) is not None
+
+
+def _compound(criterion: Criterion, demand: str) -> tuple[str, str] | None:
+    if len(_STEP.findall(demand)) >= 2:
+        return "warning", "is a procedure of several steps with a verdict each"
+    if _ANY_OF.search(demand):
+        return None
+    if found := _JOINED.search(demand):
+        return "warning", f"joins demands: {found[0].strip()[:40]!r}"
+    sentences = _SENTENCE.split(_ASIDE.sub(" ", criterion.text))
+    asking = [sentence for sentence in sentences if _MODAL.search(sentence.lower())]
+    if len(asking) >= 2:
+        return "warning", f"has {len(asking)} sentences that demand something"
+    if (items := _longest_list(demand)) >= _LIST_ITEMS:
+        return "note", f"asks for a list of {items}, of which a part may be there"
+    return None
+
+
+def _longest_list(demand: str) -> int:
+    """Members of the longest ``a, b, c, and d`` (or ``a、b、c``) of short members."""
+    longest = 0
+    for clause in re.split(r"[.;:。；：]", demand):
+        run = 1
+        for member in clause.split(", ")[1:]:
+            if member.startswith("and "):
+                longest = max(longest, run + 1)
+            short = member.count(" ") < _MEMBER_WORDS and not member.startswith("or ")
+            run = run + 1 if short else 1
+        longest = max(longest, clause.count("、") + 1)
+    return longest
+
+
+def _presence(demand: str, text: str) -> Iterator[tuple[str, str, str]]:
+    found = _MENTION.search(demand) or _INCLUDE.search(demand)
+    if found is None or _is_negated(demand):
+        return
+    rest = demand[found.end() :]
+    if _SAYS_WHAT.search(rest) or len(text) > len(demand) + 40:
+        return  # it says what is to be said, or an aside does
+    severity = "warning" if _MENTION.search(demand) else "note"
+    yield "presence_only", severity, f"{found[0].strip()!r} asks for words, not for what is right"
+
+
+def _unverifiable(demand: str, text: str) -> Iterator[tuple[str, str, str]]:
+    found = _KNOWLEDGE.search(demand)
+    if found is None and not _ANCHOR.search(demand):
+        found = _SOURCES.search(demand)
+    if found is not None:
+        message = f"{found[0]!r} needs knowledge that is not in the criterion"
+        yield "unverifiable", "note", f"{message}; give the judge a reference"
+    elif (found := _VAGUE.search(demand)) is not None:
+        if _ANCHOR.search(text.lower()) or _longest_list(demand) >= 3:
+            return
+        yield "unverifiable", "warning", f"{found[0]!r} is left to taste"
+
+
+def _polarity(criterion: Criterion, demand: str) -> Iterator[tuple[str, str, str]]:
+    if criterion.is_fault:
+        if _AVOIDS.search(demand) or _SHUNS_HARM.search(demand):
+            yield "polarity", "warning", "is met by a good response, yet meeting it costs points"
+    elif _FAULT.search(demand):
+        yield "polarity", "warning", "is met by a bad response, yet meeting it earns points"
+    elif criterion.category is Category.PITFALL and not _is_negated(demand):
+        yield (
+            "polarity",
+            "note",
+            "is a pitfall that earns points when met: it must say what is avoided",
+        )
+
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES = get_args(Severity)
@@ -38,7 +317,7 @@ _STOP = re.compile(
 )
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LintFinding(msgspec.Struct, frozen=True):
     """One thing that ``lint`` found.
 
     ``criterion``: the id of the criterion, ``None`` for the rubric as a whole. ``part``: which
@@ -55,7 +334,7 @@ class Finding(msgspec.Struct, frozen=True):
     part: str = ""
 
 
-def lint(rubric: AnyRubric) -> list[Finding]:
+def lint(rubric: AnyRubric) -> list[LintFinding]:
     """Findings, the worst first, then in the order of the criteria; of a bundle, each part's.
 
     Reads the rubric only. The wording rules are heuristics for English and Chinese.
@@ -65,13 +344,13 @@ def lint(rubric: AnyRubric) -> list[Finding]:
     """
     found = [
         msgspec.structs.replace(finding, part=name)
-        for name, part in parts_of(rubric)
+        for name, part in list_parts(rubric)
         for finding in _findings(part)
     ]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def parts_of(rubric: AnyRubric) -> list[tuple[str, Rubric | GlobalRubric]]:
+def list_parts(rubric: AnyRubric) -> list[tuple[str, Rubric | GlobalRubric]]:
     """The rubrics of a bundle with their names; a rubric alone has the name ``""``."""
     if not isinstance(rubric, RubricBundle):
         return [("", rubric)]
@@ -79,14 +358,14 @@ def parts_of(rubric: AnyRubric) -> list[tuple[str, Rubric | GlobalRubric]]:
     return [(name, part) for name, part in named if part is not None]
 
 
-def _findings(rubric: Rubric | GlobalRubric) -> Iterator[Finding]:
+def _findings(rubric: Rubric | GlobalRubric) -> Iterator[LintFinding]:
     if isinstance(rubric, GlobalRubric):
         yield from _guide(rubric)
         return
     yield from _arithmetic(rubric)
     for criterion in rubric.criteria:
-        for rule, severity, message in check_wording(criterion):
-            yield Finding(rule, criterion.id, _severity(severity), message, ADVICE[rule])
+        for rule, severity, message in _check_wording(criterion):
+            yield LintFinding(rule, criterion.id, _severity(severity), message, _ADVICE[rule])
     yield from _overlaps(rubric)
 
 
@@ -94,9 +373,9 @@ def _severity(name: str) -> Severity:
     return "error" if name == "error" else "warning" if name == "warning" else "note"
 
 
-def _arithmetic(rubric: Rubric) -> Iterator[Finding]:
+def _arithmetic(rubric: Rubric) -> Iterator[LintFinding]:
     if rubric.scheme != "implicit" and not any(c.worth > 0 for c in rubric.criteria):
-        yield Finding(
+        yield LintFinding(
             "unreachable",
             None,
             "error",
@@ -105,7 +384,7 @@ def _arithmetic(rubric: Rubric) -> Iterator[Finding]:
         )
     counting = sum(criterion.worth != 0 for criterion in rubric.criteria)
     if counting > _ONE_CALL:
-        yield Finding(
+        yield LintFinding(
             "too_many",
             None,
             "note",
@@ -114,9 +393,9 @@ def _arithmetic(rubric: Rubric) -> Iterator[Finding]:
         )
 
 
-def _overlaps(rubric: Rubric) -> Iterator[Finding]:
+def _overlaps(rubric: Rubric) -> Iterator[LintFinding]:
     """Pairs of criteria that ask nearly the same; each criterion is reported once."""
-    read = [(c, _words(c.text), negated(stripped(c.text))) for c in rubric.criteria]
+    read = [(c, _words(c.text), _is_negated(_normalize_demand(c.text))) for c in rubric.criteria]
     for place, (later, words, inverted) in enumerate(read):
         for earlier, others, other_inverted in read[:place]:
             if _alike(words, others) and _still_alike(later.text, earlier.text):
@@ -124,11 +403,11 @@ def _overlaps(rubric: Rubric) -> Iterator[Finding]:
                 break
 
 
-def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> Finding:
+def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> LintFinding:
     opposed = earlier.is_fault != later.is_fault
     other = f"criterion {earlier.id!r}"
     if opposed and same_sense:
-        return Finding(
+        return LintFinding(
             "unreachable",
             later.id,
             "error",
@@ -136,7 +415,7 @@ def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> Findi
             "keep one of them",
         )
     if opposed:
-        return Finding(
+        return LintFinding(
             "overlap",
             later.id,
             "note",
@@ -144,14 +423,14 @@ def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> Findi
             "keep one, with the points of both",
         )
     if same_sense:
-        return Finding(
+        return LintFinding(
             "overlap",
             later.id,
             "warning",
             f"asks nearly the same as {other}, which counts it twice",
             "keep one, with the points of both",
         )
-    return Finding(
+    return LintFinding(
         "unreachable",
         later.id,
         "warning",
@@ -163,7 +442,7 @@ def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> Findi
 def _words(text: str) -> frozenset[str]:
     """The words and pairs of Chinese characters that carry meaning, without a leading negation."""
     words: set[str] = set()
-    for word in _WORD.findall(NEGATION.sub("", " ".join(text.lower().split()))):
+    for word in _WORD.findall(_NEGATION.sub("", " ".join(text.lower().split()))):
         if word.isascii():
             words.add(word if len(word) < 4 else word.removesuffix("s"))
         else:
@@ -190,10 +469,10 @@ def _still_alike(text: str, other: str) -> bool:
     return len(rest | other_rest) < 3 or _alike(rest, other_rest)
 
 
-def _guide(rubric: GlobalRubric) -> Iterator[Finding]:
+def _guide(rubric: GlobalRubric) -> Iterator[LintFinding]:
     bands = rubric.bands
     if not bands:
-        yield Finding(
+        yield LintFinding(
             "guide",
             None,
             "note",
@@ -206,14 +485,14 @@ def _guide(rubric: GlobalRubric) -> Iterator[Finding]:
         gap = upper.low - lower.high
         between = f"{lower.low:g}-{lower.high:g} and {upper.low:g}-{upper.high:g}"
         if gap > step + 1e-9:
-            yield Finding("guide", None, "warning", f"a gap between {between}", "close it")
+            yield LintFinding("guide", None, "warning", f"a gap between {between}", "close it")
         elif gap < 0:
-            yield Finding(
+            yield LintFinding(
                 "guide", None, "warning", f"{between} overlap", "let them meet at one end"
             )
     low, high = rubric.score_range
     if low >= 0 and high < 1:
-        yield Finding(
+        yield LintFinding(
             "unreachable",
             None,
             "warning",

@@ -1,18 +1,194 @@
-"""Criteria that belong together, and the formula that makes one score of their marks."""
+"""Rubrics as data: criteria, the formula that makes one score of their marks, bundles.
+
+A criterion is a sentence that is true of a response or is not, and what that is worth. A rubric
+may also be judged by one score with a scoring guide. A bundle holds the rubrics of a task.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.rubrics.criterion import Category, Criterion, checked_number, nearest_to
 
-__all__ = ["MAX_CRITERIA", "SCHEMES", "Rubric", "Scheme", "digest"]
+__all__ = [
+    "CATEGORY_WEIGHTS",
+    "MAX_CRITERIA",
+    "MAX_TEXT",
+    "SCHEMES",
+    "Band",
+    "Category",
+    "Criterion",
+    "CriterionScale",
+    "GlobalRubric",
+    "Mark",
+    "Rubric",
+    "RubricBundle",
+    "Scheme",
+    "check_text",
+    "describe_type",
+    "require_finite",
+    "rubric_digest",
+    "suggest_known_name",
+]
+
+
+MAX_TEXT = 4_000
+"""Characters that a criterion may have."""
+
+MAX_POINTS = 1e6
+MIN_POINTS = 1e-6
+"""Bounds on the size of points; inside them no formula over- or underflows."""
+
+Mark = bool | float | None
+"""What a judge said of a criterion: met or not (a share in [0, 1] on the ``bounded`` scale), or
+``None``: not applicable. A criterion that nobody answered has no mark at all."""
+
+CriterionScale = Literal["binary", "bounded"]
+
+_ID = re.compile(r"[\w.-]{1,64}")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class Category(StrEnum):
+    """How much a criterion matters, in words (Rubrics as Rewards, arXiv 2507.17746)."""
+
+    ESSENTIAL = "Essential"
+    IMPORTANT = "Important"
+    OPTIONAL = "Optional"
+    PITFALL = "Pitfall"
+
+    @classmethod
+    def named(cls, name: object) -> Category:
+        """The category of that name in any case; raises :class:`ConfigError`."""
+        if isinstance(name, str):
+            for category in cls:
+                if category.casefold() == name.strip().casefold():
+                    return category
+        raise ConfigError(
+            f"category: is unknown{suggest_known_name(name, cls)} (allowed: {', '.join(cls)})"
+        )
+
+
+CATEGORY_WEIGHTS: Mapping[Category, float] = MappingProxyType(
+    {
+        Category.ESSENTIAL: 1.0,
+        Category.IMPORTANT: 0.7,
+        Category.OPTIONAL: 0.3,
+        Category.PITFALL: 0.9,
+    }
+)
+"""The weights of RaR-Explicit (arXiv 2507.17746, section 4.4). A pitfall is worth +0.9 because it
+is phrased as what a good response avoids, so that meeting it is good."""
+
+
+class Criterion(msgspec.Struct, frozen=True):
+    """A criterion and its worth.
+
+    ``points``: signed, 1e-6 to 1e6 in size, or 0: reported, never part of a score. Negative points
+    are for a fault: *met* means that the response has it. Without points, the category's weight;
+    without a category, 1. ``id``: letters, digits, ``_ . -``, at most 64; without one, the rubric
+    gives its place, from 1. ``veto``: failing it (a fault met, or anything else unmet) decides the
+    score alone. ``na_allowed``: a judge may say that it does not apply. ``scale``: ``binary`` is
+    yes or no, ``bounded`` a share in [0, 1].
+
+    Raises :class:`ConfigError` for anything else.
+
+    >>> Criterion("Names a dose", category=Category.IMPORTANT).worth
+    0.7
+    """
+
+    text: str
+    id: str = ""
+    points: float | None = None
+    category: Category | None = None
+    veto: bool = False
+    na_allowed: bool = False
+    scale: CriterionScale = "binary"
+    tags: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "text")
+        if not self.text.strip():
+            raise ConfigError("text: must be a sentence that can be true of a response")
+        check_text(self.id, "id")
+        if self.id and not _ID.fullmatch(self.id):
+            raise ConfigError("id: must be letters, digits, _ . or -, at most 64 of them")
+        if self.scale not in ("binary", "bounded"):
+            raise ConfigError("scale: must be binary (yes or no) or bounded (a share in [0, 1])")
+        if self.points is not None:
+            msgspec.structs.force_setattr(self, "points", _checked_points(self.points))
+        if self.category is not None:
+            msgspec.structs.force_setattr(self, "category", Category.named(self.category))
+        if self.veto and self.worth == 0:
+            raise ConfigError(
+                "veto: needs points. Give positive points to a demand, negative ones to a fault."
+            )
+        if self.veto and self.scale == "bounded":
+            raise ConfigError("veto: is possible only for yes or no. Set scale to binary.")
+
+    @property
+    def worth(self) -> float:
+        """The points, else the category's weight, else 1."""
+        if self.points is not None:
+            return self.points
+        return 1.0 if self.category is None else CATEGORY_WEIGHTS[self.category]
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether meeting it is bad."""
+        return self.worth < 0
+
+
+def describe_type(value: object) -> str:
+    """What a value is, in words that users of JSON and TOML know."""
+    names = {"NoneType": "nothing", "dict": "a table", "str": "a text", "bool": "true or false"}
+    return names.get(type(value).__name__, f"a {type(value).__name__}")
+
+
+def require_finite(value: object, what: str) -> float:
+    """``value`` as a finite float; raises :class:`ConfigError`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{what}: must be a number (found {describe_type(value)})")
+    if not -sys.float_info.max <= value <= sys.float_info.max:
+        raise ConfigError(f"{what}: must be finite")
+    return float(value)
+
+
+def _checked_points(given: object) -> float:
+    points = require_finite(given, "points")
+    if points != 0 and not MIN_POINTS <= abs(points) <= MAX_POINTS:
+        raise ConfigError("points: must be 0 or between 1e-6 and 1e6 in size")
+    return points
+
+
+def suggest_known_name(name: object, allowed: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, or nothing; ``name`` may be anything."""
+    return suggest_name(name[:40], map(str, allowed)) if isinstance(name, str) else ""
+
+
+def check_text(text: object, what: str, limit: int = MAX_TEXT) -> None:
+    """Raise :class:`ConfigError` for no text, too long a one, or one that is no UTF-8."""
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{what}: must be a text (found {describe_type(text)}). Put it in quotes."
+        )
+    if len(text) > limit:
+        raise ConfigError(
+            f"{what}: is too long (found {len(text):,} characters; allowed: up to {limit:,})"
+        )
+    if not text.isascii() and _HALF.search(text):
+        raise ConfigError(f"{what}: has half of a surrogate pair, which is not a character")
+
 
 MAX_CRITERIA = 200
 """Criteria that a rubric may have."""
@@ -52,12 +228,12 @@ class Rubric(msgspec.Struct, frozen=True):
         criteria = _numbered(self.criteria)
         msgspec.structs.force_setattr(self, "criteria", criteria)
         if self.scheme not in SCHEMES:
-            hint = nearest_to(self.scheme, SCHEMES)
-            raise ConfigError(f"scheme: is one of {', '.join(SCHEMES)}{hint}")
+            hint = suggest_known_name(self.scheme, SCHEMES)
+            raise ConfigError(f"scheme: is unknown{hint} (allowed: {', '.join(SCHEMES)})")
         if self.scheme == "auto":
             scheme = "points" if any(c.is_fault for c in criteria) else "weights"
             msgspec.structs.force_setattr(self, "scheme", scheme)
-        cap = checked_number(self.veto_score, "veto_score")
+        cap = require_finite(self.veto_score, "veto_score")
         msgspec.structs.force_setattr(self, "veto_score", cap)
         _check_scheme(self)
 
@@ -67,7 +243,7 @@ class Rubric(msgspec.Struct, frozen=True):
         return criterion.veto or essential
 
 
-def digest(rubric: msgspec.Struct) -> str:
+def rubric_digest(rubric: msgspec.Struct) -> str:
     """16 hexadecimal digits that change with the rubric's content: for provenance and journals."""
     return sha256(msgspec.json.encode(rubric, order="sorted")).hexdigest()[:16]
 
@@ -78,14 +254,16 @@ def _numbered(given: Any) -> tuple[Criterion, ...]:
         raise ConfigError("criteria: must be a list of criteria")
     criteria = [_criterion(place, one) for place, one in enumerate(given, start=1)]
     if not criteria:
-        raise ConfigError("criteria: there are none; a rubric needs at least one")
+        raise ConfigError("criteria: is empty. Give at least one criterion.")
     if len(criteria) > MAX_CRITERIA:
-        raise ConfigError(f"criteria: there are {len(criteria):,}, at most {MAX_CRITERIA} go")
+        raise ConfigError(
+            f"criteria: are too many (found {len(criteria):,}; allowed: up to {MAX_CRITERIA})"
+        )
     counts = Counter(criterion.id for criterion in criteria)
     if repeated := [one for one, count in counts.items() if count > 1]:
         raise ConfigError(
-            f"criteria: {len(repeated)} ids are used more than once, {repeated[0]!r} first; "
-            "give each its own, or none (its place, from 1, is then its id)"
+            f"criteria: {len(repeated)} ids are used more than once (the first: {repeated[0]!r}). "
+            "Give each criterion its own id, or leave the id out to use its place, from 1."
         )
     return tuple(criteria)
 
@@ -102,14 +280,134 @@ def _check_scheme(rubric: Rubric) -> None:
         where = f"criteria: {criterion.id!r}"
         if rubric.scheme == "weights" and criterion.is_fault:
             raise ConfigError(
-                f"{where}: negative under scheme 'weights'; use scheme 'points' for signed points"
+                f"{where}: is negative, which scheme 'weights' does not allow. Use scheme 'points'."
             )
         if rubric.scheme == "categories" and criterion.category is None:
-            raise ConfigError(f"{where}: has no category, which scheme 'categories' needs")
+            raise ConfigError(
+                f"{where}: has no category, which scheme 'categories' needs. Add one."
+            )
         if not rubric.is_gate(criterion):
             continue
         if criterion.worth == 0 or criterion.scale == "bounded":
             raise ConfigError(
-                f"{where}: a gate is a matter of yes or no and needs points: "
-                "scale must be binary and points not 0"
+                f"{where}: a gate is yes or no and needs points. "
+                "Set scale to binary and points to a number other than 0."
             )
+
+
+_NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_RANGE = re.compile(rf" *{_NUMBER} *(?:(?:-|–|—|~|to|至|到) *{_NUMBER} *)?")
+_MAX_BANDS = 50
+
+
+class Band(msgspec.Struct, frozen=True, order=True):
+    """One line of a scoring guide: scores from ``low`` to ``high`` mean ``text``."""
+
+    low: float
+    high: float
+    text: str
+
+    @classmethod
+    def parse(cls, key: str, text: str) -> Band:
+        """From a key such as ``0.9-1.0``, ``-1 to 0`` or ``5``; raises :class:`ConfigError`."""
+        check_text(key, "scoring_guide: a range of scores", limit=64)
+        found = _RANGE.fullmatch(key)
+        if found is None:
+            shown = repr(key[:40])
+            raise ConfigError(f"scoring_guide: {shown}: must be a range of scores such as 0.9-1.0")
+        low = float(found[1])
+        high = low if found[2] is None else float(found[2])
+        if low > high:
+            raise ConfigError(f"scoring_guide: {key!r}: starts above its end")
+        check_text(text, f"scoring_guide: {key!r}")
+        return cls(low, high, text)
+
+
+class GlobalRubric(msgspec.Struct, frozen=True):
+    """Aspects in plain words, judged together by one score.
+
+    ``scoring_guide``: what ranges of scores mean, such as ``{"0.9-1.0": "Excellent: …"}``. The
+    score lies between the lowest and highest number there, in [0, 1] without a guide. Raises
+    :class:`ConfigError`.
+
+    >>> GlobalRubric("a@v1", criteria=["Explores"], scoring_guide={"0-4": "poor"}).score_range
+    (0.0, 4.0)
+    """
+
+    id: str = ""
+    description: str = ""
+    criteria: tuple[str, ...] = ()
+    scoring_guide: dict[str, str] = {}
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "criteria", _aspects(self.criteria))
+        _check_guide(self.scoring_guide)
+        for name in ("id", "description", "version"):
+            check_text(getattr(self, name), name)
+        low, high = self.score_range
+        if low >= high:
+            raise ConfigError(
+                "scoring_guide: all ranges are the same number. Give at least two numbers."
+            )
+
+    @property
+    def bands(self) -> list[Band]:
+        """The scoring guide in ascending order."""
+        return sorted(Band.parse(key, text) for key, text in self.scoring_guide.items())
+
+    @property
+    def score_range(self) -> tuple[float, float]:
+        """Lowest and highest score."""
+        bands = self.bands
+        return (bands[0].low, max(band.high for band in bands)) if bands else (0.0, 1.0)
+
+
+class RubricBundle(msgspec.Struct, frozen=True):
+    """The rubrics of a task: ``outcome`` judges an episode, ``events`` each of its events.
+
+    ``global_rubric`` is the outcome's where ``outcome`` is absent. Raises :class:`ConfigError`
+    when there is none at all.
+    """
+
+    global_rubric: GlobalRubric | None = None
+    outcome: Rubric | GlobalRubric | None = None
+    events: Rubric | GlobalRubric | None = None
+
+    def __post_init__(self) -> None:
+        if self.global_rubric is None and self.outcome is None and self.events is None:
+            raise ConfigError("a bundle needs global_rubric, outcome or events")
+        for name in ("global_rubric", "outcome", "events"):
+            kinds = GlobalRubric if name == "global_rubric" else Rubric | GlobalRubric
+            if not isinstance(part := getattr(self, name), kinds | None):
+                raise ConfigError(f"{name}: must be a rubric (found {describe_type(part)})")
+
+    @property
+    def for_outcome(self) -> Rubric | GlobalRubric | None:
+        """What an episode is judged by, if it is judged."""
+        return self.outcome if self.outcome is not None else self.global_rubric
+
+
+def _check_guide(guide: object) -> None:
+    if not isinstance(guide, Mapping):
+        raise ConfigError(f"scoring_guide: must be a table (found {describe_type(guide)})")
+    if len(guide) > _MAX_BANDS:
+        raise ConfigError(
+            f"scoring_guide: has too many ranges (found {len(guide):,}; "
+            f"allowed: up to {_MAX_BANDS})"
+        )
+
+
+def _aspects(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple):
+        raise ConfigError("criteria: must be a list of texts")
+    if not 1 <= len(given) <= MAX_CRITERIA:
+        raise ConfigError(f"criteria: must be 1 to {MAX_CRITERIA} texts (found {len(given):,})")
+    for place, text in enumerate(given, start=1):
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(
+                f"criteria: the one in place {place} must be a text. Leave out points and weights: "
+                "a scoring guide gives one score to all criteria."
+            )
+        check_text(text, f"criteria: the one in place {place}")
+    return tuple(given)

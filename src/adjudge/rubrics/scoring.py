@@ -13,17 +13,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.rubrics.criterion import CATEGORY_WEIGHTS, Category, Criterion, Mark
-from adjudge.rubrics.rubric import Rubric
+from adjudge.rubrics.rubric import CATEGORY_WEIGHTS, Category, Criterion, Mark, Rubric
 
-__all__ = ["Incomplete", "NotEvaluable", "Outcome", "Scored", "score", "score_range", "subscores"]
+__all__ = [
+    "Incomplete",
+    "NotEvaluable",
+    "Outcome",
+    "RubricScore",
+    "score",
+    "score_range",
+    "subscores",
+]
 
-Marks = Mapping[str, Mark]
+MarkMapping = Mapping[str, Mark]
 
 
-class Scored(msgspec.Struct, frozen=True):
+class RubricScore(msgspec.Struct, frozen=True):
     """Every criterion that counts was answered.
 
     ``score`` is ``earned / possible``, then clipped and capped as the rubric says. ``vetoes``: ids
@@ -60,7 +67,7 @@ class NotEvaluable(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-Outcome = Scored | Incomplete | NotEvaluable
+Outcome = RubricScore | Incomplete | NotEvaluable
 
 
 class _Term(NamedTuple):
@@ -73,7 +80,7 @@ class _Term(NamedTuple):
     credited: bool
 
 
-def score(rubric: Rubric, marks: Marks) -> Outcome:
+def score(rubric: Rubric, marks: MarkMapping) -> Outcome:
     """The score of ``marks`` (criterion id → mark), by the rubric's scheme.
 
     ``points``: Σ points of met / Σ positive points, from Σ negative / Σ positive to 1, not clipped
@@ -99,7 +106,7 @@ def score(rubric: Rubric, marks: Marks) -> Outcome:
     if not missing:
         return _final(rubric, terms, marks)
     ends = [_final(rubric, terms, full) for full in _extremes(rubric, terms, marks, missing)]
-    scores = [end.score for end in ends if isinstance(end, Scored)]
+    scores = [end.score for end in ends if isinstance(end, RubricScore)]
     if not scores:
         return NotEvaluable(_not_applicable(marks), missing)
     answered = sum(c.id in marks for c in rubric.criteria)
@@ -120,7 +127,7 @@ def score_range(rubric: Rubric) -> tuple[float, float] | None:
     return (outcome.low, outcome.high) if isinstance(outcome, Incomplete) else None
 
 
-def subscores(rubric: Rubric, marks: Marks, tag: str) -> dict[str, Outcome]:
+def subscores(rubric: Rubric, marks: MarkMapping, tag: str) -> dict[str, Outcome]:
     """One outcome per value of ``tag`` (HealthBench: ``axis``), over the criteria that carry it.
 
     The same formula on fewer criteria, without gates; criteria without the tag are left out.
@@ -138,14 +145,16 @@ def subscores(rubric: Rubric, marks: Marks, tag: str) -> dict[str, Outcome]:
     return outcomes
 
 
-def _check_marks(rubric: Rubric, marks: Marks) -> None:
+def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
     if rubric.scheme == "implicit":
-        raise ConfigError("scheme 'implicit' has one score for the whole and no marks")
+        raise ConfigError(
+            "scheme 'implicit' has one score for the whole rubric, so it takes no marks"
+        )
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
     for name, mark in marks.items():
         criterion = criteria.get(name)
         if criterion is None:
-            problem = f"is no criterion of the rubric{nearest(str(name)[:40], criteria)}"
+            problem = f"is no criterion of the rubric{suggest_name(str(name)[:40], criteria)}"
         elif mark is None:
             problem = "" if criterion.na_allowed else "may not be None: na_allowed is false"
         elif criterion.scale == "binary":
@@ -172,7 +181,9 @@ def _terms(rubric: Rubric) -> list[_Term]:
     return terms
 
 
-def _final(rubric: Rubric, terms: Iterable[_Term], marks: Marks) -> Scored | NotEvaluable:
+def _final(
+    rubric: Rubric, terms: Iterable[_Term], marks: MarkMapping
+) -> RubricScore | NotEvaluable:
     """The outcome of marks that are complete."""
     earned, possible = [], []
     for term in terms:
@@ -191,19 +202,19 @@ def _final(rubric: Rubric, terms: Iterable[_Term], marks: Marks) -> Scored | Not
         value = max(0.0, value)
     if vetoes:
         value = min(value, rubric.veto_score)
-    return Scored(value, sum_earned, total, vetoes, _not_applicable(marks))
+    return RubricScore(value, sum_earned, total, vetoes, _not_applicable(marks))
 
 
 def _fails(criterion: Criterion, mark: Mark) -> bool:
     return mark is not None and bool(mark) == criterion.is_fault
 
 
-def _not_applicable(marks: Marks) -> tuple[str, ...]:
+def _not_applicable(marks: MarkMapping) -> tuple[str, ...]:
     return tuple(name for name, mark in marks.items() if mark is None)
 
 
 def _extremes(
-    rubric: Rubric, terms: list[_Term], marks: Marks, missing: Iterable[str]
+    rubric: Rubric, terms: list[_Term], marks: MarkMapping, missing: Iterable[str]
 ) -> list[dict[str, Mark]]:
     """Completions among which are one of the lowest score and one of the highest.
 

@@ -1,19 +1,202 @@
-"""Which of a sample's fields a grader gets, read off its signature once."""
+"""A grader bound to a name: which fields of a sample it gets, and its answer as one checked result.
+
+The fields are read off the grader's signature once. Whatever a grader or an aggregator returns
+becomes one result: wrapped, stamped, checked. :meth:`BoundGrader.ask` is total: whatever a grader
+does, one sample gets one result. Only what the user must mend (``ConfigError``) and cancellation go
+through.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import math
+import sys
+import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, RuleGrader
-from adjudge.graders.function import FunctionGrader
-from adjudge.rollouts.mapping import MISSING, get_path
+from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader, is_listwise
+from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.types import (
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+    Provenance,
+    Role,
+    ScoreRange,
+)
 
-__all__ = ["Binding", "Mapper"]
+__all__ = [
+    "ArgumentBinding",
+    "BoundGrader",
+    "GraderConfig",
+    "Mapper",
+    "ResultBuilder",
+    "aggregate_row",
+]
+
+
+_MESSAGE_LIMIT = 500
+
+
+class ResultBuilder:
+    """What may be answered under one name: role, range, score or rank."""
+
+    def __init__(
+        self,
+        name: str,
+        role: Role = Role.SCORE,
+        score_range: ScoreRange | None = None,
+        *,
+        listwise: bool = False,
+    ) -> None:
+        self.name, self.role, self.score_range, self.listwise = name, role, score_range, listwise
+        self.low, self.high = _score_bounds(score_range, role)
+
+    def result(self, answer: Any) -> GraderResult:
+        """``answer`` as a result; what it may not be is a ``GraderError``."""
+        if isinstance(answer, GraderScore):
+            return self._wrong(answer) if self.listwise else self._stamped(answer)
+        if isinstance(answer, GraderError):
+            return answer
+        if isinstance(answer, GraderRank):
+            return answer if self.listwise else self._wrong(answer)
+        if not _is_number(answer):
+            return self._foreign(answer)
+        return self._wrong(answer) if self.listwise else self._stamped(self._score(answer))
+
+    def failure(self, error: BaseException) -> GraderError:
+        """The result of an answer that did not come: its kind by the exception.
+
+        ``ConfigError`` is raised again: what the user wrote is as wrong for every other item.
+        """
+        if isinstance(error, ConfigError):
+            raise error
+        if isinstance(error, GradingFailure):
+            return self.error(error.kind, str(error), error.metadata, error.provenance)
+        if isinstance(error, asyncio.CancelledError):
+            return self.error(ErrorKind.CANCELLED, "the grader cancelled itself")
+        if isinstance(error, TimeoutError):
+            return self.error(ErrorKind.TIMEOUT, _describe_error(error))
+        if isinstance(error, ConnectionError):
+            return self.error(ErrorKind.CONNECTION, _describe_error(error))
+        return self.error(ErrorKind.BUG, _describe_error(error), {"at": _error_location(error)})
+
+    def error(
+        self,
+        kind: ErrorKind,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        provenance: Provenance | None = None,
+    ) -> GraderError:
+        """A ``GraderError`` under this name."""
+        message = message[:_MESSAGE_LIMIT]
+        return GraderError(self.name, kind, message, metadata or {}, self.role, provenance)
+
+    def _score(
+        self, number: Any, reason: str = "", metadata: dict[str, Any] | None = None
+    ) -> GraderScore | GraderError:
+        score = float(number)
+        if not math.isfinite(score):
+            return self.error(ErrorKind.OUT_OF_RANGE, f"score {score!r} is not a finite number")
+        return GraderScore(self.name, score, reason, metadata or {})
+
+    def _stamped(self, score: GraderScore | GraderError) -> GraderResult:
+        if isinstance(score, GraderError):
+            return score
+        if not self._allowed(score.score):
+            wanted = "0 or 1" if self.role is Role.GATE else f"[{self.low}, {self.high}]"
+            return self.error(
+                ErrorKind.OUT_OF_RANGE,
+                f"score {score.score!r} is not in {wanted}",
+                {**score.metadata, "reason": score.reason[:_MESSAGE_LIMIT]},
+                score.provenance,
+            )
+        if score.score_range == self.score_range and score.role is self.role:
+            return score
+        return GraderScore(
+            score.name,
+            score.score,
+            score.reason,
+            score.metadata,
+            self.score_range,
+            self.role,
+            score.provenance,
+        )
+
+    def _allowed(self, score: float) -> bool:
+        if self.role is Role.GATE:
+            return score in (0.0, 1.0)
+        return self.low <= score <= self.high
+
+    def _foreign(self, answer: Any) -> GraderResult:
+        """A result object of another package (py-openjudge), read by its attributes."""
+        metadata = dict(getattr(answer, "metadata", None) or {})
+        reason = str(getattr(answer, "reason", "") or "")
+        if hasattr(answer, "score") and not self.listwise:
+            if not _is_number(answer.score):
+                return self.error(ErrorKind.BUG, f"score {answer.score!r} is not a number")
+            return self._stamped(self._score(answer.score, reason, metadata))
+        if hasattr(answer, "rank") and self.listwise:
+            return GraderRank(self.name, list(answer.rank), reason, metadata)
+        if hasattr(answer, "error"):
+            return self.error(ErrorKind.BUG, str(answer.error), metadata)
+        return self._wrong(answer)
+
+    def _wrong(self, answer: Any) -> GraderError:
+        wanted = "a GraderRank" if self.listwise else "a GraderScore or a number"
+        return self.error(ErrorKind.BUG, f"must return {wanted}, got {type(answer).__name__}")
+
+
+def aggregate_row(
+    name: str,
+    aggregator: Callable[[Mapping[str, GraderResult]], Any],
+    row: Mapping[str, GraderResult],
+) -> GraderResult:
+    """An aggregator's answer about one item's results; its failure is a result too."""
+    answers = ResultBuilder(name)
+    try:
+        return answers.result(aggregator(row))
+    except ConfigError as error:  # too late to stop anything: all has been graded
+        return answers.error(ErrorKind.BUG, _describe_error(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (its failure is that item's result)
+        return answers.failure(error)
+
+
+def _is_number(answer: Any) -> bool:
+    """A number of any library (numpy, torch), but no text that could be read as one."""
+    return isinstance(answer, int | float) or (
+        hasattr(answer, "__float__") and not isinstance(answer, str)
+    )
+
+
+def _score_bounds(score_range: ScoreRange | None, role: Role) -> tuple[float, float]:
+    low, high = score_range or (None, None)
+    if role is Role.PENALTY:
+        high = min(0.0, 0.0 if high is None else high)
+    largest = sys.float_info.max  # not infinity: no score is infinite
+    return max(-largest, -largest if low is None else low), min(
+        largest, largest if high is None else high
+    )
+
+
+def _describe_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _error_location(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    frame = frames[-1]
+    return f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
+
 
 Mapper = Mapping[str, str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Where a grader's arguments come from: ``{argument: dotted path}``, or a function of the item.
@@ -23,12 +206,12 @@ function returns is all that the grader gets.
 """
 
 
-class Binding:
+class ArgumentBinding:
     """The arguments of one grader; raises :class:`ConfigError` for what can never be bound."""
 
     def __init__(self, name: str, grader: Any, mapper: Mapper | None) -> None:
         self._mapper = mapper
-        parameters = _parameters(name, grader)
+        parameters = _grader_parameters(name, grader)
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self._names = tuple(p.name for p in named)
@@ -44,8 +227,9 @@ class Binding:
         if isinstance(mapper, Mapping) and not self._takes_all:
             for argument in mapper.keys() - set(self._names):
                 raise ConfigError(
-                    f"grader {name!r}: mapper: it has no argument {argument!r}"
-                    f"{nearest(argument, self._names)} (it takes: {', '.join(self._names)})"
+                    f"grader {name!r}: mapper: the grader has no such argument"
+                    f"{suggest_name(argument, self._names)} (found {argument!r}; "
+                    f"allowed: {', '.join(self._names)})"
                 )
 
     def arguments(self, item: Mapping[str, Any], draw: int) -> Mapping[str, Any]:
@@ -83,7 +267,7 @@ class Binding:
         return rest | {name: value for name, value in found.items() if value is not MISSING}
 
 
-def _parameters(name: str, grader: Any) -> list[inspect.Parameter]:
+def _grader_parameters(name: str, grader: Any) -> list[inspect.Parameter]:
     """The parameters that name a grader's fields.
 
     ``evaluate`` speaks for a rule grader or a wrapped function, ``_aevaluate`` for a grader of
@@ -101,11 +285,84 @@ def _parameters(name: str, grader: Any) -> list[inspect.Parameter]:
         parameters = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
         raise ConfigError(
-            f"grader {name!r}: {function!r} does not tell its parameters; wrap it in a function"
+            f"grader {name!r}: the parameters of {function!r} cannot be read. Wrap it in a "
+            "function."
         ) from None
     if unnamed := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]:
         raise ConfigError(
-            f"grader {name!r}: parameter {unnamed[0]!r} cannot be passed by name; wrap it in a "
-            "function that names the fields it needs"
+            f"grader {name!r}: parameter {unnamed[0]!r} cannot be passed by name. Wrap it in a "
+            "function that names the fields it needs."
         )
     return [p for p in parameters if p.name not in skipped]
+
+
+@dataclass(frozen=True)
+class GraderConfig:
+    """A grader, where its arguments come from, and its weight.
+
+    ``weight`` is for those who aggregate (0: report only); the runner itself weighs nothing.
+    """
+
+    grader: Any
+    mapper: Mapper | None = None
+    weight: float = 1.0
+
+    @classmethod
+    def create(cls, config: Any) -> GraderConfig:
+        """From a config, a grader, a ``(grader, mapper)`` pair or a dict of the fields."""
+        if isinstance(config, cls):
+            return config
+        try:
+            if isinstance(config, tuple):
+                return cls(*config)
+            if isinstance(config, dict):
+                return cls(**config)
+        except TypeError as error:
+            raise ConfigError(f"the grader configuration is invalid: {error}") from None
+        return cls(config)
+
+
+class BoundGrader:
+    """One configured grader under its name in the run."""
+
+    def __init__(self, name: str, config: GraderConfig) -> None:
+        grader = config.grader
+        if not callable(getattr(grader, "aevaluate", None)):
+            raise ConfigError(
+                f"grader {name!r}: {grader!r} has no aevaluate method. Derive it from BaseGrader, "
+                "or wrap a function in FunctionGrader."
+            )
+        self.name = name
+        role = Role(getattr(grader, "role", Role.SCORE))
+        score_range = getattr(grader, "score_range", None)
+        listwise = is_listwise(grader)
+        self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
+        self._arguments = ArgumentBinding(name, grader, config.mapper).arguments
+        self._call = grader.aevaluate
+        # A rule's own function spares a coroutine per sample.
+        plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
+        self._rule = grader.evaluate if plain else None
+        # A plain number within the range is the usual answer, and the quick one.
+        quick = not listwise and role is not Role.GATE
+        self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
+        self._range, self._role = score_range, role
+
+    async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
+        """One result for one item, whatever the grader does; see the module."""
+        try:
+            arguments = self._arguments(item, draw)
+            if self._rule is not None:
+                answer = self._rule(**arguments)
+            else:
+                answer = await self._call(**arguments)
+            if type(answer) is float and self._low <= answer <= self._high:
+                return GraderScore(self.name, answer, "", {}, self._range, self._role)
+            return self._builder.result(answer)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._builder.failure(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
+            # A grader's bug, or its wish to exit, is that sample's result and nobody else's.
+            return self._builder.failure(error)

@@ -136,8 +136,8 @@ class Journal:
             raise RunFolderError(f"{self.path} is not a journal of adjudge: {error}") from error
         if spec != self.spec_hash:
             raise RunFolderError(
-                f"{self.path} was written under another spec (hash {spec}, now {self.spec_hash}); "
-                "give another output folder or restore the spec"
+                f"{self.path} was written under another spec (hash {spec}, now {self.spec_hash}). "
+                "Give another output folder, or restore the spec."
             )
 
     def _read(self, lines: list[bytes]) -> None:
@@ -158,13 +158,15 @@ class Journal:
         """Name damaged lines; their results are asked again, like those of a torn last line."""
         for number in numbers[:_NAMED_LINES]:
             _log.warning(
-                "%s:%d: the line is damaged (its checksum or form is wrong); "
-                "this result is asked again",
+                "%s:%d: the line is damaged (its checksum or form is wrong). "
+                "Its grader is asked again.",
                 self.path,
                 number,
             )
         if (more := len(numbers) - _NAMED_LINES) > 0:
-            _log.warning("%s: %d more lines are damaged; asked again", self.path, more)
+            _log.warning(
+                "%s: %d more lines are damaged. Their graders are asked again.", self.path, more
+            )
 
     def _rewrite(self, lines: list[bytes]) -> None:
         """Write a fresh head, or cut a torn tail off so that appending starts on a line."""

@@ -1,20 +1,208 @@
-"""Many graders over many samples, at a stated concurrency, on the process's one event loop."""
+"""Many graders over many samples, at a stated concurrency, on the process's one event loop.
+
+A fixed number of workers pull asks from one iterator: no task and no lock per item. The progress
+bar costs nothing per item: it reads the runner's counts ten times a second.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, NamedTuple
 
-from adjudge.engine.loop import run_blocking, run_on_engine
-from adjudge.errors import ConfigError
-from adjudge.runner.answers import settled
+from adjudge.engine.loop import run_all, run_blocking, run_on_engine
+from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
-from adjudge.runner.progress import Progress, Tally
-from adjudge.runner.question import GraderConfig, Question
-from adjudge.runner.workers import Slot, Work, run_asks
-from adjudge.types import GraderResult, Sample
+from adjudge.types import GraderError, GraderResult, Sample
 
-__all__ = ["Aggregator", "Ask", "Dataset", "GradingRunner", "RunnerResult"]
+__all__ = [
+    "Aggregator",
+    "Dataset",
+    "GradingRequest",
+    "GradingRunner",
+    "Progress",
+    "RunnerResult",
+    "Tally",
+    "WorkItem",
+    "WorkerContext",
+    "run_work_items",
+]
+
+
+class Tally:
+    """How far a run is: results so far, those resumed, failures by kind, and a note to show.
+
+    ``cost_usd`` is what the results so far cost, as far as judges have a price.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.done = 0
+        self.resumed = 0
+        self.note = ""
+        self.cost_usd = 0.0
+        self.failures: Counter[str] = Counter()
+
+    def withdraw(self, failed: GraderError) -> None:
+        """Take back a failure that is about to be asked again."""
+        self.done -= 1
+        self.failures[failed.kind] -= 1
+
+
+class Progress:
+    """A terminal bar for one :class:`Tally`; silent where standard error is no terminal.
+
+    A terminal has room for one bar: a run that starts while another shows stays silent.
+    """
+
+    _showing = threading.Lock()
+
+    def __init__(self, tally: Tally, *, show: bool, title: str = "grading") -> None:
+        self._tally = tally
+        self._title = title
+        self._show = show and sys.stderr.isatty()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Progress:
+        if self._show and Progress._showing.acquire(blocking=False):
+            self._thread = threading.Thread(target=self._draw, name="adjudge-progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(timeout=1.0)
+            Progress._showing.release()
+
+    def _draw(self) -> None:
+        from rich.console import Console  # noqa: PLC0415  (only where a bar is shown)
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[failures]}", style="yellow"),
+        )
+        with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+            task = bar.add_task(self._title, total=self._tally.total, failures="")
+            while True:
+                last = self._stop.wait(0.1)
+                bar.update(task, completed=self._tally.done, failures=_format_counts(self._tally))
+                bar.refresh()
+                if last:
+                    return
+
+
+def _format_counts(tally: Tally) -> str:
+    counts = dict(tally.failures)  # a copy: the engine goes on counting
+    listed = [f"{kind} {count}" for kind, count in sorted(counts.items()) if count]
+    cost = [f"{tally.cost_usd:.4f} USD"] if tally.cost_usd else []
+    return " ".join([*cost, *listed, tally.note])
+
+
+# Synchronous graders run on the loop itself; other work there (judge calls, progress, Ctrl-C)
+# waits no longer than this.
+_YIELD_AFTER_S = 0.005
+_WAKE_BATCH = 32
+
+WorkItem = tuple[BoundGrader, Mapping[str, Any], int, list[GraderResult | None], int, str | None]
+"""Question, a sample's fields, the draw, where the result goes (list, place), the journal's key."""
+
+
+class WorkerContext(NamedTuple):
+    """What the workers of one run share; ``stop_on_auth``: a refused key ends the run."""
+
+    journal: Journal | None
+    tally: Tally
+    stop_on_auth: bool = False
+
+
+async def run_work_items(asks: Iterator[WorkItem], workers: int, work: WorkerContext) -> None:
+    """Ask everything, ``workers`` at a time.
+
+    Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
+    """
+    breather = _CooperativeYield()
+    try:
+        await run_all(_run_worker(asks, work, breather) for _ in range(workers))
+    finally:
+        if work.journal is not None:
+            work.journal.flush()
+
+
+async def _run_worker(
+    asks: Iterator[WorkItem], work: WorkerContext, breather: _CooperativeYield
+) -> None:
+    journal, tally, stop_on_auth = work
+    clock = time.perf_counter
+    for question, fields, draw, results, place, key in asks:
+        while clock() > breather.until:
+            await breather.wait_turn()
+        result = await question.ask(fields, draw)
+        results[place] = result
+        tally.done += 1
+        if result.provenance is not None and result.provenance.paid is not None:
+            tally.cost_usd += result.provenance.paid.cost_usd or 0.0
+        if type(result) is GraderError:
+            tally.failures[result.kind] += 1
+            if stop_on_auth and result.kind is ErrorKind.AUTH:
+                raise JudgeAuthError(f"{question.name}: {result.error}")
+        if journal is not None and key is not None:  # what becomes of failures is its affair
+            journal.put(key, question.name, draw, result)
+
+
+class _CooperativeYield:
+    """Lets the loop's other work have a turn, however many workers there are.
+
+    Workers that each yielded by themselves would run one after the other within one turn of the
+    loop; here all of them wait for the same turn to pass. They go on in small lots: woken all at
+    once, most would find their time used up again.
+    """
+
+    def __init__(self) -> None:
+        self.until = time.perf_counter() + _YIELD_AFTER_S
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait_turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._wake_waiting, loop)
+        self._waiting.append(turn)
+        await turn
+
+    def _wake_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.until = time.perf_counter() + _YIELD_AFTER_S
+        for _ in range(min(_WAKE_BATCH, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._wake_waiting, loop)
+
 
 Dataset = Sequence[Mapping[str, Any] | Sample]
 """Items to grade: samples, or mappings of field names to values."""
@@ -26,7 +214,7 @@ Aggregator = Callable[[Mapping[str, GraderResult]], Any]
 """From one item's results by grader name to a result or a number."""
 
 
-class Ask(NamedTuple):
+class GradingRequest(NamedTuple):
     """One question to one grader: the grader's name, an item's fields, the number of the draw."""
 
     grader: str
@@ -58,14 +246,17 @@ class GradingRunner:
         if not grader_configs:
             raise ConfigError("GradingRunner needs at least one grader")
         if max_concurrency < 1:
-            raise ConfigError(f"max_concurrency must be at least 1, got {max_concurrency}")
+            raise ConfigError(f"max_concurrency: must be at least 1 (found {max_concurrency})")
         self.grader_configs = {
             name: GraderConfig.create(config) for name, config in grader_configs.items()
         }
         self.max_concurrency = max_concurrency
         self.aggregators = _named_aggregators(aggregators)
         if taken := self.aggregators.keys() & self.grader_configs.keys():
-            raise ConfigError(f"aggregator and grader share a name: {', '.join(sorted(taken))}")
+            raise ConfigError(
+                f"aggregators: the names must differ from the graders' "
+                f"(found {', '.join(sorted(taken))})"
+            )
         self.show_progress = show_progress
         self.journal = journal
         self.tally = tally
@@ -87,7 +278,7 @@ class GradingRunner:
         """
         return await run_on_engine(self._grade(datasets))
 
-    async def aask(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
+    async def aask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
         """Ask single questions; one result each, in order, and whether it was asked at all.
 
         What the journal knew was not asked. Raises :class:`~adjudge.errors.JudgeAuthError` as soon
@@ -104,43 +295,45 @@ class GradingRunner:
         """:meth:`arun_multiple_datasets` from ordinary code."""
         return run_blocking(self.arun_multiple_datasets(datasets))
 
-    def _questions(self) -> list[Question]:
-        return [Question(name, config) for name, config in self.grader_configs.items()]
+    def _bound_graders(self) -> list[BoundGrader]:
+        return [BoundGrader(name, config) for name, config in self.grader_configs.items()]
 
     async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
-        questions = self._questions()
-        slots = [{q.name: _empty(len(dataset)) for q in questions} for dataset in datasets]
+        questions = self._bound_graders()
+        slots = [{q.name: _empty_column(len(dataset)) for q in questions} for dataset in datasets]
         total = len(questions) * sum(len(dataset) for dataset in datasets)
         tally = self.tally or Tally(total)
         asks = self._slots(datasets, slots, questions, tally)
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
-            await run_asks(asks, min(self.max_concurrency, total), Work(self.journal, tally))
-        return [self._aggregated(_full(slot)) for slot in slots]
+            await run_work_items(
+                asks, min(self.max_concurrency, total), WorkerContext(self.journal, tally)
+            )
+        return [self._aggregated(_check_complete(slot)) for slot in slots]
 
     def _slots(
         self,
         datasets: Sequence[Dataset],
         slots: list[dict[str, list[GraderResult | None]]],
-        questions: list[Question],
+        questions: list[BoundGrader],
         tally: Tally,
-    ) -> Iterator[Slot]:
+    ) -> Iterator[WorkItem]:
         """What is to be asked, lazily, in input order; what the journal knows is filled in."""
         for dataset, slot in zip(datasets, slots, strict=True):
             columns = [(question, slot[question.name]) for question in questions]
             for place, item in enumerate(dataset):
                 fields = item.fields() if isinstance(item, Sample) else item
-                key = None if self.journal is None else _key(item, fields)
+                key = None if self.journal is None else _journal_key(item, fields)
                 for question, results in columns:
                     if key is None or not self._known(question, key, 0, results, place, tally):
                         yield question, fields, 0, results, place, key
 
-    async def _ask(self, asks: Sequence[Ask]) -> tuple[list[GraderResult], list[bool]]:
-        questions = {question.name: question for question in self._questions()}
-        results = _empty(len(asks))
+    async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
+        questions = {question.name: question for question in self._bound_graders()}
+        results = _empty_column(len(asks))
         asked = [True] * len(asks)
         tally = self.tally or Tally(len(asks))
 
-        def slots() -> Iterator[Slot]:
+        def slots() -> Iterator[WorkItem]:
             last: Mapping[str, Any] | None = None
             key: str | None = None
             for place, (name, fields, draw) in enumerate(asks):
@@ -152,14 +345,14 @@ class GradingRunner:
                 else:
                     yield question, fields, draw, results, place, key
 
-        work = Work(self.journal, tally, stop_on_auth=True)
+        work = WorkerContext(self.journal, tally, stop_on_auth=True)
         with Progress(tally, show=self.show_progress and self.tally is None and len(asks) > 1):
-            await run_asks(slots(), min(self.max_concurrency, len(asks)), work)
-        return _full({"": results})[""], asked
+            await run_work_items(slots(), min(self.max_concurrency, len(asks)), work)
+        return _check_complete({"": results})[""], asked
 
     def _known(
         self,
-        question: Question,
+        question: BoundGrader,
         key: str,
         draw: int,
         results: list[GraderResult | None],
@@ -182,22 +375,22 @@ class GradingRunner:
         names = list(results)
         rows = [dict(zip(names, row, strict=True)) for row in zip(*results.values(), strict=True)]
         for name, aggregator in self.aggregators.items():
-            results[name] = [settled(name, aggregator, row) for row in rows]
+            results[name] = [aggregate_row(name, aggregator, row) for row in rows]
         return results
 
 
-def _key(item: Mapping[str, Any] | Sample, fields: Mapping[str, Any]) -> str | None:
+def _journal_key(item: Mapping[str, Any] | Sample, fields: Mapping[str, Any]) -> str | None:
     """The journal's key; a sample's place among the rows is no part of what it says."""
     if isinstance(item, Sample):
         fields = {name: value for name, value in fields.items() if name != "index"}
     return sample_key(fields)
 
 
-def _empty(length: int) -> list[GraderResult | None]:
+def _empty_column(length: int) -> list[GraderResult | None]:
     return [None] * length
 
 
-def _full(slot: dict[str, list[GraderResult | None]]) -> RunnerResult:
+def _check_complete(slot: dict[str, list[GraderResult | None]]) -> RunnerResult:
     """``slot`` with nothing left open: every item has exactly one result per grader."""
     for name, results in slot.items():
         if None in results:
@@ -217,6 +410,8 @@ def _named_aggregators(
     for aggregator in several:
         name = str(getattr(aggregator, "name", "") or getattr(aggregator, "__name__", "aggregate"))
         if name in named:
-            raise ConfigError(f"two aggregators are called {name!r}; pass a dict of names instead")
+            raise ConfigError(
+                f"aggregators: two have the name {name!r}. Pass a dict of names instead."
+            )
         named[name] = aggregator
     return named

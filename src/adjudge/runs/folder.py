@@ -1,9 +1,15 @@
-"""A run's folder: made, locked, resumed by the same command, refused to any other."""
+"""The folder of a run: its lock, files that are written whole, and resuming the same run.
+
+It has one writer at a time. Readers of a file see the old one or the new one, whenever the writer
+is killed. A folder is made, locked, resumed by the same command, and refused to any other.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,14 +18,58 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RunFolderError
-from adjudge.runs.lock import locked
-from adjudge.runs.whole import write_json, write_whole
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "acquire_lock", "atomic_write", "hold_lock", "write_json"]
+
+
+def acquire_lock(folder: Path) -> int:
+    """The lock of ``folder``, made if need be: a file handle that :func:`os.close` lets go of.
+
+    It ends with the process if nobody closes it. Raises
+    :class:`~adjudge.errors.RunFolderError` for a folder that another process is writing to, and for
+    one that cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"{folder}: cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise RunFolderError(f"{folder}: another process is writing to it") from None
+    return lock
+
+
+@contextmanager
+def hold_lock(folder: Path) -> Iterator[None]:
+    """``folder`` for this process alone; raises as :func:`acquire_lock` does."""
+    lock = acquire_lock(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
+    """Write ``data``, or its pieces one after the other, to ``path``; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+    os.replace(part, path)  # noqa: PTH105  (atomic)
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write ``value`` as indented JSON."""
+    return atomic_write(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
 
 _MANIFEST = "run.json"
 _JOURNAL = "journal.jsonl"
-_OURS = ("rewards.jsonl", "summary.json", "report.html", _JOURNAL)
+_RUN_FILES = ("rewards.jsonl", "summary.json", "report.html", _JOURNAL)
 
 
 class _Manifest(msgspec.Struct):
@@ -65,7 +115,7 @@ class RunFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> RunFolder:
-        self._lock = locked(self.path)
+        self._lock = acquire_lock(self.path)
         try:
             self._claim()
         except BaseException:
@@ -95,9 +145,9 @@ class RunFolder:
     def _claim(self) -> None:
         file = self.path / _MANIFEST
         if not file.exists():
-            if taken := [name for name in _OURS if (self.path / name).exists()]:
+            if taken := [name for name in _RUN_FILES if (self.path / name).exists()]:
                 raise RunFolderError(
-                    f"{self.path}: has a {taken[0]} but no {_MANIFEST}; give another output folder"
+                    f"{self.path}: has a {taken[0]} but no {_MANIFEST}. Give another output folder."
                 )
             self.write_json(_MANIFEST, self._manifest)
             return
@@ -123,13 +173,13 @@ class RunFolder:
             theirs, ours = getattr(found, key), getattr(self._manifest, key)
             if theirs != ours:
                 raise RunFolderError(
-                    f"{self.path}: holds a run with another {what} ({theirs}, now {ours}); "
-                    "give another output folder with -o"
+                    f"{self.path}: has a run with another {what} (found {theirs}; now {ours}). "
+                    "Give another output folder with -o."
                 )
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole: readers see the old one or the new one."""
-        return write_whole(self.path / name, data)
+        return atomic_write(self.path / name, data)
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write ``value`` as indented JSON."""

@@ -13,38 +13,34 @@ from typing import Any, Protocol
 
 import msgspec
 
-import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.base import ChatModel
-from adjudge.judges.budget import SpendCeiling
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.calls import CallCount
-from adjudge.judges.connections import aclose_owned
-from adjudge.rewards.batch import Judged
-from adjudge.rewards.built import check_machine, fingerprint
+from adjudge.judges.connections import CallCounter, aclose_owned
+from adjudge.judges.endpoint.settings import SpendCeiling
+from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.samples import RewardResult, RewardSample
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
 from adjudge.rollouts.rows import check_files, count_rows
-from adjudge.rollouts.samples import check_mapping, prompt_key, read_samples
+from adjudge.rollouts.samples import check_mapping, compute_prompt_key, read_samples
 from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Progress, Tally
+from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import RunFolder
-from adjudge.runs.missing_watch import properties_of
-from adjudge.runs.report import ReportRow, write_report
-from adjudge.runs.summary import Facts, summarise
-from adjudge.types import Sample
+from adjudge.runs.report import ReportRow, write_grading_report
+from adjudge.runs.summary import SampleFacts, answer_properties, summarise_grading
+from adjudge.types import RewardResult, RewardSample, Sample
+from adjudge.version import __version__
 
 __all__ = [
-    "Asker",
-    "BrokenRow",
-    "Engine",
+    "BrokenInputRow",
+    "GradingEngine",
     "GradingJob",
-    "Groups",
-    "first_samples",
+    "GroupNames",
+    "RolloutGrader",
     "grade_rollouts",
-    "reward_sample",
+    "make_reward_sample",
+    "read_first_samples",
 ]
 
 _WINDOW = 4096
@@ -53,14 +49,14 @@ _DEPTH = 20
 
 
 @dataclass(frozen=True)
-class BrokenRow:
+class BrokenInputRow:
     """A row that is no sample: ``where`` is ``FILE:LINE``."""
 
     where: str
     message: str
 
 
-class Asker(Protocol):
+class RolloutGrader(Protocol):
     """Who knows what the graders say; :class:`~adjudge.rewards.SpecRewardFunction` asks them."""
 
     @property
@@ -69,20 +65,20 @@ class Asker(Protocol):
 
     async def grade(
         self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
-    ) -> list[Judged]:
+    ) -> list[GradedSample]:
         """What was said about each sample, in order."""
 
 
-class Engine(Protocol):
+class GradingEngine(Protocol):
     """Somewhere else where the graders are asked before this process writes the results."""
 
     def grade(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> Asker:
+    ) -> RolloutGrader:
         """Do the asking; what it gives answers for ``function``."""
 
     def endpoints(self) -> list[dict[str, Any]]:
-        """The table of judge calls that were made there; see :class:`CallCount`."""
+        """The table of judge calls that were made there; see :class:`CallCounter`."""
 
 
 @dataclass
@@ -103,9 +99,9 @@ class GradingJob:
     show_progress: bool = True
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
-    engine: Engine | None = None
+    engine: GradingEngine | None = None
     startup_patience_s: float | None = None
-    broken: list[BrokenRow] = field(default_factory=list)
+    broken: list[BrokenInputRow] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     resumed: int = 0
 
@@ -124,24 +120,26 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     check_mapping(job.paths, job.mapping)
     budget = None if job.budget_usd is None else SpendCeiling(job.budget_usd)
     try:
-        return _graded(job, budget, started)
+        return _grade_into_folder(job, budget, started)
     finally:
         run_blocking(aclose_owned(budget, job.cassette))
         if job.cassette is not None:
             job.cassette.close()
 
 
-def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> list[RewardResult]:
-    graders = job.spec.build_graders(_judges(job, budget))
+def _grade_into_folder(
+    job: GradingJob, budget: SpendCeiling | None, started: float
+) -> list[RewardResult]:
+    graders = job.spec.build_graders(_build_judges(job, budget))
     check_machine(job.spec, graders)
     calls = run_blocking(_count_calls())
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
         RunFolder(
             job.folder,
-            version=adjudge.__version__,
+            version=__version__,
             spec_path=job.spec.where,
-            spec_hash=fingerprint(job.spec, graders),
+            spec_hash=compute_fingerprint(job.spec, graders),
             inputs=job.paths,
             mapping=job.mapping,
             reward=job.spec.reward.model_dump(mode="json"),
@@ -156,62 +154,66 @@ def _graded(job: GradingJob, budget: SpendCeiling | None, started: float) -> lis
             tally=tally,
             startup_patience_s=job.startup_patience_s,
         )
-        asker = _asker(job, function, journal, tally)
-        facts, judged, group_source = _judge(job, asker)
+        asker = _rollout_grader(job, function, journal, tally)
+        facts, judged, group_source = _grade_windows(job, asker)
         job.resumed = tally.resumed
         tally.note = "writing rewards, summary and report"
         results = function.reward(judged)
         folder.write("rewards.jsonl", b"".join(map(_reward_line, facts, results)))
         elapsed_s = time.perf_counter() - started
-        summary = summarise(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
+        summary = summarise_grading(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
         summary["groups"]["source"] = group_source
         elsewhere = [] if job.engine is None else job.engine.endpoints()
         summary["endpoints"] = [*elsewhere, *run_blocking(_call_table(calls))]
-        job.summary = summary | _circumstances(job, folder)
+        job.summary = summary | _run_facts(job, folder)
         folder.write_json("summary.json", job.summary)
         names = [entry.name for entry in job.spec.graders]
         rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
-        write_report(folder.path / "report.html", job.summary, rows)
+        write_grading_report(folder.path / "report.html", job.summary, rows)
     return results
 
 
-def _judges(job: GradingJob, budget: SpendCeiling | None) -> dict[str, ChatModel]:
+def _build_judges(job: GradingJob, budget: SpendCeiling | None) -> dict[str, ChatModel]:
     if budget is not None:
         for name, table in job.spec.judges.items():
             if table.has_server and table.price is None:
                 raise ConfigError(
-                    f"{job.spec.where}: judges.{name}.price: is needed under a budget "
-                    "(US dollars per million tokens: input, output)"
+                    f"{job.spec.where}: judges.{name}.price: is required with a budget. "
+                    "Give US dollars per million tokens: input, output."
                 )
     return job.spec.build_judges(job.cassette, budget)
 
 
-async def _count_calls() -> CallCount:
-    return CallCount()
+async def _count_calls() -> CallCounter:
+    return CallCounter()
 
 
-async def _call_table(calls: CallCount) -> list[dict[str, Any]]:
+async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
     return calls.table()
 
 
-def _asker(job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally) -> Asker:
+def _rollout_grader(
+    job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
+) -> RolloutGrader:
     return function if job.engine is None else job.engine.grade(job, function, journal, tally)
 
 
-def _judge(job: GradingJob, asker: Asker) -> tuple[list[Facts], list[Judged], str]:
+def _grade_windows(
+    job: GradingJob, asker: RolloutGrader
+) -> tuple[list[SampleFacts], list[GradedSample], str]:
     """Read and grade everything; keep what the reward, the summary and the report need."""
-    groups = Groups()
-    facts: list[Facts] = []
-    judged: list[Judged] = []
+    groups = GroupNames()
+    facts: list[SampleFacts] = []
+    judged: list[GradedSample] = []
     window = None if asker.needs_whole_groups else _WINDOW
-    for samples in _windows(_usable(job), window):
-        seen = [_facts(sample, groups.name(sample)) for sample in samples]
+    for samples in _windows(_usable_samples(job), window):
+        seen = [_sample_facts(sample, groups.name(sample)) for sample in samples]
         facts += seen
-        rewards = [reward_sample(sample, i) for i, sample in enumerate(samples)]
+        rewards = [make_reward_sample(sample, i) for i, sample in enumerate(samples)]
         names = [one.group for one in seen]
         judged += run_blocking(asker.grade(rewards, names, step=0))
         if job.cassette is not None:
-            job.cassette.settle()
+            job.cassette.keep_failures()
     if not facts:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
         files = ", ".join(map(str, job.paths))
@@ -219,24 +221,24 @@ def _judge(job: GradingJob, asker: Asker) -> tuple[list[Facts], list[Judged], st
     return facts, judged, groups.source
 
 
-def first_samples(job: GradingJob, most: int) -> tuple[list[RewardSample], list[str]]:
+def read_first_samples(job: GradingJob, most: int) -> tuple[list[RewardSample], list[str]]:
     """The first usable samples of a job as the reward function sees them, and their groups."""
-    groups = Groups()
+    groups = GroupNames()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
-    samples = list(islice(_usable(job), most))
+    samples = list(islice(_usable_samples(job), most))
     named = [groups.name(sample) for sample in samples]
-    return [reward_sample(sample, i) for i, sample in enumerate(samples)], named
+    return [make_reward_sample(sample, i) for i, sample in enumerate(samples)], named
 
 
-def _usable(job: GradingJob) -> Iterator[Sample]:
+def _usable_samples(job: GradingJob) -> Iterator[Sample]:
     for where, sample in read_samples(job.paths, job.mapping):
         if not isinstance(sample, RolloutError):
             yield sample
         elif job.strict:
             raise sample
         else:
-            job.broken.append(BrokenRow(where, str(sample).removeprefix(f"{where}: ")))
+            job.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
 
 
 def _windows(samples: Iterable[Sample], size: int | None) -> Iterator[list[Sample]]:
@@ -250,7 +252,7 @@ def _windows(samples: Iterable[Sample], size: int | None) -> Iterator[list[Sampl
         yield window
 
 
-class Groups:
+class GroupNames:
     """Names each sample's group: its column, else one name per distinct prompt.
 
     Generated names stand in parentheses with a number, and are never those of a column: the
@@ -269,7 +271,7 @@ class Groups:
             self._by_column += 1
             self._columns.add(sample.group)
             return f"{sample.group} (column)" if sample.group in self._made else sample.group
-        key = prompt_key(sample)
+        key = compute_prompt_key(sample)
         if key is None:
             self._alone += 1
             return self._new("row", sample.index)
@@ -299,7 +301,7 @@ class Groups:
         return "; ".join(f"{way}: {count} rows" for way, count in used.items())
 
 
-def reward_sample(sample: Sample, place: int) -> RewardSample:
+def make_reward_sample(sample: Sample, place: int) -> RewardSample:
     """A sample as the reward function sees it; ``place`` is its ``group_index``."""
     extra = dict(sample.extras)
     for name in ("reference", "group", "env_reward"):
@@ -308,15 +310,15 @@ def reward_sample(sample: Sample, place: int) -> RewardSample:
     return RewardSample(sample.index, place, sample.prompt, sample.response, sample.messages, extra)
 
 
-def _facts(sample: Sample, group: str) -> Facts:
+def _sample_facts(sample: Sample, group: str) -> SampleFacts:
     calls = [message.get("tool_calls") for message in sample.messages or []]
     response = sample.response or ""
-    return Facts(
+    return SampleFacts(
         index=sample.index,
         group=group,
         env_reward=sample.env_reward,
         length=len(response),
-        properties=properties_of(response),
+        properties=answer_properties(response),
         tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
         prompt=(sample.prompt or "")[:_PROMPT_CHARS],
         response=response[:_RESPONSE_CHARS],
@@ -326,7 +328,7 @@ def _facts(sample: Sample, group: str) -> Facts:
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
-def _reward_line(facts: Facts, result: RewardResult) -> bytes:
+def _reward_line(facts: SampleFacts, result: RewardResult) -> bytes:
     missing = result.missing
     row = {
         "index": facts.index,
@@ -340,16 +342,16 @@ def _reward_line(facts: Facts, result: RewardResult) -> bytes:
         return _encoder.encode(row) + b"\n"
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
         # Metadata of a user's grader that JSON cannot hold, or a lone surrogate: as text.
-        row["details"] = _plain(result.details)
+        row["details"] = _json_safe(result.details)
         return json.dumps(row).encode() + b"\n"
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _json_safe(value: Any, depth: int = 0) -> Any:
     """``value`` as JSON can hold it, whatever it is."""
     if isinstance(value, dict) and depth < _DEPTH:
-        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
+        return {str(key): _json_safe(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple) and depth < _DEPTH:
-        return [_plain(inner, depth + 1) for inner in value]
+        return [_json_safe(inner, depth + 1) for inner in value]
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -357,9 +359,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
     return f"<{type(value).__name__}>"
 
 
-def _circumstances(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
+def _run_facts(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
     return {
-        "adjudge": adjudge.__version__,
+        "adjudge": __version__,
         "created": folder.created,
         "spec": {"path": job.spec.where, "hash": job.spec.hash},
         "inputs": [str(path) for path in job.paths],
@@ -374,7 +376,7 @@ def _circumstances(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
 
 
 def _report_row(
-    names: Sequence[str], facts: Facts, judged: Judged, result: RewardResult
+    names: Sequence[str], facts: SampleFacts, judged: GradedSample, result: RewardResult
 ) -> ReportRow:
     details = result.details or {}
     notes = []

@@ -22,19 +22,24 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.judges.stats import Stats
-from adjudge.rewards.batch import Judged
+from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.panel import Panel
-from adjudge.rewards.samples import RewardSample
-from adjudge.rollouts.rows import count_rows
+from adjudge.rewards.panel import GraderPanel
+from adjudge.rollouts.rows import Shard, count_rows, cut_files
 from adjudge.rollouts.samples import read_samples
-from adjudge.rollouts.shards import Shard, cut_files
 from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Tally
-from adjudge.runs.grading import Asker, GradingJob, Groups
-from adjudge.runs.ray_ledger import Ledger
-from adjudge.runs.ray_worker import EndpointKey, Plan, Said, ShardWorker, part_of
+from adjudge.runner.runner import Tally
+from adjudge.runs.grading import GradingJob, GroupNames, RolloutGrader
+from adjudge.runs.ray_worker import (
+    EndpointId,
+    Ledger,
+    ShardWorker,
+    WorkerPlan,
+    WorkerReport,
+    select_graders,
+)
+from adjudge.types import RewardSample
 
 __all__ = ["RayEngine"]
 
@@ -60,11 +65,11 @@ class RayEngine:
     address: str | None = None
     workers: int | None = None
     held_rows: int = 0
-    _stats: dict[str, dict[EndpointKey, Stats]] = field(default_factory=dict)
+    _stats: dict[str, dict[EndpointId, EndpointStats]] = field(default_factory=dict)
 
     def grade(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> Asker:
+    ) -> RolloutGrader:
         """Ask all graders that see one sample; the asker that it gives knows their answers.
 
         Raises :class:`ConfigError`, :class:`RolloutError` (``strict``), and what stops a worker:
@@ -72,12 +77,12 @@ class RayEngine:
         """
         if job.cassette is not None or job.budget_usd is not None:
             raise ConfigError(
-                "--record, --replay and --budget-usd are of one process: use --engine local"
+                "--record, --replay and --budget-usd work in one process only. Use --engine local."
             )
-        alone = part_of(function.spec, function.graders, listwise=False)
+        alone = select_graders(function.spec, function.graders, listwise=False)
         if alone is None:
             return function  # nothing that workers could do
-        plan = Plan(
+        plan = WorkerPlan(
             job.spec,
             function.fingerprint,
             dict(job.mapping),
@@ -85,23 +90,23 @@ class RayEngine:
             window=_WINDOW,
             startup_patience_s=job.startup_patience_s,
         )
-        answers = _Answers(function, journal, tally)
-        with _connected(self.address, self.workers):
+        answers = _WorkerAnswers(function, journal, tally)
+        with _ray_cluster(self.address, self.workers):
             workers = self.workers or _cluster_cpus()
-            rows, parts = _sizes(job, workers)
-            shards = _drawn(job, function, cut_files(job.paths, rows, parts=parts))
-            for said in _said(plan, shards, workers, journal, tally):
+            rows, parts = _shard_sizes(job, workers)
+            shards = _sampled_shards(job, function, cut_files(job.paths, rows, parts=parts))
+            for said in _worker_reports(plan, shards, workers, journal, tally):
                 answers.add(said.judged)
                 self._stats[said.worker] = said.endpoints
-                self.held_rows = max(self.held_rows, said.held)
+                self.held_rows = max(self.held_rows, said.max_rows_held)
         return answers
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
-        total: dict[EndpointKey, Stats] = {}
+        total: dict[EndpointId, EndpointStats] = {}
         for one in self._stats.values():
             for key, stats in one.items():
-                total[key] = total.get(key, Stats()).plus(stats)
+                total[key] = total.get(key, EndpointStats()).plus(stats)
         return [
             {"base_urls": list(urls), "models": list(models), **stats.summary()}
             for (urls, models), stats in total.items()
@@ -109,18 +114,18 @@ class RayEngine:
         ]
 
 
-class _Answers:
+class _WorkerAnswers:
     """What the workers said, row by row, and the listwise graders, which are asked here."""
 
     def __init__(self, function: SpecRewardFunction, journal: Journal, tally: Tally) -> None:
         self._function = function
-        self._said: dict[int, Judged] = {}
-        together = part_of(function.spec, function.graders, listwise=True)
-        self._together: Panel | None = None
+        self._said: dict[int, GradedSample] = {}
+        together = select_graders(function.spec, function.graders, listwise=True)
+        self._together: GraderPanel | None = None
         if together is not None:
-            self._together = Panel(together, function.graders, journal=journal, tally=tally)
+            self._together = GraderPanel(together, function.graders, journal=journal, tally=tally)
 
-    def add(self, judged: Sequence[Judged]) -> None:
+    def add(self, judged: Sequence[GradedSample]) -> None:
         """Answers of a worker; the same again changes nothing."""
         for one in judged:
             self._said[one.original_index] = one
@@ -136,7 +141,7 @@ class _Answers:
         groups: Sequence[str],
         *,
         step: int | None = None,  # noqa: ARG002  (drawn long ago)
-    ) -> list[Judged]:
+    ) -> list[GradedSample]:
         """The workers' answers about these samples, and those of the listwise graders."""
         judged = [self._of(*one) for one in zip(samples, groups, strict=True)]
         if self._together is None:
@@ -148,23 +153,24 @@ class _Answers:
             for one, more in zip(judged, ranked, strict=True)
         ]
 
-    def _of(self, sample: RewardSample, group: str) -> Judged:
+    def _of(self, sample: RewardSample, group: str) -> GradedSample:
         said = self._said.pop(sample.original_index, None)
         if said is None:
             raise RolloutError(
-                f"row {sample.original_index}: no worker saw it; have the files changed meanwhile?"
+                f"row {sample.original_index}: no worker read it. Check that the files have "
+                "not changed."
             )
         return replace(said, group_index=sample.group_index, group=group)
 
 
-def _sizes(job: GradingJob, workers: int) -> tuple[int, int]:
+def _shard_sizes(job: GradingJob, workers: int) -> tuple[int, int]:
     """Rows in a shard, and shards in a Parquet row group."""
     least, most = _SHARD_ROWS
     even = -(-count_rows(job.paths) // (workers * _SHARDS_A_WORKER))
     return min(max(least, even), most), 2 * workers
 
 
-def _drawn(
+def _sampled_shards(
     job: GradingJob, function: SpecRewardFunction, shards: Iterator[Shard]
 ) -> Iterator[tuple[Shard, list[int] | None]]:
     """Each shard, and under ``sample_rate`` which of its rows are judged.
@@ -175,7 +181,7 @@ def _drawn(
     if function.spec.reward.sample_rate >= 1 and not job.strict:
         yield from ((shard, None) for shard in shards)
         return
-    groups = Groups()
+    groups = GroupNames()
     rows = read_samples(job.paths, job.mapping)
     for shard in shards:
         flags = []
@@ -190,13 +196,13 @@ def _drawn(
         yield shard, flags
 
 
-def _said(
-    plan: Plan,
+def _worker_reports(
+    plan: WorkerPlan,
     shards: Iterator[tuple[Shard, list[int] | None]],
     workers: int,
     journal: Journal,
     tally: Tally,
-) -> Iterator[Said]:
+) -> Iterator[WorkerReport]:
     """What the workers say, as it comes; raises what stopped one."""
     import ray  # noqa: PLC0415  (an extra, heavy)
     import ray.data  # noqa: PLC0415
@@ -219,9 +225,9 @@ def _said(
         num_cpus=_WORKER_CPUS,
     )
     try:
-        with _watched(ledger, tally):
+        with _tally_updates(ledger, tally):
             for row in graded.iter_rows():
-                said: Said = pickle.loads(row["said"])  # noqa: S301  (our own workers' words)
+                said: WorkerReport = pickle.loads(row["said"])  # noqa: S301  (our own workers' words)
                 if said.error is not None:
                     raise said.error
                 if said.last:
@@ -235,7 +241,7 @@ def _said(
 
 
 @contextmanager
-def _watched(ledger: Any, tally: Tally) -> Iterator[None]:
+def _tally_updates(ledger: Any, tally: Tally) -> Iterator[None]:
     """Keep ``tally`` at what the ledger counts."""
     import ray  # noqa: PLC0415
 
@@ -268,23 +274,25 @@ def _cluster_cpus() -> int:
 
 
 @contextmanager
-def _connected(address: str | None, workers: int | None) -> Iterator[None]:
+def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     """A Ray cluster for the time being; one that this process already uses stays."""
     try:
         import ray  # noqa: PLC0415
         import ray.data  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--engine ray needs {error.name}: pip install 'adjudge[ray]'") from error
+        raise ConfigError(
+            f"--engine ray: needs {error.name}. Run: pip install 'adjudge[ray]'"
+        ) from error
 
-    _quieten()
+    _silence_ray_output()
     if ray.is_initialized():
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address.startswith("ray://"):
         raise ConfigError(
-            f"--ray-address {address}: Ray Data does not work through Ray Client; run the command "
-            "on a machine of the cluster, or by `ray job submit`"
+            f"--ray-address {address}: Ray Data does not work through Ray Client. Run the command "
+            "on a machine of the cluster, or with `ray job submit`."
         )
     options: dict[str, Any] = {"address": address, "log_to_driver": False}
     if address == "local":
@@ -293,14 +301,14 @@ def _connected(address: str | None, workers: int | None) -> Iterator[None]:
     try:
         ray.init(logging_level=logging.WARNING, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"--ray-address {address}: no Ray cluster: {error}") from error
+        raise ConfigError(f"--ray-address {address}: cannot connect to Ray: {error}") from error
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _quieten() -> None:
+def _silence_ray_output() -> None:
     """Ray Data's own bars and logs would run through ours."""
     import ray.data  # noqa: PLC0415
 

@@ -1,4 +1,9 @@
-"""What a Ray worker does: read a shard, ask the graders, report each answer as it comes."""
+"""What runs on Ray while shards are graded: the worker, and the ledger of answers.
+
+A worker reads a shard, asks the graders and reports each answer as it comes. The ledger is an
+actor beside the run's folder: it writes each answer to the journal at once, and tells a worker
+that begins a shard again, because the machine that had it died, what is known of it.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +23,143 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import AdjudgeError, ConfigError, RolloutError
 from adjudge.graders.base import BaseGrader, is_listwise
 from adjudge.judges.connections import open_connections
-from adjudge.judges.stats import Stats
-from adjudge.rewards.batch import Judged
-from adjudge.rewards.built import fingerprint
-from adjudge.rewards.panel import Panel
-from adjudge.rewards.samples import RewardSample
-from adjudge.rewards.spec import RewardSpec
+from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.rewards.batch import GradedSample
+from adjudge.rewards.panel import GraderPanel
+from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rollouts.rows import Shard, read_shard
 from adjudge.rollouts.samples import sample_from_row
-from adjudge.rollouts.shards import Shard, read_shard
 from adjudge.runner.journal import Journal
-from adjudge.runner.progress import Tally
-from adjudge.runs.grading import reward_sample
-from adjudge.runs.ray_ledger import Counts, Entry
-from adjudge.types import GraderResult, GraderScore, decode_result, encode_result
+from adjudge.runner.runner import Tally
+from adjudge.runs.grading import make_reward_sample
+from adjudge.types import GraderResult, GraderScore, RewardSample, decode_result, encode_result
 
-__all__ = ["EndpointKey", "Plan", "Said", "ShardWorker", "part_of"]
+__all__ = [
+    "EndpointId",
+    "Ledger",
+    "LedgerCounts",
+    "LedgerEntry",
+    "ShardWorker",
+    "WorkerPlan",
+    "WorkerReport",
+    "select_graders",
+]
+
+
+LedgerEntry = tuple[str, str, int, bytes]
+"""Sample key, grader, draw, encoded result: a line of the journal, or a failure."""
+
+
+@dataclass
+class LedgerCounts:
+    """How far a shard is, or all of them; as :class:`~adjudge.runner.runner.Tally` counts."""
+
+    done: int = 0
+    cost_usd: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+    note: str = ""
+
+    def add(self, other: LedgerCounts) -> None:
+        """Count ``other`` too."""
+        self.done += other.done
+        self.cost_usd += other.cost_usd
+        self.failures.update(other.failures)  # adds, negative numbers included
+        self.note = self.note or other.note
+
+
+@dataclass
+class _ShardProgress:
+    attempt: int = 0
+    entries: list[LedgerEntry] = field(default_factory=list)
+    claimed: bool = False
+    counts: LedgerCounts = field(default_factory=LedgerCounts)
+
+
+class Ledger:
+    """The journal's keeper; ``path`` and ``spec_hash`` are the journal's.
+
+    Failures are kept for the shards that are being graded, so that a shard begun again goes on
+    after them; they are never written, so that a resumed run asks them again.
+    """
+
+    def __init__(self, path: str, spec_hash: str) -> None:
+        self._journal = Journal(path, spec_hash)
+        self._begun: dict[int, _ShardProgress] = {}
+        self._finished: set[int] = set()
+        self._total = LedgerCounts()
+        self._resumed = 0
+
+    def begin(self, shard: int) -> tuple[int, list[LedgerEntry], bool]:
+        """An attempt at a shard: its number, what is known, and whether to ask for more.
+
+        More is what an earlier run's journal may know: see :meth:`claim`. Attempt 0: the shard is
+        finished, and Ray only has not noticed.
+        """
+        if shard in self._finished:
+            return 0, [], False
+        begun = self._begun.setdefault(shard, _ShardProgress())
+        begun.attempt += 1
+        begun.counts = LedgerCounts()
+        return begun.attempt, begun.entries, not begun.claimed and len(self._journal) > 0
+
+    def claim(self, shard: int, wanted: Sequence[tuple[str, str]]) -> list[LedgerEntry]:
+        """What the journal of an earlier run knows of (sample key, grader) pairs.
+
+        Each answer is given out once: equal samples are separate questions.
+        """
+        begun = self._begun[shard]
+        if not begun.claimed:
+            begun.claimed = True
+            for key, grader in wanted:
+                for draw in (0, 1):
+                    found = self._journal.take(key, grader, draw)
+                    if found is not None:
+                        begun.entries.append((key, grader, draw, encode_result(found)))
+                        self._resumed += 1
+                        break
+        return begun.entries
+
+    def report(
+        self, shard: int, attempt: int, entries: Sequence[LedgerEntry], counts: LedgerCounts
+    ) -> None:
+        """Answers of an attempt, in the order in which they came; those of a dead one are late."""
+        begun = self._begun.get(shard)
+        if begun is None or begun.attempt != attempt:
+            return
+        for key, grader, draw, data in entries:
+            begun.entries.append((key, grader, draw, data))
+            try:
+                self._journal.put(key, grader, draw, decode_result(data))
+            except msgspec.MsgspecError:
+                continue  # metadata that does not survive JSON: asked again on resuming
+        self._journal.flush()
+        begun.counts = counts
+
+    def finish(self, shard: int) -> None:
+        """A shard's results have arrived; nobody will ask for it again."""
+        begun = self._begun.pop(shard, None)
+        if begun is not None:
+            self._finished.add(shard)
+            begun.counts.note = ""
+            self._total.add(begun.counts)
+
+    def counts(self) -> tuple[LedgerCounts, int]:
+        """How far everything is, and how many answers an earlier run's journal had."""
+        total = LedgerCounts()
+        for one in (self._total, *(begun.counts for begun in self._begun.values())):
+            total.add(one)
+        return total, self._resumed
+
 
 _REPORT_EVERY_S = 0.01
 _REPORT_BYTES = 1 << 18
 
-EndpointKey = tuple[tuple[str, ...], tuple[str, ...]]
+EndpointId = tuple[tuple[str, ...], tuple[str, ...]]
 """Addresses and models of an endpoint."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerPlan:
     """What all workers of a run are told.
 
     ``cwd`` is the driver's working directory, which relative paths of the spec start from;
@@ -58,7 +175,7 @@ class Plan:
 
 
 @dataclass
-class Said:
+class WorkerReport:
     """What a worker says of some of a shard's rows, or why it can say nothing.
 
     ``last``: the shard is done. ``endpoints``: all calls of this worker so far, whose name is
@@ -66,15 +183,17 @@ class Said:
     """
 
     shard: int
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[GradedSample] = field(default_factory=list)
     error: AdjudgeError | None = None
     last: bool = False
     worker: str = ""
-    endpoints: dict[EndpointKey, Stats] = field(default_factory=dict)
-    held: int = 0
+    endpoints: dict[EndpointId, EndpointStats] = field(default_factory=dict)
+    max_rows_held: int = 0
 
 
-def part_of(spec: RewardSpec, graders: Mapping[str, Any], *, listwise: bool) -> RewardSpec | None:
+def select_graders(
+    spec: RewardSpec, graders: Mapping[str, Any], *, listwise: bool
+) -> RewardSpec | None:
     """The spec with its listwise graders alone, or without them; ``None`` when none are left."""
     kept = [entry for entry in spec.graders if is_listwise(graders[entry.name]) is listwise]
     return spec.model_copy(update={"graders": kept}) if kept else None
@@ -84,14 +203,14 @@ class ShardWorker:
     """Grades shards, one after the other; made for ``ray.data.Dataset.map_batches``.
 
     Keeps its judges and the outage watch from shard to shard. ``ledger`` is the handle of a
-    :class:`~adjudge.runs.ray_ledger.Ledger` actor. Whatever stops the run (an outage, a refused
-    key, a wrong configuration) is said as ``Said.error``, not raised: Ray would try again.
+    :class:`~adjudge.runs.ray_worker.Ledger` actor. Whatever stops the run (an outage, a refused
+    key, a wrong configuration) is said as ``WorkerReport.error``, not raised: Ray would try again.
     """
 
-    def __init__(self, plan: Plan, ledger: Any) -> None:
+    def __init__(self, plan: WorkerPlan, ledger: Any) -> None:
         self.plan = plan
         self._journal = ShardJournal(ledger)
-        self._desk: _Desk | None = None
+        self._desk: _WorkerGraders | None = None
         self._name = f"{socket.gethostname()}:{os.getpid()}"
 
     def __call__(self, batch: Mapping[str, Any]) -> Iterator[dict[str, list[Any]]]:
@@ -102,65 +221,67 @@ class ShardWorker:
                 said.worker, said.endpoints = self._name, run_blocking(_endpoints())
                 yield {"said": [_packed(said)]}
         except AdjudgeError as error:
-            yield {"said": [_packed(Said(shard.number, error=error))]}
+            yield {"said": [_packed(WorkerReport(shard.number, error=error))]}
 
-    def _windows(self, shard: Shard, drawn: list[int] | None) -> Iterator[Said]:
+    def _windows(self, shard: Shard, drawn: list[int] | None) -> Iterator[WorkerReport]:
         if self._desk is None:
-            self._desk = _Desk(self.plan, self._journal)
+            self._desk = _WorkerGraders(self.plan, self._journal)
         desk = self._desk
         if not self._journal.begin(shard.number):
-            yield Said(shard.number, last=True)
+            yield WorkerReport(shard.number, last=True)
             return
         held = 0
-        for window in _windowed(self._samples(shard), self.plan.window):
+        for window in _split_windows(self._samples(shard), self.plan.window):
             held = max(held, len(window))
-            yield Said(shard.number, desk.judged(window, _flags(window, drawn, shard)))
-        self._journal.settle()
-        yield Said(shard.number, last=True, held=held)
+            yield WorkerReport(
+                shard.number, desk.judged(window, _sampled_flags(window, drawn, shard))
+            )
+        self._journal.wait_until_reported()
+        yield WorkerReport(shard.number, last=True, max_rows_held=held)
 
     def _samples(self, shard: Shard) -> Iterator[RewardSample]:
         for index, row in read_shard(shard):
             if isinstance(row, RolloutError):
                 continue  # named by whoever reads the files in order
             try:
-                yield reward_sample(sample_from_row(row, index, self.plan.mapping), 0)
+                yield make_reward_sample(sample_from_row(row, index, self.plan.mapping), 0)
             except RolloutError:
                 continue
 
 
-class _Desk:
+class _WorkerGraders:
     """A worker's graders, ready to be asked; raises :class:`ConfigError`."""
 
-    def __init__(self, plan: Plan, journal: ShardJournal) -> None:
+    def __init__(self, plan: WorkerPlan, journal: ShardJournal) -> None:
         try:
             os.chdir(plan.cwd)
         except OSError as error:
             raise ConfigError(
-                f"{plan.cwd}: not there on {socket.gethostname()}; workers need the folders of "
-                "spec and rollouts at the same paths (a shared file system)"
+                f"{plan.cwd}: no such folder on {socket.gethostname()}. Put the folders of spec "
+                "and rollouts at the same paths on every machine (a shared file system)."
             ) from error
         graders = plan.spec.build_graders()
-        if fingerprint(plan.spec, graders) != plan.fingerprint:
+        if compute_fingerprint(plan.spec, graders) != plan.fingerprint:
             raise ConfigError(
-                f"{socket.gethostname()}: adjudge's version, or a file that the spec names, is "
-                "another one there than here"
+                f"{socket.gethostname()}: adjudge's version, or a file that the spec names, "
+                "differs from the one where the run was started. Use the same on every machine."
             )
-        part = part_of(plan.spec, graders, listwise=False)
+        part = select_graders(plan.spec, graders, listwise=False)
         if part is None:
-            raise ConfigError("no grader looks at single samples")
+            raise ConfigError("no grader scores single samples")
         self._journal = journal
-        self._panel = Panel(
+        self._panel = GraderPanel(
             part,
             graders,
             journal=journal,
             tally=journal.tally,
             startup_patience_s=plan.startup_patience_s,
         )
-        silent = {name: _Silent() for name in graders}
-        self._wants = Wants()
-        self._lookout = Panel(part, silent, journal=self._wants)
+        silent = {name: _NeverAskedGrader() for name in graders}
+        self._wants = RecordingJournal()
+        self._lookout = GraderPanel(part, silent, journal=self._wants)
 
-    def judged(self, window: list[RewardSample], drawn: list[bool]) -> list[Judged]:
+    def judged(self, window: list[RewardSample], drawn: list[bool]) -> list[GradedSample]:
         """What the graders say of a window, as the local engine asks them."""
         names = [""] * len(window)
         if self._journal.has_more:
@@ -182,7 +303,7 @@ class ShardJournal(Journal):
         self.has_more = False
         self._shard = self._attempt = 0
         self._entries: dict[tuple[str, str, int], deque[bytes]] = {}
-        self._new: list[Entry] = []
+        self._new: list[LedgerEntry] = []
         self._new_bytes = 0
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -202,11 +323,11 @@ class ShardJournal(Journal):
         """Learn what an earlier run knew of these sample keys and graders."""
         self._learn(_get(self._ledger.claim.remote(self._shard, wanted)))
 
-    def _learn(self, entries: Sequence[Entry]) -> None:
+    def _learn(self, entries: Sequence[LedgerEntry]) -> None:
         for key, grader, draw, data in entries:
             self._entries.setdefault((key, grader, draw), deque()).append(data)
 
-    def settle(self) -> None:
+    def wait_until_reported(self) -> None:
         """Wait until the ledger has everything."""
         self.flush()
         if self._last is not None:
@@ -241,14 +362,14 @@ class ShardJournal(Journal):
             self._timer = None
         if self._new:
             tally = self.tally
-            counts = Counts(tally.done, tally.cost_usd, Counter(tally.failures), tally.note)
+            counts = LedgerCounts(tally.done, tally.cost_usd, Counter(tally.failures), tally.note)
             report = self._ledger.report.remote
             self._last = report(self._shard, self._attempt, self._new, counts)
             self._new, self._new_bytes = [], 0
         self._sent_at = time.monotonic()
 
 
-class Wants(Journal):
+class RecordingJournal(Journal):
     """A journal that knows everything, so that nothing is asked, and notes what it was asked."""
 
     def __init__(self) -> None:
@@ -271,7 +392,7 @@ class Wants(Journal):
         return noted
 
 
-class _Silent(BaseGrader):
+class _NeverAskedGrader(BaseGrader):
     """In place of a grader that must not be asked."""
 
     score_range = (0.0, 1.0)
@@ -280,7 +401,7 @@ class _Silent(BaseGrader):
         return 0.0
 
 
-def _windowed(samples: Iterator[RewardSample], size: int) -> Iterator[list[RewardSample]]:
+def _split_windows(samples: Iterator[RewardSample], size: int) -> Iterator[list[RewardSample]]:
     window: list[RewardSample] = []
     for sample in samples:
         window.append(sample)
@@ -291,15 +412,19 @@ def _windowed(samples: Iterator[RewardSample], size: int) -> Iterator[list[Rewar
         yield window
 
 
-def _flags(window: Sequence[RewardSample], drawn: list[int] | None, shard: Shard) -> list[bool]:
+def _sampled_flags(
+    window: Sequence[RewardSample], drawn: list[int] | None, shard: Shard
+) -> list[bool]:
     if drawn is None:
         return [True] * len(window)
     return [bool(drawn[one.original_index - shard.first]) for one in window]
 
 
-async def _endpoints() -> dict[EndpointKey, Stats]:
+async def _endpoints() -> dict[EndpointId, EndpointStats]:
     return {
-        (tuple(one.wanted.base_urls), tuple(sorted(one.models))): one.endpoint.stats.since(Stats())
+        (tuple(one.endpoint_key.base_urls), tuple(sorted(one.models))): one.endpoint.stats.since(
+            EndpointStats()
+        )
         for one in open_connections()
     }
 
@@ -310,7 +435,7 @@ def _get(reference: Any) -> Any:
     return ray.get(reference)
 
 
-def _packed(said: Said) -> bytes:
+def _packed(said: WorkerReport) -> bytes:
     """For our own driver; what of a user's metadata cannot be packed goes as text."""
     from ray import cloudpickle  # noqa: PLC0415
 
@@ -318,5 +443,5 @@ def _packed(said: Said) -> bytes:
         return bytes(cloudpickle.dumps(said))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
         plain = msgspec.json.Encoder(enc_hook=str).encode(said.judged)
-        said.judged = msgspec.json.decode(plain, type=list[Judged])
+        said.judged = msgspec.json.decode(plain, type=list[GradedSample])
         return bytes(cloudpickle.dumps(said))

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 
 __all__ = ["DESTINATIONS", "Sink", "check_sink", "open_sink"]
@@ -36,7 +36,7 @@ _INSTALL = {
     "wandb": "pip install wandb",
 }
 _PROJECT = "adjudge"
-_HERE = {"offline", "dryrun"}  # values of WANDB_MODE that send nothing
+_OFFLINE_MODES = {"offline", "dryrun"}  # values of WANDB_MODE that send nothing
 
 _log = logging.getLogger("adjudge")
 
@@ -84,20 +84,21 @@ def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -
     if to not in DESTINATIONS:
         allowed = ", ".join(DESTINATIONS)
         raise ConfigError(
-            f"logging.to: {to!r} is not known{nearest(to, DESTINATIONS)} (allowed: {allowed})"
+            f"logging.to: is unknown{suggest_name(to, DESTINATIONS)} (found {to!r}; "
+            f"allowed: {allowed})"
         )
     name = to if to != "auto" else "trackio" if find_spec("trackio") else "none"
     if name == "none":
-        return _Nowhere()
+        return _NullSink()
     try:
         library = importlib.import_module(_MODULES[name]) if name != "trackio" else _trackio(folder)
-        inner = _LIBRARIES[name](library, _Run(folder, label, config))
+        inner = _LIBRARIES[name](library, _SinkRun(folder, label, config))
     except Exception as error:
         if to == "auto":
-            _log.warning("metrics are not shown by %s: %s", name, _words(error))
-            return _Nowhere()
+            _log.warning("metrics are not sent to %s: %s", name, _describe_error(error))
+            return _NullSink()
         raise _refusal(name, error) from error
-    sink = _Guarded(name, inner)
+    sink = _GuardedSink(name, inner)
     for step, row in _rows(folder / "metrics.jsonl"):
         sink.log(step, row)
     return sink
@@ -106,13 +107,13 @@ def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -
 def _refusal(name: str, error: Exception) -> ConfigError:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name:
         return ConfigError(
-            f"logging.to: {name!r} is not installed; {_INSTALL[name]}, "
+            f"logging.to: {name!r} is not installed. Run: {_INSTALL[name]}, "
             'or choose another with [logging] to = "..."'
         )
-    return ConfigError(f"logging.to: {name!r} does not start: {_words(error)}")
+    return ConfigError(f"logging.to: {name!r} cannot be started: {_describe_error(error)}")
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
@@ -128,7 +129,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, float]]]:
             return
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def _numeric_values(row: Mapping[str, Any]) -> dict[str, float]:
     return {
         key: float(value)
         for key, value in row.items()
@@ -136,13 +137,13 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-class _Run(NamedTuple):
+class _SinkRun(NamedTuple):
     folder: Path
     label: str
     config: Mapping[str, Any]
 
 
-class _Nowhere:
+class _NullSink:
     hint = ""
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
@@ -152,7 +153,7 @@ class _Nowhere:
         pass
 
 
-class _Guarded:
+class _GuardedSink:
     """Keeps a library's failures from the run, and sees to it that no step is logged twice."""
 
     def __init__(self, name: str, inner: Sink) -> None:
@@ -165,7 +166,7 @@ class _Guarded:
         if self._inner is None or (self._last is not None and step <= self._last):
             return
         self._last = step
-        self._do(self._inner.log, step, _numbers(row))
+        self._do(self._inner.log, step, _numeric_values(row))
 
     def close(self) -> None:
         if self._inner is not None:
@@ -177,7 +178,7 @@ class _Guarded:
             work(*arguments)
         except Exception as error:  # noqa: BLE001  (whatever a library raises, the run goes on)
             self._inner = None
-            _log.warning("metrics are no longer shown by %s: %s", self._name, _words(error))
+            _log.warning("metrics are no longer sent to %s: %s", self._name, _describe_error(error))
 
 
 def _identity(folder: Path) -> str:
@@ -209,7 +210,7 @@ def _trackio(folder: Path) -> Any:
 
 
 class _Trackio:
-    def __init__(self, trackio: Any, run: _Run) -> None:
+    def __init__(self, trackio: Any, run: _SinkRun) -> None:
         name = f"{run.label}-{_identity(run.folder)}"
         self._trackio = trackio
         remote = any(os.environ.get(f"TRACKIO_{one}") for one in ("SPACE_ID", "SERVER_URL"))
@@ -252,7 +253,7 @@ class _Trackio:
 
 
 class _TensorBoard:
-    def __init__(self, summary: Any, run: _Run) -> None:
+    def __init__(self, summary: Any, run: _SinkRun) -> None:
         place = run.folder / "tensorboard"
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
@@ -269,9 +270,9 @@ class _TensorBoard:
 
 
 class _Wandb:
-    def __init__(self, wandb: Any, run: _Run) -> None:
+    def __init__(self, wandb: Any, run: _SinkRun) -> None:
         identity = _identity(run.folder)
-        here = os.environ.get("WANDB_MODE", "offline") in _HERE
+        here = os.environ.get("WANDB_MODE", "offline") in _OFFLINE_MODES
         if (
             here
         ):  # it cannot resume what was never sent: of two folders, one would replace the other
@@ -308,7 +309,7 @@ class _Wandb:
 
 
 _MODULES = {"tensorboard": "tensorboard.summary", "wandb": "wandb"}
-_LIBRARIES: dict[str, Callable[[Any, _Run], Sink]] = {
+_LIBRARIES: dict[str, Callable[[Any, _SinkRun], Sink]] = {
     "trackio": _Trackio,
     "tensorboard": _TensorBoard,
     "wandb": _Wandb,

@@ -1,6 +1,6 @@
 """The service as an ASGI application: the routes that judge, without a framework in between.
 
-Everything else (``/health``, ``/metrics``, the OpenAPI document) goes to :mod:`.lesser`.
+Everything else (``/health``, ``/metrics``, the OpenAPI document) goes to :mod:`.admin_routes`.
 """
 
 from __future__ import annotations
@@ -24,39 +24,47 @@ from adjudge.client.wire import (
     JudgeResponse,
 )
 from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
-from adjudge.judges.calls import CallCount
-from adjudge.service.backend import Backend
-from adjudge.service.batching import Batcher
-from adjudge.service.checking import Complaints, UnknownKeys, checked
-from adjudge.service.keys import Gate
-from adjudge.service.lesser import lesser_routes
+from adjudge.judges.connections import CallCounter
+from adjudge.service.admin_routes import admin_routes
+from adjudge.service.backend import (
+    Backend,
+    BackendErrorReporter,
+    BackendQueue,
+    UnknownKeyReporter,
+    check_response,
+)
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
-from adjudge.service.reading import (
-    Held,
-    Receive,
-    Refused,
+from adjudge.service.requests import (
+    ApiKeyAuth,
+    AsgiReceive,
+    BodyMemoryLimit,
+    RequestRefused,
+    WireFormat,
     check_request,
-    check_values,
-    decode,
+    check_value_count,
+    decode_body,
     error_body,
     read_body,
-    refusal,
+    refusal_from_error,
 )
 from adjudge.service.settings import ServiceSettings
 
-__all__ = ["Phase", "Rendezvous", "Score", "Service", "WireFormat"]
+__all__ = [
+    "GroupRendezvous",
+    "Service",
+    "ServicePhase",
+]
 
-Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-T = TypeVar("T")
+AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
+_T = TypeVar("_T")
 _Reply = tuple[int, bytes, int | None]
 
-_INVALID = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
-_JSON = (b"content-type", b"application/json")
-_NONE: tuple[tuple[bytes, bytes], ...] = ()
+_REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+_JSON_HEADER = (b"content-type", b"application/json")
+_NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Phase(StrEnum):
+class ServicePhase(StrEnum):
     """What the service is doing."""
 
     LOADING = "loading"
@@ -64,18 +72,7 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class WireFormat(Protocol):
-    """A trainer's own request and response on a path of its own."""
-
-    @property
-    def path(self) -> str:
-        """Where the trainer posts to."""
-
-    async def answer(self, body: bytes, score: Score) -> tuple[int, bytes]:
-        """Status and body; what ``score`` and msgspec raise becomes the right status."""
-
-
-class Rendezvous(Protocol):
+class GroupRendezvous(Protocol):
     """Where the samples of a group wait for each other."""
 
     async def join(self, request: GroupRequest) -> JudgeResponse:
@@ -102,25 +99,25 @@ class Service:
         *,
         key: str | None = None,
         formats: Iterable[WireFormat] = (),
-        rendezvous: Rendezvous | None = None,
+        rendezvous: GroupRendezvous | None = None,
     ) -> None:
         self.backend = backend
         self.settings = settings
-        self.gate = Gate(key)
-        self.phase = Phase.LOADING
+        self.auth = ApiKeyAuth(key)
+        self.phase = ServicePhase.LOADING
         self.formats = tuple(formats)
         self.inflight = 0
         """HTTP requests being answered."""
         self._rendezvous = rendezvous
         self.metrics = ServiceMetrics()
-        self.calls = CallCount()
-        self._batcher = Batcher(backend, settings, self.metrics.batches.add)
+        self.calls = CallCounter()
+        self._batcher = BackendQueue(backend, settings, self.metrics.batches.add)
         self.metrics.watch(self._batcher)
-        self._complaints = Complaints()
-        self._unknown = UnknownKeys()
+        self._error_reporter = BackendErrorReporter()
+        self._unknown_keys = UnknownKeyReporter()
         self._max_body = int(settings.max_body_mb * 1e6)
         self._max_image = int(settings.max_image_mb * 1e6)
-        self._held = Held(settings.max_held)
+        self._body_memory = BodyMemoryLimit(settings.max_held)
         self._all_answered = asyncio.Event()
         self._routes = {
             "/judge": self._route("/judge", self._judge),
@@ -129,7 +126,7 @@ class Service:
         }
         for one in self.formats:
             self._routes[one.path] = self._route(one.path, self._in_format(one))
-        self._lesser = lesser_routes(self)
+        self._admin = admin_routes(self)
 
     @property
     def routes(self) -> list[str]:
@@ -139,12 +136,12 @@ class Service:
     async def start(self) -> None:
         """Load the backend; then requests are taken."""
         await self.backend.start()
-        if self.phase is Phase.LOADING:
-            self.phase = Phase.READY
+        if self.phase is ServicePhase.LOADING:
+            self.phase = ServicePhase.READY
 
     async def drain(self, seconds: float) -> None:
         """Take no more requests; give those taken so long, then answer the rest ``cancelled``."""
-        self.phase = Phase.DRAINING
+        self.phase = ServicePhase.DRAINING
         self._all_answered.clear()
         if self._rendezvous is not None:
             self._rendezvous.stop_waiting()
@@ -156,10 +153,10 @@ class Service:
             await self._rendezvous.aclose()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        """Judge requests that are wholly here; raises :class:`Refused` and ``QueueFull``."""
+        """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
         self._check_open()
         if (what := self.backend.compares_groups) is not None:
-            raise Refused(
+            raise RequestRefused(
                 422,
                 ErrorKind.UNSUPPORTED,
                 f"this spec compares the samples of a group ({what}): send them to /group_judge",
@@ -173,11 +170,11 @@ class Service:
                 self.metrics.failed(response.error.kind)
         return responses
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""
         route = self._routes.get(scope.get("path", ""))
         if route is None or scope["type"] != "http":
-            await self._lesser(scope, receive, send)  # type: ignore[arg-type]  # its own words for ours
+            await self._admin(scope, receive, send)  # type: ignore[arg-type]  # its own words for ours
             return
         answer, metrics = route
         began = time.perf_counter()
@@ -185,8 +182,8 @@ class Service:
         self.inflight += 1
         try:
             status, body, retry_after = await self._reply(answer, scope, receive)
-            outcome = _outcome(status, self.phase)
-            headers = _NONE if status == 200 else _headers(status, retry_after)
+            outcome = _request_outcome(status, self.phase)
+            headers = _NO_HEADERS if status == 200 else _reply_headers(status, retry_after)
             reply = scope.get("adjudge.reply")
             if (
                 reply is None
@@ -196,7 +193,7 @@ class Service:
                 await _send_all(send, status, headers, body)
         finally:
             self.inflight -= 1
-            if not self.inflight and self.phase is Phase.DRAINING:
+            if not self.inflight and self.phase is ServicePhase.DRAINING:
                 self._all_answered.set()
             metrics.count(outcome, time.perf_counter() - began)
 
@@ -209,52 +206,52 @@ class Service:
         self,
         answer: Callable[[bytes], Awaitable[_Reply]],
         scope: dict[str, Any],
-        receive: Receive,
+        receive: AsgiReceive,
     ) -> _Reply:
         """The answer, or the refusal, to one request."""
         size = 0
         try:
             headers = scope["headers"]
-            self._check_wanted(scope["method"], headers)
-            body = await read_body(headers, receive, self._max_body, self._held)
+            self._check_method_and_key(scope["method"], headers)
+            body = await read_body(headers, receive, self._max_body, self._body_memory)
             size = len(body)
-            await check_values(body, self.settings.max_values)
+            await check_value_count(body, self.settings.max_values)
             return await answer(body)
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.status, error_body(refused.kind, str(refused)), refused.retry_after
         except GradingFailure as failure:
-            return _of_failure(failure)
+            return _failure_reply(failure)
         except Exception as error:  # noqa: BLE001  a format's or rendezvous' fault; never a 500
-            response = self._complaints.about(error)
+            response = self._error_reporter.report(error)
             return 503, _encode(response), None
         finally:
-            self._held.bytes -= size
+            self._body_memory.bytes -= size
 
-    def _check_wanted(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def _check_method_and_key(self, method: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Refuse what need not be read at all."""
         if method != "POST":
-            raise Refused(405, ErrorKind.UNSUPPORTED, "this route takes POST")
-        self.gate.check(headers)
+            raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")
+        self.auth.check(headers)
         self._check_open()
 
     def _check_open(self) -> None:
-        if self.phase is Phase.READY:
+        if self.phase is ServicePhase.READY:
             return
-        wait = 1 if self.phase is Phase.LOADING else 5
-        raise Refused(503, ErrorKind.SERVER_ERROR, f"the service is {self.phase}", wait)
+        wait = 1 if self.phase is ServicePhase.LOADING else 5
+        raise RequestRefused(503, ErrorKind.SERVER_ERROR, f"the service is {self.phase}", wait)
 
     async def _judge(self, body: bytes) -> _Reply:
-        request = _strict(_only_one, body)
-        [response] = await self.score((request or decode(_one, body),))
+        request = _decode_strictly(_strict_request_decoder, body)
+        [response] = await self.score((request or decode_body(_request_decoder, body),))
         if request is None:
-            response.warnings = self._unknown.warnings(_keys.decode(body), _ONE_KEYS)
-        return self._of_response(response)
+            response.warnings = self._unknown_keys.warnings(_keys_decoder.decode(body), _ONE_KEYS)
+        return self._response_reply(response)
 
     async def _batch_judge(self, body: bytes) -> _Reply:
-        batch = _strict(_only_many, body)
-        requests = (batch or decode(_many, body)).requests
+        batch = _decode_strictly(_strict_batch_decoder, body)
+        requests = (batch or decode_body(_batch_decoder, body)).requests
         if not 1 <= len(requests) <= MAX_BATCH:
-            raise Refused(
+            raise RequestRefused(
                 422,
                 ErrorKind.INVALID_INPUT,
                 f"requests: found {len(requests)}, must be 1 to {MAX_BATCH}",
@@ -274,41 +271,43 @@ class Service:
 
     def _warn_batch(self, body: bytes, responses: Sequence[JudgeResponse]) -> list[str] | None:
         """Name the unknown keys of a batch's requests to each, and give those of the batch."""
-        for response, row in zip(responses, _rows.decode(body).requests, strict=True):
-            response.warnings = self._unknown.warnings(row, _ONE_KEYS)
-        return self._unknown.warnings(_keys.decode(body), ("requests",))
+        for response, row in zip(responses, _raw_batch_decoder.decode(body).requests, strict=True):
+            response.warnings = self._unknown_keys.warnings(row, _ONE_KEYS)
+        return self._unknown_keys.warnings(_keys_decoder.decode(body), ("requests",))
 
     async def _group_judge(self, body: bytes) -> _Reply:
-        strict = _strict(_only_of_group, body)
-        request = strict or decode(_of_group, body)
+        strict = _decode_strictly(_strict_group_decoder, body)
+        request = strict or decode_body(_group_decoder, body)
         check_request(request, self._max_image)
         if self._rendezvous is None:
-            raise Refused(422, ErrorKind.UNSUPPORTED, "this service knows no groups: use /judge")
+            raise RequestRefused(
+                422, ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge"
+            )
         self._check_open()
         began = time.perf_counter()
         response = await self._rendezvous.join(request)
         latency = round(time.perf_counter() - began, 6)
         facts = {"latency": latency, "model_version": self.backend.version}
-        response = checked(response, request, facts)
+        response = check_response(response, request, facts)
         if strict is None:
-            response.warnings = self._unknown.warnings(_keys.decode(body), _GROUP_KEYS)
+            response.warnings = self._unknown_keys.warnings(_keys_decoder.decode(body), _GROUP_KEYS)
         if request.aborted:
             return 200, _encode(response), None
         if response.error is not None:
             self.metrics.failed(response.error.kind)
-        return self._of_response(response)
+        return self._response_reply(response)
 
     def _in_format(self, wire_format: WireFormat) -> Callable[[bytes], Awaitable[_Reply]]:
         async def answer(body: bytes) -> _Reply:
             try:
                 status, reply = await wire_format.answer(body, self.score)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise refusal(error) from None
+                raise refusal_from_error(error) from None
             return status, reply, 1 if status == 503 else None
 
         return answer
 
-    def _of_response(self, response: JudgeResponse) -> _Reply:
+    def _response_reply(self, response: JudgeResponse) -> _Reply:
         try:
             body = _encode(response)
         except (TypeError, ValueError, RecursionError):
@@ -317,7 +316,7 @@ class Service:
         if response.error is None:
             return 200, body, None
         kind = response.error.kind
-        if kind in _INVALID:
+        if kind in _REQUEST_FAULTS:
             return 422, body, None
         return 503, body, 1 if response.error.passing else None
 
@@ -327,43 +326,47 @@ class Service:
             _encode(response)
         except (TypeError, ValueError, RecursionError) as error:
             self.metrics.failed(ErrorKind.BUG)
-            broken = self._complaints.about(f"the response is no JSON ({type(error).__name__})")
+            broken = self._error_reporter.report(
+                f"the response is no JSON ({type(error).__name__})"
+            )
             facts = {"model_version": self.backend.version}
-            return checked(broken, JudgeRequest("", "", request_id=response.request_id), facts)
+            return check_response(
+                broken, JudgeRequest("", "", request_id=response.request_id), facts
+            )
         return response
 
 
-_one = msgspec.json.Decoder(JudgeRequest)
-_many = msgspec.json.Decoder(BatchRequest)
-_of_group = msgspec.json.Decoder(GroupRequest)
+_request_decoder = msgspec.json.Decoder(JudgeRequest)
+_batch_decoder = msgspec.json.Decoder(BatchRequest)
+_group_decoder = msgspec.json.Decoder(GroupRequest)
 _encode = msgspec.json.Encoder().encode
 
 
-class _OnlyOne(JudgeRequest, forbid_unknown_fields=True):
+class _StrictRequest(JudgeRequest, forbid_unknown_fields=True):
     """A request without unknown keys: most have none, so that looking for them costs nothing."""
 
 
-class _OnlyOfGroup(GroupRequest, forbid_unknown_fields=True):
+class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
     """The same, of a group."""
 
 
-class _OnlyMany(msgspec.Struct, forbid_unknown_fields=True):
-    requests: list[_OnlyOne]
+class _StrictBatch(msgspec.Struct, forbid_unknown_fields=True):
+    requests: list[_StrictRequest]
 
 
-class _Rows(msgspec.Struct):
+class _RawBatch(msgspec.Struct):
     requests: list[dict[str, msgspec.Raw]]
 
 
-_only_one = msgspec.json.Decoder(_OnlyOne)
-_only_many = msgspec.json.Decoder(_OnlyMany)
-_only_of_group = msgspec.json.Decoder(_OnlyOfGroup)
-_keys = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_rows = msgspec.json.Decoder(_Rows)
+_strict_request_decoder = msgspec.json.Decoder(_StrictRequest)
+_strict_batch_decoder = msgspec.json.Decoder(_StrictBatch)
+_strict_group_decoder = msgspec.json.Decoder(_StrictGroupRequest)
+_keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
 _ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
 
 
-def _strict(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
+def _decode_strictly(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T | None:
     """The body, or ``None`` where it has unknown keys or is wrong, which another decoder says."""
     try:
         return decoder.decode(body)
@@ -371,16 +374,16 @@ def _strict(decoder: msgspec.json.Decoder[T], body: bytes) -> T | None:
         return None
 
 
-def _of_failure(failure: GradingFailure) -> _Reply:
+def _failure_reply(failure: GradingFailure) -> _Reply:
     body = error_body(failure.kind, str(failure))
     if failure.kind is ErrorKind.RATE_LIMITED:
         return 429, body, math.ceil(getattr(failure, "retry_after", 1))
-    if failure.kind in _INVALID:
+    if failure.kind in _REQUEST_FAULTS:
         return 422, body, None
     return 503, body, 1 if failure.kind in PASSING_KINDS else None
 
 
-def _headers(status: int, retry_after: int | None) -> list[tuple[bytes, bytes]]:
+def _reply_headers(status: int, retry_after: int | None) -> list[tuple[bytes, bytes]]:
     headers = []
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))
@@ -390,19 +393,19 @@ def _headers(status: int, retry_after: int | None) -> list[tuple[bytes, bytes]]:
 
 
 async def _send_all(
-    send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    send: AsgiSend, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
 ) -> None:
     """By the ASGI protocol, for servers other than ours."""
-    all_headers = [_JSON, (b"content-length", b"%d" % len(body)), *headers]
+    all_headers = [_JSON_HEADER, (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _outcome(status: int, phase: Phase) -> str:
+def _request_outcome(status: int, phase: ServicePhase) -> str:
     if status == 200:
         return "answered"
     if status == 429:
         return "queue_full"
     if status == 503:
-        return "failed" if phase is Phase.READY else "unavailable"
+        return "failed" if phase is ServicePhase.READY else "unavailable"
     return "refused"

@@ -1,13 +1,40 @@
-"""What stands behind the judge service: anything that scores requests."""
+"""What stands behind the judge service: its protocol, its queue, and the check of its answers.
+
+A backend is anything that scores requests. Requests go into the queue, batches (or single requests)
+out of it, answers back. Every request that is admitted is answered exactly once: judged, or with an
+error when its deadline passed or the service stopped; or it is abandoned by its caller, and then
+takes no more of the backend's time. One future serves all requests that came together. How fast
+answers have come lately says how long a full queue takes to empty. An answer is a score that is a
+number, or an error that says why not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+import logging
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Protocol
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
+from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.config import suggest_name
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.service.settings import ServiceSettings
 
-__all__ = ["Backend"]
+__all__ = [
+    "AnswerRate",
+    "Backend",
+    "BackendErrorReporter",
+    "BackendQueue",
+    "QueueFull",
+    "UnknownKeyReporter",
+    "check_response",
+    "error_response",
+    "find_shape_problem",
+]
 
 
 class Backend(Protocol):
@@ -37,3 +64,445 @@ class Backend(Protocol):
 
     async def aclose(self) -> None:
         """Let go of models, connections, threads."""
+
+
+_log = logging.getLogger("adjudge.service")
+_MAX_LOGGED = 100
+_MAX_NAMED_KEYS, _NAME_LENGTH = 10, 60
+
+
+def error_response(kind: ErrorKind, message: str) -> JudgeResponse:
+    """A response without a score."""
+    return JudgeResponse(error=ErrorInfo(kind, message))
+
+
+def find_shape_problem(responses: Any, asked: int) -> str | None:
+    """Why this cannot be the answer to ``asked`` requests; ``None`` when it can."""
+    if not isinstance(responses, list | tuple):
+        return f"the backend returned {type(responses).__name__}, not a list of responses"
+    if len(responses) != asked:
+        return f"the backend returned {len(responses)} responses to {asked} requests"
+    for one in responses:
+        if not isinstance(one, JudgeResponse):
+            return f"the backend returned {type(one).__name__} instead of a JudgeResponse"
+    return None
+
+
+def check_response(
+    response: JudgeResponse, request: JudgeRequest, facts: dict[str, Any]
+) -> JudgeResponse:
+    """The response as it goes out: with the request's id and ``facts`` in its metadata.
+
+    Always a new object, since a backend may give the same one twice. A response with an error has
+    no score; one without either, or with a score that is no finite number, gets an error.
+    """
+    score, error = response.score, response.error
+    if error is not None:
+        score = None
+    elif type(score) is not float or not math.isfinite(score):
+        score, error = _check_score(score)
+    metadata = response.metadata
+    return JudgeResponse(
+        score,
+        request.request_id,
+        response.explanation,
+        response.detailed_scores,
+        response.confidence,
+        {**metadata, **facts} if metadata else facts,
+        error,
+    )
+
+
+def _check_score(score: Any) -> tuple[float | None, ErrorInfo | None]:
+    if score is None:
+        return None, ErrorInfo(ErrorKind.BUG, "the backend gave neither a score nor an error")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        return None, ErrorInfo(ErrorKind.BUG, f"the score is no number but {type(score).__name__}")
+    try:
+        number = float(score)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        return None, ErrorInfo(ErrorKind.OUT_OF_RANGE, "the score is not a finite number")
+    return number, None
+
+
+class BackendErrorReporter:
+    """What backends raised: as an error for the client, and once each in the log.
+
+    Neither has the exception's own text unless it is a :class:`GradingFailure`: it may quote the
+    request. The log has the place instead.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def report(self, problem: BaseException | str) -> JudgeResponse:
+        """The answer to the one request that the problem was traced to."""
+        if isinstance(problem, GradingFailure):
+            return JudgeResponse(error=ErrorInfo.of(problem, str(problem)))
+        if isinstance(problem, str):
+            message = place = problem
+        else:
+            message = f"the backend raised {type(problem).__name__}"
+            place = f"{message} in {_error_location(problem)}"
+        if place not in self._seen and len(self._seen) < _MAX_LOGGED:
+            self._seen.add(place)
+            _log.error(
+                "%s. The other requests of the batch were judged. This is logged once.", place
+            )
+        return error_response(ErrorKind.BUG, message)
+
+
+class UnknownKeyReporter:
+    """Keys of requests that nothing reads: as warnings for the client, and once each in the log.
+
+    A misspelt ``answer`` would else be judged without a reference, and nobody would know.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def warnings(self, found: Iterable[str], known: Collection[str]) -> list[str] | None:
+        """What is said of the keys ``found`` that are not ``known``; ``None`` where all are."""
+        unknown = [key for key in found if key not in known]
+        said = []
+        for key in unknown[:_MAX_NAMED_KEYS]:
+            name = repr(key[:_NAME_LENGTH])
+            said.append(f"unknown key {name} was ignored{suggest_name(key[:_NAME_LENGTH], known)}")
+            if name not in self._seen and len(self._seen) < _MAX_LOGGED:
+                self._seen.add(name)
+                _log.warning("a request: %s (logged once)", said[-1])
+        if (more := len(unknown) - _MAX_NAMED_KEYS) > 0:
+            said.append(f"{more} more unknown keys were ignored")
+        return said or None
+
+
+def _error_location(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+_MEMORY_S = 10.0
+_LONGEST_S = 60
+
+
+class AnswerRate:
+    """Answers per second over about the last ten seconds; times are the caller's clock.
+
+    An exponentially decaying count, divided by the time that it has had to build up.
+
+    >>> seen = AnswerRate(now=0.0)
+    >>> for second in range(1, 61): seen.add(50, now=float(second))
+    >>> seen.retry_after(waiting=1000, now=60.0)
+    20
+    """
+
+    __slots__ = ("_at", "_count", "_weight")
+
+    def __init__(self, now: float) -> None:
+        self._at = now
+        self._count = 0.0
+        self._weight = 0.0
+
+    def add(self, answers: int, now: float) -> None:
+        """So many answers were given."""
+        self._decay(now)
+        self._count += answers
+
+    def per_second(self, now: float) -> float:
+        """The rate; 0 before the first answer."""
+        self._decay(now)
+        return self._count / self._weight if self._weight > 0.0 else 0.0
+
+    def retry_after(self, waiting: int, now: float) -> int:
+        """Whole seconds, 1 to 60, until ``waiting`` requests are likely to have gone."""
+        rate = self.per_second(now)
+        if rate <= 0.0:
+            return 1
+        return max(1, min(_LONGEST_S, math.ceil(waiting / rate - 1e-9)))
+
+    def _decay(self, now: float) -> None:
+        passed = max(0.0, now - self._at)
+        if passed:
+            keep = math.exp(-passed / _MEMORY_S)
+            self._count *= keep
+            # Seconds, weighted like the counts: what divides a count into a rate.
+            self._weight = self._weight * keep + _MEMORY_S * (1.0 - keep)
+            self._at = now
+
+
+_TIMER_RESOLUTION_S = 1e-6
+"""Seconds too short for a timer."""
+
+
+class QueueFull(GradingFailure):
+    """No room to wait; ``retry_after`` in whole seconds, from the rate of the last answers."""
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        super().__init__(
+            ErrorKind.RATE_LIMITED,
+            f"request queue full: {waiting} are waiting; retry in {retry_after} s, send fewer at "
+            "once, or raise the service's queue_size or max_concurrent",
+        )
+        self.retry_after = retry_after
+
+
+class _RequestArrival:
+    """Requests that came together, and the answers so far."""
+
+    __slots__ = ("answers", "arrived", "done", "items", "queued_at", "unanswered")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, requests: Sequence[JudgeRequest]) -> None:
+        self.arrived = time.perf_counter()
+        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
+        self.answers: list[JudgeResponse | None] = [None] * len(requests)
+        self.unanswered = len(requests)
+        self.queued_at = loop.time()
+        self.items = [_QueueItem(self, index, one) for index, one in enumerate(requests)]
+
+    def finish(self) -> None:
+        """All are answered: let the caller have them."""
+        if not self.done.done():
+            self.done.set_result([one for one in self.answers if one is not None])
+
+
+class _QueueItem:
+    """One request on its way: in the queue, then in a batch, then answered."""
+
+    __slots__ = ("arrival", "batch", "done", "index", "request")
+
+    def __init__(self, arrival: _RequestArrival, index: int, request: JudgeRequest) -> None:
+        self.arrival = arrival
+        self.index = index
+        self.request = request
+        self.batch: _QueueBatch | None = None
+        self.done = False
+
+
+class _QueueBatch:
+    """What is in the backend's hands together."""
+
+    __slots__ = ("items", "task", "waiting")
+
+    def __init__(self, items: list[_QueueItem]) -> None:
+        self.items = items
+        self.waiting = len(items)
+        self.task: asyncio.Task[None] | None = None
+
+
+class BackendQueue:
+    """Gives a backend its requests, as many at once as it takes.
+
+    A backend that takes batches gets one after the other: a batch is closed when it has
+    ``max_batch_size`` requests or when its oldest has waited ``batch_timeout``. One that takes
+    requests one by one gets up to ``max_concurrent`` at the same time, without waiting.
+    ``observe`` is told the size of each batch. Belongs to the running loop.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: ServiceSettings,
+        observe: Callable[[int], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._backend = backend
+        self._settings = settings
+        self._observe = observe
+        one_by_one = backend.one_by_one
+        self._lanes = settings.max_concurrent if one_by_one else 1
+        self._size = 1 if one_by_one else settings.max_batch_size
+        self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
+        self._queue: deque[_QueueItem] = deque()
+        self._taken_back = 0  # of those in the queue: they are skipped when their turn comes
+        self._running: set[_QueueBatch] = set()
+        self._arrivals: dict[_RequestArrival, None] = {}  # the oldest first
+        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._rate = AnswerRate(self._loop.time())
+        self._error_reporter = BackendErrorReporter()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that the backend has not been given yet."""
+        return len(self._queue) - self._taken_back
+
+    @property
+    def judging(self) -> int:
+        """Requests in the backend's hands that somebody still waits for."""
+        return sum(batch.waiting for batch in self._running)
+
+    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        """One response per request, in order; raises :class:`QueueFull`.
+
+        Cancelling it takes the requests back, out of the queue or out of the backend's hands.
+        """
+        if not requests:
+            return []
+        waiting = self.waiting
+        if waiting and waiting + len(requests) > self._settings.queue_size:
+            raise QueueFull(waiting, self._rate.retry_after(waiting, self._loop.time()))
+        arrival = _RequestArrival(self._loop, requests)
+        self._arrivals[arrival] = None
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
+        self._queue.extend(arrival.items)
+        self._pump()
+        try:
+            return await arrival.done
+        finally:
+            del self._arrivals[arrival]
+            if arrival.unanswered:
+                self._take_back(arrival)
+            arrival.items.clear()  # they point back: without this only the collector frees them
+
+    def stop(self) -> None:
+        """Answer all that still wait with the error ``cancelled``, and end what runs."""
+        for arrival in list(self._arrivals):
+            self._fail_arrival(
+                arrival, ErrorKind.CANCELLED, "the service stopped before it was judged"
+            )
+
+    def _check_deadlines(self) -> None:
+        """Give up what is due; one timer does for all, since all may take equally long."""
+        self._alarm = None
+        seconds = self._settings.deadline_s
+        now = self._loop.time()
+        for arrival in list(self._arrivals):
+            left = arrival.queued_at + seconds - now
+            if left > _TIMER_RESOLUTION_S:
+                self._alarm = self._loop.call_later(left, self._check_deadlines)
+                return
+            message = f"not answered within deadline_s = {seconds:g} s"
+            self._fail_arrival(arrival, ErrorKind.TIMEOUT, message)
+
+    def _pump(self) -> None:
+        """Give the backend what it takes now; set the timer for what must wait."""
+        queue = self._queue
+        while queue and len(self._running) < self._lanes:
+            if queue[0].done:
+                queue.popleft()
+                self._taken_back -= 1
+                continue
+            if len(queue) - self._taken_back < self._size:
+                left = queue[0].arrival.queued_at + self._max_wait_s - self._loop.time()
+                if left > _TIMER_RESOLUTION_S:
+                    if self._timer is None:
+                        self._timer = self._loop.call_later(left, self._on_timer)
+                    return
+            self._start(self._next_batch())
+
+    def _next_batch(self) -> list[_QueueItem]:
+        batch: list[_QueueItem] = []
+        while self._queue and len(batch) < self._size:
+            item = self._queue.popleft()
+            if item.done:
+                self._taken_back -= 1
+            else:
+                batch.append(item)
+        return batch
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _start(self, items: list[_QueueItem]) -> None:
+        batch = _QueueBatch(items)
+        for item in items:
+            item.batch = batch
+        self._running.add(batch)
+        batch.task = self._loop.create_task(self._run(batch))
+        # Not in the task: one that is cancelled before it begins never runs a line of its own.
+        batch.task.add_done_callback(lambda _: self._on_batch_end(batch))
+
+    def _on_batch_end(self, batch: _QueueBatch) -> None:
+        self._running.discard(batch)
+        batch.items.clear()
+        batch.task = None
+        self._pump()
+
+    async def _run(self, batch: _QueueBatch) -> None:
+        await self._judge(batch.items)
+
+    async def _judge(self, items: list[_QueueItem]) -> None:
+        """Answer ``items``; when the backend breaks on them, find out on which of them."""
+        self._observe(len(items))
+        problem: BaseException | str | None
+        responses: list[JudgeResponse] = []
+        try:
+            responses = await self._backend.score([item.request for item in items])
+            problem = find_shape_problem(responses, len(items))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            problem = error  # the backend's own doing, nobody asked for it
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
+            problem = error
+        if problem is None:
+            self._deliver(items, responses)
+        elif len(items) == 1:
+            self._deliver(items, [self._error_reporter.report(problem)])
+        else:
+            await self._halve(items)
+
+    async def _halve(self, items: list[_QueueItem]) -> None:
+        middle = len(items) // 2
+        for half in (items[:middle], items[middle:]):
+            wanted = [item for item in half if not item.done]
+            if wanted:
+                await self._judge(wanted)
+
+    def _deliver(self, items: list[_QueueItem], responses: Sequence[JudgeResponse]) -> None:
+        """Hand out answers to those that still wait for them."""
+        now, version = time.perf_counter(), self._backend.version
+        arrival, facts, settled = None, {}, 0
+        for item, response in zip(items, responses, strict=True):
+            if item.done:
+                continue
+            item.done = True
+            settled += 1
+            if item.arrival is not arrival:  # those that came together share their facts
+                arrival = item.arrival
+                facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
+            arrival.answers[item.index] = check_response(response, item.request, facts)
+            arrival.unanswered -= 1
+            if not arrival.unanswered:
+                arrival.finish()
+        batch = items[0].batch
+        if batch is not None:
+            batch.waiting -= settled
+        self._rate.add(settled, self._loop.time())
+
+    def _fail_arrival(self, arrival: _RequestArrival, kind: ErrorKind, message: str) -> None:
+        """Answer what is not answered yet with an error."""
+        if arrival.done.done():
+            return
+        self._take_back(arrival)
+        latency = round(time.perf_counter() - arrival.arrived, 6)
+        for item in arrival.items:
+            if arrival.answers[item.index] is None:
+                facts = {"latency": latency, "model_version": self._backend.version}
+                arrival.answers[item.index] = check_response(
+                    error_response(kind, message), item.request, facts
+                )
+        arrival.unanswered = 0
+        arrival.finish()
+
+    def _take_back(self, arrival: _RequestArrival) -> None:
+        """Nobody waits any more: leave the queue, and cancel batches that nobody else is in."""
+        for item in arrival.items:
+            if item.done:
+                continue
+            item.done = True
+            batch = item.batch
+            if batch is None:
+                self._taken_back += 1
+                continue
+            batch.waiting -= 1
+            if not batch.waiting and batch.task is not None:
+                batch.task.cancel()
+        if self._taken_back > 64 + len(self._queue) // 2:
+            self._queue = deque(item for item in self._queue if not item.done)
+            self._taken_back = 0

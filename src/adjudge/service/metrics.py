@@ -1,7 +1,7 @@
 """The service's numbers in Prometheus' form: names, units and labels that stay few.
 
 =============================  ==================================================================
-``judge_requests_total``       HTTP requests by ``route`` and ``outcome`` (:data:`OUTCOMES`)
+``judge_requests_total``       HTTP requests by ``route`` and ``outcome`` (:data:`REQUEST_OUTCOMES`)
 ``judge_request_duration_…``   seconds from a request's arrival to its answer, by ``route``
 ``judge_failures_total``       judgements without a score, by ``kind``
 ``judge_inflight``             judgements in the backend's hands
@@ -33,18 +33,37 @@ from prometheus_client.utils import floatToGoString
 
 from adjudge.judges.connections import Connection, open_connections
 
-__all__ = ["OUTCOMES", "Gauges", "RouteMetrics", "ServiceMetrics"]
+__all__ = ["REQUEST_OUTCOMES", "QueueGauges", "RouteMetrics", "ServiceMetrics"]
 
-OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
+REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-_COUNTS = ("calls", "answered", "cache_hits", "deduplicated", "sends", "retries", "timeouts",
-           "limit_cuts", "circuit_opened", "input_tokens", "output_tokens")  # fmt: skip
+_SECONDS_BUCKETS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    120,
+)
+_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+_UPSTREAM_COUNTERS = (
+    "calls", "answered", "cache_hits", "deduplicated", "sends", "retries", "timeouts", "limit_cuts",
+    "circuit_opened", "input_tokens", "output_tokens",
+)  # fmt: skip
 
 
-class Gauges(Protocol):
+class QueueGauges(Protocol):
     """What the service knows about itself at any moment."""
 
     @property
@@ -56,7 +75,7 @@ class Gauges(Protocol):
         """Judgements in the backend's hands."""
 
 
-class Distribution:
+class BucketCounts:
     """How many values fell under each of some bounds."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -80,8 +99,8 @@ class RouteMetrics:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
-        self.seconds = Distribution(_SECONDS)
+        self.outcomes = dict.fromkeys(REQUEST_OUTCOMES, 0)
+        self.seconds = BucketCounts(_SECONDS_BUCKETS)
 
     def count(self, outcome: str, seconds: float) -> None:
         """One request ended so, after so long."""
@@ -96,12 +115,12 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         self.routes: list[RouteMetrics] = []
         self.failures: dict[str, int] = {}
-        self.batches = Distribution(_SIZES)
+        self.batches = BucketCounts(_SIZE_BUCKETS)
         ProcessCollector(registry=self.registry)
 
-    def watch(self, gauges: Gauges) -> None:
+    def watch(self, gauges: QueueGauges) -> None:
         """Where to read what holds at the moment."""
-        self.registry.register(_Numbers(self, gauges))
+        self.registry.register(_ServiceCollector(self, gauges))
 
     def route(self, path: str) -> RouteMetrics:
         """The counters of a route."""
@@ -117,10 +136,10 @@ class ServiceMetrics:
         return generate_latest(self.registry)
 
 
-class _Numbers(Collector):
+class _ServiceCollector(Collector):
     """The service's counters, its gauges, and what the judges' endpoints count themselves."""
 
-    def __init__(self, metrics: ServiceMetrics, gauges: Gauges) -> None:
+    def __init__(self, metrics: ServiceMetrics, gauges: QueueGauges) -> None:
         self._metrics = metrics
         self._gauges = gauges
 
@@ -135,7 +154,7 @@ class _Numbers(Collector):
             "judge_inflight", "Judgements in the backend's hands", self._gauges.judging
         )
         yield GaugeMetricFamily("judge_queue_size", "Judgements that wait", self._gauges.waiting)
-        yield from _upstream(open_connections())
+        yield from _collect_upstream(open_connections())
 
     def _counted(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -163,14 +182,14 @@ class _Numbers(Collector):
         yield from (requests, seconds, failures, sizes)
 
 
-def _upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
+def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
     cost = sum(one.endpoint.stats.cost_usd for one in connections)
     yield CounterMetricFamily("judge_cost_usd", "What the judges have cost, in US dollars", cost)
-    for name in _COUNTS:
+    for name in _UPSTREAM_COUNTERS:
         family = CounterMetricFamily(
             f"judge_upstream_{name}", f"{name} of a judge's endpoint", labels=("endpoint",)
         )
-        for endpoint, one in _named(connections):
+        for endpoint, one in _number_endpoints(connections):
             family.add_metric((endpoint,), getattr(one.endpoint.stats, name))
         yield family
     failures = CounterMetricFamily(
@@ -182,7 +201,7 @@ def _upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
     up = GaugeMetricFamily(
         "judge_upstream_up", "0 while a judge's breakers let nothing through", labels=("endpoint",)
     )
-    for endpoint, one in _named(connections):
+    for endpoint, one in _number_endpoints(connections):
         breakers = one.endpoint.breakers  # none before the first call
         up.add_metric((endpoint,), not breakers or any(each.closed for each in breakers))
         limit.add_metric((endpoint,), one.endpoint.stats.limit)
@@ -191,7 +210,7 @@ def _upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
     yield from (failures, limit, up)
 
 
-def _named(connections: Sequence[Connection]) -> Iterator[tuple[str, Connection]]:
+def _number_endpoints(connections: Sequence[Connection]) -> Iterator[tuple[str, Connection]]:
     """Numbered, since two judges may share an address with different keys."""
     for number, one in enumerate(connections, 1):
-        yield f"{number}:{','.join(one.wanted.base_urls)}", one
+        yield f"{number}:{','.join(one.endpoint_key.base_urls)}", one

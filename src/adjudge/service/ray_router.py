@@ -13,7 +13,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 __all__ = ["AffinityRouter"]
 
-_REMEMBERED = 65_536
+_MAX_OWNERS = 65_536
 
 
 class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
@@ -45,16 +45,16 @@ class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not install
         for replica in replicas:
             if known is not None and replica.replica_id == known:
                 return replica
-        owner = max(replicas, key=lambda replica: _weight(key, replica.replica_id.unique_id))
+        owner = max(replicas, key=lambda replica: _route_weight(key, replica.replica_id.unique_id))
         if key.startswith("group "):
             self._owners[key] = owner.replica_id
             self._owners.move_to_end(key)
-            if len(self._owners) > _REMEMBERED:
+            if len(self._owners) > _MAX_OWNERS:
                 self._owners.popitem(last=False)
         return owner
 
 
-def _weight(key: str, replica: str) -> bytes:
+def _route_weight(key: str, replica: str) -> bytes:
     return blake2b(
         key.encode("utf-8", "replace"), key=replica.encode()[:64], digest_size=8
     ).digest()

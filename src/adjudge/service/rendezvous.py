@@ -1,46 +1,204 @@
-"""Where the samples of a group meet, each sent on its own as soon as it is complete.
+"""Where the samples of a group meet, each sent over HTTP on its own as soon as it is complete.
 
-A sample's own graders are asked when it arrives; only those that compare samples, and the group
-step, wait for the others. So nobody who generates has to hold a slot while waiting, and a sample
-that never comes costs the others ``group_timeout_s`` at most.
+A group's graders are asked in two steps: a sample's own graders when it arrives; only those that
+compare samples, and the group step, wait for the others. So nobody who generates has to hold a slot
+while waiting, and a sample that never comes costs the others ``group_timeout_s`` at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from adjudge.client.wire import GroupRequest, JudgeResponse
-from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.rewards.batch import Judged
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.graders.base import is_listwise
+from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.samples import RewardSample
-from adjudge.service.backends.mapping import failed, refused, response_of, sample_of
-from adjudge.service.group_judging import GroupJudging
-from adjudge.service.group_refusals import another_sample, contradicts, too_late, too_many
+from adjudge.rewards.panel import GraderPanel
+from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.service.backends.conversion import (
+    request_error_response,
+    request_failure_response,
+    request_to_sample,
+    result_to_response,
+)
 from adjudge.service.settings import ServiceSettings
+from adjudge.types import GraderError, RewardResult, RewardSample
 
-__all__ = ["MAX_GROUP", "RUN_FIELD", "GroupsFull", "Rendezvous"]
+__all__ = [
+    "MAX_GROUP_SIZE",
+    "RUN_ID_FIELD",
+    "GroupJudge",
+    "Rendezvous",
+    "TooManyGroups",
+    "duplicate_sample_error",
+    "group_closed_error",
+    "group_full_error",
+    "group_size_error",
+]
 
-MAX_GROUP = 1024
+
+def duplicate_sample_error() -> GradingFailure:
+    """Two samples of a group under one name."""
+    return GradingFailure(
+        ErrorKind.INVALID_INPUT,
+        "request_id: another sample of the group has the same. Give each sample its own, and send "
+        "the same text in a retry",
+    )
+
+
+def group_size_error(found: int, size: int, run_field: str) -> GradingFailure:
+    """A size that is not the group's."""
+    return GradingFailure(
+        ErrorKind.INVALID_INPUT,
+        f"group_size: found {found}, but the group has {size}. Give each run its own "
+        f"metadata.{run_field} where two runs use the same group ids",
+    )
+
+
+def group_full_error(size: int) -> GradingFailure:
+    """More samples than the group has."""
+    return GradingFailure(
+        ErrorKind.INVALID_INPUT,
+        f"group_size: the group already has its {size} samples, so this one is not judged. "
+        "Send the group's real size, aborted samples included",
+    )
+
+
+def group_closed_error() -> GradingFailure:
+    """A sample of a group that was settled without it."""
+    return GradingFailure(
+        ErrorKind.INCOMPLETE,
+        "came after the group was closed: group_timeout_s had passed since its first sample",
+    )
+
+
+class GroupJudge:
+    """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
+
+    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
+    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
+    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
+    """
+
+    def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
+        spec, graders = function.spec, function.graders
+        if spec.reward.sample_rate < 1:
+            raise ConfigError(
+                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
+                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
+                "fewer groups."
+            )
+        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
+        if spec.missing.policy == "raise":
+            calm["policy"] = "mask"
+        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
+        together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
+        alone = [entry for entry in spec.graders if entry not in together]
+        self.names = [entry.name for entry in spec.graders]
+        self._function = SpecRewardFunction(spec, graders=graders)
+        self._alone, self._together = alone, together
+        self._alone_panel = _make_panel(spec, alone, graders)
+        self._together_panel = _make_panel(spec, together, graders)
+        self._deadline_s = deadline_s
+
+    async def judge_sample(self, sample: RewardSample, group: str) -> GradedSample:
+        """What the graders say that see one sample."""
+        if self._alone_panel is None:
+            return self._unjudged(sample, group)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                [judged] = await self._alone_panel.ask([sample], [group], [True])
+        except (TimeoutError, JudgeAuthError, ConfigError) as error:
+            return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
+        return judged
+
+    async def judge_group(
+        self, judged: Sequence[GradedSample], samples: Sequence[RewardSample]
+    ) -> tuple[list[GradedSample], list[RewardResult]]:
+        """What all graders said, and the rewards, once everybody of a group is there."""
+        everything = list(judged)
+        if self._together_panel is not None and judged:
+            groups = [one.group for one in judged]
+            drawn = [True] * len(groups)
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    compared = await self._together_panel.ask(samples, groups, drawn)
+                added = [one.outcome for one in compared]
+            except (TimeoutError, JudgeAuthError, ConfigError) as error:
+                added = [
+                    _grader_errors(self._together, _failure_kind(error, self._deadline_s))
+                ] * len(groups)
+            everything = [
+                replace(one, outcome={**one.outcome, **more})
+                for one, more in zip(judged, added, strict=True)
+            ]
+        return everything, self._function.reward(everything)
+
+    @property
+    def compares_samples(self) -> bool:
+        """Whether a grader will need the samples themselves again."""
+        return self._together_panel is not None
+
+    def _unjudged(
+        self, sample: RewardSample, group: str, failure: tuple[ErrorKind, str] | None = None
+    ) -> GradedSample:
+        """A sample of which nothing was asked, or whose graders all failed in the same way."""
+        outcome: dict[str, Any] = {}
+        events: list[Any] | GraderError = []
+        if failure is not None:
+            outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
+            if any(entry.scope == "event" for entry in self._alone):
+                events = GraderError("events", *failure)
+        env = (sample.extra or {}).get("env_reward")
+        number = float(env) if isinstance(env, int | float) and math.isfinite(env) else None
+        return GradedSample(
+            sample.original_index, sample.group_index, group, number, outcome, events
+        )
+
+
+def _make_panel(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> GraderPanel | None:
+    """The panel of some of a spec's graders, ``None`` for none."""
+    if not entries:
+        return None
+    part = spec.model_copy(update={"graders": entries})
+    return GraderPanel(part, {entry.name: graders[entry.name] for entry in entries})
+
+
+def _grader_errors(
+    entries: Sequence[GraderEntry], failure: tuple[ErrorKind, str]
+) -> dict[str, Any]:
+    return {entry.name: GraderError(entry.name, *failure) for entry in entries}
+
+
+def _failure_kind(error: Exception, deadline_s: float) -> tuple[ErrorKind, str]:
+    if isinstance(error, TimeoutError):
+        return ErrorKind.TIMEOUT, f"no answer within {deadline_s:g} s (deadline_s)"
+    if isinstance(error, JudgeAuthError):
+        return ErrorKind.AUTH, str(error)
+    return ErrorKind.UNSUPPORTED, str(error)
+
+
+MAX_GROUP_SIZE = 1024
 """The most samples of one group."""
 
-RUN_FIELD = "run_id"
+RUN_ID_FIELD = "run_id"
 """The key of a request's ``metadata`` that keeps apart runs which use the same group ids."""
 
-_MAX_ID = 256
-_SEATS_PER_PLACE = 16  # samples that wait, per `queue_size`
+_MAX_ID_LENGTH = 256
+_SAMPLES_PER_PLACE = 16  # samples that wait, per `queue_size`
 _REMEMBERED = 8192  # answers of settled groups kept for late retries
-_Key = tuple[str, str]
-T = TypeVar("T")
+_GroupKey = tuple[str, str]
 
 
-class GroupsFull(GradingFailure):
+class TooManyGroups(GradingFailure):
     """Too many open groups: to be refused with 429, and asked again ``retry_after`` s later."""
 
     def __init__(self, message: str, retry_after: float) -> None:
@@ -49,7 +207,7 @@ class GroupsFull(GradingFailure):
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
+class _GroupSample:
     """One sample of a group, whoever waits for it; ``said`` is a digest of its request.
 
     ``size``: bytes of the request while its text is kept.
@@ -58,38 +216,38 @@ class _Seat:
     """
 
     request: GroupRequest
-    said: bytes
+    digest: bytes
     size: int
     sample: RewardSample | None = None
-    judging: asyncio.Task[Judged] | None = None
+    judging: asyncio.Task[GradedSample] | None = None
     refusal: JudgeResponse | None = None
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _OpenGroup:
     """A group that is not settled yet; ``closed``: it waits for nobody any more."""
 
-    key: _Key
+    key: _GroupKey
     size: int
     answers: asyncio.Future[dict[str, JudgeResponse]]
-    seats: dict[str, _Seat] = field(default_factory=dict)
+    samples: dict[str, _GroupSample] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     closed: bool = False
 
     def counts(self) -> dict[str, int]:
         """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(seat.judging is None for seat in self.seats.values())
-        present = len(self.seats) - aborted
-        absent = self.size - len(self.seats)
+        aborted = sum(member.judging is None for member in self.samples.values())
+        present = len(self.samples) - aborted
+        absent = self.size - len(self.samples)
         return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
 
 
 @dataclass(slots=True)
-class _Settled:
+class _FinishedGroup:
     size: int
     counts: dict[str, int]
     answers: dict[str, JudgeResponse]
-    seats: dict[str, _Seat]
+    samples: dict[str, _GroupSample]
 
 
 class Rendezvous:
@@ -104,12 +262,12 @@ class Rendezvous:
     """
 
     def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
-        self._judging = GroupJudging(function, settings.deadline_s)
+        self._judging = GroupJudge(function, settings.deadline_s)
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.max_concurrent)
-        self._open: dict[_Key, _Group] = {}
-        self._settled: dict[_Key, _Settled] = {}
-        self._waiting = self._remembered = self._held = 0
+        self._open: dict[_GroupKey, _OpenGroup] = {}
+        self._settled: dict[_GroupKey, _FinishedGroup] = {}
+        self._waiting = self._remembered = self._held_bytes = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -123,26 +281,26 @@ class Rendezvous:
         The group is settled when ``group_size`` samples are there or announced ``aborted``, or
         ``group_timeout_s`` after the first; over those that are there, as if it had no others.
         ``metadata.group`` says how many were present, aborted, absent. The same ``request_id``
-        again is the same seat: judged once, answered alike, also after a disconnect.
+        again is the same sample: judged once, answered alike, also after a disconnect.
 
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
         group's, more samples than its size, another sample under a known ``request_id``). Raises
-        :class:`GroupsFull`.
+        :class:`TooManyGroups`.
         """
         try:
-            found = self._seated(request)
-        except GroupsFull:
+            found = self._find_or_add(request)
+        except TooManyGroups:
             raise
         except GradingFailure as failure:
-            return refused(request, failure)
+            return request_failure_response(request, failure)
         if request.aborted:
-            return _aborted(request)
+            return _aborted_response(request)
         if isinstance(found, JudgeResponse):
             return found
-        # Shielded: whoever goes away leaves the seat, and finds it judged on coming back.
+        # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
         answers = await asyncio.shield(found.answers)
-        return _copy(answers[_id(request)])
+        return _copy_response(answers[_request_id(request)])
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -156,95 +314,99 @@ class Rendezvous:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    def _end(self, groups: list[_Group]) -> None:
+    def _end(self, groups: list[_OpenGroup]) -> None:
         for group in groups:
             self._drop(group)
             # Without counts: the group was not settled, and may meet again elsewhere.
             answers = {
-                name: failed(seat.request, ErrorKind.CANCELLED, "the service stops")
-                for name, seat in group.seats.items()
+                name: request_error_response(
+                    member.request, ErrorKind.CANCELLED, "the service stops"
+                )
+                for name, member in group.samples.items()
             }
             if not group.answers.done():
                 group.answers.set_result(answers)
 
-    def _seated(self, request: GroupRequest) -> _Group | JudgeResponse:
+    def _find_or_add(self, request: GroupRequest) -> _OpenGroup | JudgeResponse:
         """The group that the request sits in now, or its answer if it has been settled."""
-        key, name = _checked(request)
-        said, size = _said(request)
+        key, name = _check_ids(request)
+        said, size = _request_digest(request)
         if (settled := self._settled.get(key)) is not None:
-            return _remembered(settled, request, said)
+            return _finished_answer(settled, request, said)
         group = self._open.get(key)
-        if group is None or name not in group.seats:
+        if group is None or name not in group.samples:
             self._check_room(size)
         if group is None:
-            group = self._opened(key, request.group_size)
+            group = self._open_group(key, request.group_size)
         elif group.size != request.group_size:
-            raise contradicts(request.group_size, group.size, RUN_FIELD)
-        seat = group.seats.get(name)
-        if seat is None:
-            self._sit(group, name, _Seat(request, said, size))
+            raise group_size_error(request.group_size, group.size, RUN_ID_FIELD)
+        member = group.samples.get(name)
+        if member is None:
+            self._add_sample(group, name, _GroupSample(request, said, size))
         elif not request.aborted:
-            _check_same(seat, said)
+            _check_same_sample(member, said)
         elif not group.closed:
-            _leave(seat)
+            _abort_sample(member)
         return group
 
-    def _opened(self, key: _Key, size: int) -> _Group:
+    def _open_group(self, key: _GroupKey, size: int) -> _OpenGroup:
         most = self._settings.queue_size
-        if len(self._open) >= most or self._waiting >= _SEATS_PER_PLACE * most:
-            raise GroupsFull(
+        if len(self._open) >= most or self._waiting >= _SAMPLES_PER_PLACE * most:
+            raise TooManyGroups(
                 f"{len(self._open)} groups are open with {self._waiting} samples: raise "
                 "queue_size, or send fewer groups at once",
                 retry_after=1.0,
             )
         loop = asyncio.get_running_loop()
-        group = self._open[key] = _Group(key, size, loop.create_future())
+        group = self._open[key] = _OpenGroup(key, size, loop.create_future())
         group.timer = loop.call_later(self._settings.group_timeout_s, self._close, group)
         return group
 
     def _check_room(self, size: int) -> None:
         """Whoever went away has left a text here: connections do not bound them."""
-        if self._held + size > self._settings.max_held:
-            raise GroupsFull(
-                f"{len(self._open)} groups are open with {self._held / 1e6:.1f} MB of texts: raise "
-                "max_body_mb, or send fewer groups at once",
+        if self._held_bytes + size > self._settings.max_held:
+            raise TooManyGroups(
+                f"{len(self._open)} groups are open with {self._held_bytes / 1e6:.1f} MB of texts: "
+                "raise max_body_mb, or send fewer groups at once",
                 retry_after=1.0,
             )
 
-    def _sit(self, group: _Group, name: str, seat: _Seat) -> None:
+    def _add_sample(self, group: _OpenGroup, name: str, member: _GroupSample) -> None:
         """A new sample of an open group, judged from now on."""
-        if len(group.seats) >= group.size:
-            raise too_many(group.size)
+        if len(group.samples) >= group.size:
+            raise group_full_error(group.size)
         if group.closed:
-            raise too_late()
-        request = seat.request
-        group.seats[name] = seat
+            raise group_closed_error()
+        request = member.request
+        group.samples[name] = member
         self._waiting += 1
-        self._held += seat.size
+        self._held_bytes += member.size
         try:
             if not request.aborted:
-                seat.sample = sample_of(request, max_image_mb=self._settings.max_image_mb)
-                seat.judging = self._task(self._judged(seat, seat.sample, group.key))
+                member.sample = request_to_sample(request, max_image_mb=self._settings.max_image_mb)
+                member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         except GradingFailure as failure:
-            seat.refusal = refused(request, failure)
+            member.refusal = request_failure_response(request, failure)
             raise
         finally:  # one that cannot be read is not waited for either
-            if len(group.seats) == group.size:
+            if len(group.samples) == group.size:
                 self._close(group)
 
-    async def _judged(self, seat: _Seat, sample: RewardSample, key: _Key) -> Judged:
+    async def _judge_sample(
+        self, member: _GroupSample, sample: RewardSample, key: _GroupKey
+    ) -> GradedSample:
         async with self._slots:
-            judged = await self._judging.alone(sample, key[1])
-        if not self._judging.compares:  # the text is not needed any more
-            seat.sample, seat.request = None, _without_text(seat.request)
-            self._forget_text(seat)
+            judged = await self._judging.judge_sample(sample, key[1])
+        if not self._judging.compares_samples:  # the text is not needed any more
+            member.sample, member.request = None, _without_text(member.request)
+            self._forget_text(member)
         return judged
 
-    def _forget_text(self, seat: _Seat) -> None:
-        self._held -= seat.size
-        seat.size = 0
+    def _forget_text(self, member: _GroupSample) -> None:
+        self._held_bytes -= member.size
+        member.size = 0
 
-    def _close(self, group: _Group) -> None:
+    def _close(self, group: _OpenGroup) -> None:
         """Wait for nobody any more: settle the group with those that are there."""
         if group.closed:
             return
@@ -261,44 +423,51 @@ class Rendezvous:
 
         self._task(self._settle(group), done)
 
-    async def _settle(self, group: _Group) -> None:
+    async def _settle(self, group: _OpenGroup) -> None:
         counts = group.counts()
-        there = [seat for _, seat in sorted(group.seats.items()) if seat.judging is not None]
-        tasks = [seat.judging for seat in there if seat.judging is not None]
+        there = [
+            member for _, member in sorted(group.samples.items()) if member.judging is not None
+        ]
+        tasks = [member.judging for member in there if member.judging is not None]
         if tasks:
             await asyncio.wait(tasks)
         judged = [task.result() for task in tasks]
-        samples = [seat.sample for seat in there if seat.sample is not None]
-        everything, rewards = await self._judging.together(judged, samples)
+        samples = [member.sample for member in there if member.sample is not None]
+        everything, rewards = await self._judging.judge_group(judged, samples)
         answers = {
-            name: seat.refusal or _aborted(seat.request) for name, seat in group.seats.items()
+            name: member.refusal or _aborted_response(member.request)
+            for name, member in group.samples.items()
         }
-        for seat, one, reward in zip(there, everything, rewards, strict=True):
-            answers[_id(seat.request)] = response_of(
-                seat.request, one, reward, self._judging.names, len(there)
+        for member, one, reward in zip(there, everything, rewards, strict=True):
+            answers[_request_id(member.request)] = result_to_response(
+                member.request, one, reward, self._judging.names, len(there)
             )
         for answer in answers.values():
-            _with(answer, counts)
+            _add_counts(answer, counts)
         self._drop(group)
         self._remember(group, counts, answers)
         if not group.answers.done():
             group.answers.set_result(answers)
 
-    def _drop(self, group: _Group) -> None:
+    def _drop(self, group: _OpenGroup) -> None:
         if self._open.pop(group.key, None) is not None:
-            self._waiting -= len(group.seats)
-            for seat in group.seats.values():
-                self._forget_text(seat)
+            self._waiting -= len(group.samples)
+            for member in group.samples.values():
+                self._forget_text(member)
         if group.timer is not None:
             group.timer.cancel()
 
     def _remember(
-        self, group: _Group, counts: dict[str, int], answers: dict[str, JudgeResponse]
+        self, group: _OpenGroup, counts: dict[str, int], answers: dict[str, JudgeResponse]
     ) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
-        for seat in group.seats.values():
-            seat.sample, seat.judging, seat.request = None, None, _without_text(seat.request)
-        self._settled[group.key] = _Settled(group.size, counts, answers, group.seats)
+        for member in group.samples.values():
+            member.sample, member.judging, member.request = (
+                None,
+                None,
+                _without_text(member.request),
+            )
+        self._settled[group.key] = _FinishedGroup(group.size, counts, answers, group.samples)
         self._remembered += len(answers)
         while self._remembered > _REMEMBERED and len(self._settled) > 1:
             oldest = self._settled.pop(next(iter(self._settled)))
@@ -315,29 +484,30 @@ class Rendezvous:
         return task
 
 
-def _checked(request: GroupRequest) -> tuple[_Key, str]:
+def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
     for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
-        if not value or len(value) > _MAX_ID:
+        if not value or len(value) > _MAX_ID_LENGTH:
             raise GradingFailure(
                 ErrorKind.INVALID_INPUT,
-                f"{field_name}: must have 1 to {_MAX_ID} characters; it tells "
+                f"{field_name}: must have 1 to {_MAX_ID_LENGTH} characters; it tells "
                 f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart",
             )
-    if not 1 <= request.group_size <= MAX_GROUP:
+    if not 1 <= request.group_size <= MAX_GROUP_SIZE:
         raise GradingFailure(
             ErrorKind.INVALID_INPUT,
-            f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP}",
+            f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}",
         )
-    run = (request.metadata or {}).get(RUN_FIELD, "")
-    if not isinstance(run, str) or len(run) > _MAX_ID:
+    run = (request.metadata or {}).get(RUN_ID_FIELD, "")
+    if not isinstance(run, str) or len(run) > _MAX_ID_LENGTH:
         raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"metadata.{RUN_FIELD}: must be text of at most {_MAX_ID}"
+            ErrorKind.INVALID_INPUT,
+            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters",
         )
-    return (run, request.group_id), _id(request)
+    return (run, request.group_id), _request_id(request)
 
 
-def _id(request: GroupRequest) -> str:
+def _request_id(request: GroupRequest) -> str:
     return request.request_id or ""
 
 
@@ -347,47 +517,49 @@ def _without_text(request: GroupRequest) -> GroupRequest:
     )
 
 
-def _said(request: GroupRequest) -> tuple[bytes, int]:
+def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
     body = msgspec.json.encode(request)
     return blake2b(body, digest_size=16).digest(), len(body)
 
 
-def _remembered(settled: _Settled, request: GroupRequest, said: bytes) -> JudgeResponse:
+def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes) -> JudgeResponse:
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
-        raise contradicts(request.group_size, settled.size, RUN_FIELD)
-    answer = settled.answers.get(_id(request))
-    if answer is None and len(settled.seats) >= settled.size:
-        raise too_many(settled.size)
+        raise group_size_error(request.group_size, settled.size, RUN_ID_FIELD)
+    answer = settled.answers.get(_request_id(request))
+    if answer is None and len(settled.samples) >= settled.size:
+        raise group_full_error(settled.size)
     if answer is None:
-        return _with(refused(request, too_late()), settled.counts)
+        return _add_counts(request_failure_response(request, group_closed_error()), settled.counts)
     if not request.aborted:
-        _check_same(settled.seats[_id(request)], said)
-    return _copy(answer)
+        _check_same_sample(settled.samples[_request_id(request)], said)
+    return _copy_response(answer)
 
 
-def _leave(seat: _Seat) -> None:
+def _abort_sample(member: _GroupSample) -> None:
     """A sample that was sent and is aborted after all, while its group still waits."""
-    if seat.judging is not None:
-        seat.judging.cancel()
-    seat.sample = seat.judging = None
+    if member.judging is not None:
+        member.judging.cancel()
+    member.sample = member.judging = None
 
 
-def _check_same(seat: _Seat, said: bytes) -> None:
-    """Whether this is the sample of that seat; of an announced one nothing is known."""
-    if seat.said != said and not seat.request.aborted:
-        raise another_sample()
+def _check_same_sample(member: _GroupSample, said: bytes) -> None:
+    """Whether this is that same sample; of an announced one nothing is known."""
+    if member.digest != said and not member.request.aborted:
+        raise duplicate_sample_error()
 
 
-def _aborted(request: GroupRequest) -> JudgeResponse:
-    return failed(request, ErrorKind.CANCELLED, "announced as aborted; it is not judged")
+def _aborted_response(request: GroupRequest) -> JudgeResponse:
+    return request_error_response(
+        request, ErrorKind.CANCELLED, "announced as aborted; it is not judged"
+    )
 
 
-def _with(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:
+def _add_counts(response: JudgeResponse, counts: dict[str, int]) -> JudgeResponse:
     response.metadata = {**(response.metadata or {}), "group": counts}
     return response
 
 
-def _copy(response: JudgeResponse) -> JudgeResponse:
+def _copy_response(response: JudgeResponse) -> JudgeResponse:
     """One for each who asks: latency and the like are added to it."""
     return msgspec.structs.replace(response, metadata=dict(response.metadata or {}))

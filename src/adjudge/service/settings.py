@@ -6,13 +6,13 @@ import msgspec
 
 from adjudge.errors import ConfigError
 
-__all__ = ["KEY_VARIABLE", "PORT", "ServiceSettings"]
+__all__ = ["SERVICE_KEY_VARIABLE", "SERVICE_PORT", "ServiceSettings"]
 
-PORT = 8888
-KEY_VARIABLE = "ADJUDGE_SERVICE_KEY"
+SERVICE_PORT = 8888
+SERVICE_KEY_VARIABLE = "ADJUDGE_SERVICE_KEY"
 """The environment variable that holds the key which clients must show, if it is set."""
 
-_MOST = 1e6  # seconds, megabytes: what timers and sizes can bear
+_LARGEST = 1e6  # seconds, megabytes: what timers and sizes can bear
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +34,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     host: str = "127.0.0.1"
-    port: int = PORT
-    api_key_env: str = KEY_VARIABLE
+    port: int = SERVICE_PORT
+    api_key_env: str = SERVICE_KEY_VARIABLE
     max_batch_size: int = 16
     batch_timeout: float = 0.01
     max_concurrent: int = 64
@@ -54,7 +54,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         return int(16 * self.max_body_mb * 1e6)
 
     def __post_init__(self) -> None:
-        self._check("port", 0 <= self.port < 65536, "0 to 65535")
+        self._check("port", 0 <= self.port < 65536, "from 0 to 65535")
         if not self.api_key_env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
@@ -63,10 +63,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         self._check("max_values", self.max_values >= 1000, "at least 1000")
         for name in ("deadline_s", "group_timeout_s", "max_body_mb", "max_image_mb",
                      "read_timeout_s"):  # fmt: skip
-            self._check(name, 0 < getattr(self, name) <= _MOST, f"above 0, at most {_MOST:g}")
+            self._check(
+                name, 0 < getattr(self, name) <= _LARGEST, f"above 0 and at most {_LARGEST:g}"
+            )
         for name in ("batch_timeout", "drain_s"):
-            self._check(name, 0 <= getattr(self, name) <= _MOST, f"0 to {_MOST:g}")
+            self._check(name, 0 <= getattr(self, name) <= _LARGEST, f"from 0 to {_LARGEST:g}")
 
     def _check(self, name: str, holds: bool, allowed: str) -> None:
         if not holds:
-            raise ConfigError(f"{name}: found {getattr(self, name)!r}, must be {allowed}")
+            raise ConfigError(f"{name}: must be {allowed} (found {getattr(self, name)!r})")

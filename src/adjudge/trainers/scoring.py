@@ -1,25 +1,166 @@
-"""What every adapter does between a trainer's shapes: samples and groups in, rewards out."""
+"""What every trainer adapter does: samples and groups in, rewards and metrics out.
+
+What a trainer logs about a scored batch has the same names in every trainer.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.batch import Judged
+from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.samples import RewardResult, RewardSample
+from adjudge.rewards.groups import mean_and_std, snap_ties
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
-from adjudge.runs.missing_watch import MissingWatch, properties_of
-from adjudge.trainers.metrics import batch_metrics, calls_behind
-from adjudge.types import Provenance, Usage
+from adjudge.runs.stats import group_spread, mean, quantile, std
+from adjudge.runs.summary import MissingWatch, answer_properties
+from adjudge.types import Provenance, RewardResult, RewardSample, Usage
 
-__all__ = ["SPEC_VARIABLE", "Scored", "Scorer", "load_spec"]
+__all__ = [
+    "SPEC_VARIABLE",
+    "Scorer",
+    "ScorerResult",
+    "batch_metrics",
+    "collect_judge_calls",
+    "group_length_correlation",
+    "load_spec",
+]
+
+
+def batch_metrics(
+    judged: Sequence[GradedSample],
+    results: Sequence[RewardResult],
+    lengths: Sequence[int],
+    calls: Sequence[Provenance] | None = None,
+) -> dict[str, float]:
+    """The metrics of one batch by name; what could not be computed is absent, never 0.
+
+    ``calls`` are those behind the results (:func:`collect_judge_calls`) where they are known
+    already.
+
+    ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
+    reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
+    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those that the
+    answers may have brought about, ``judge/zero_std_frac`` of the groups,
+    ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
+    ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
+    ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
+    ``judge/missing_predictors``, how many properties of answers predict a missing reward.)
+    """
+    scores = [result.score for result in results]
+    present = [score for score in scores if score is not None]
+    groups = [one.group for one in judged]
+    drawn = sum(one.sampled for one in judged)
+    found: dict[str, float | None] = {
+        "score_mean": mean(present),
+        "score_std": std(present),
+        "env_ratio": _env_ratio(judged, results),
+        "missing_frac": (drawn - _count_present(judged, scores)) / drawn if drawn else None,
+        "zero_std_frac": group_spread(scores, groups).zero_frac,
+        "len_corr_group": group_length_correlation(scores, lengths, groups),
+        **_missing_by_kind(results, drawn),
+        "suspect_frac": _suspect_share(results, drawn),
+        **_call_metrics(collect_judge_calls(judged) if calls is None else calls),
+        **_part_means(results),
+    }
+    return {f"judge/{name}": value for name, value in found.items() if value is not None}
+
+
+def _count_present(judged: Sequence[GradedSample], scores: Sequence[float | None]) -> int:
+    return sum(one.sampled and score is not None for one, score in zip(judged, scores, strict=True))
+
+
+def _env_ratio(judged: Sequence[GradedSample], results: Sequence[RewardResult]) -> float | None:
+    pairs = [
+        (result.score, one.env_reward)
+        for one, result in zip(judged, results, strict=True)
+        if result.score is not None and one.env_reward is not None
+    ]
+    total = sum(env for _, env in pairs)
+    return sum(score for score, _ in pairs) / total if total else None
+
+
+def _suspect_share(results: Sequence[RewardResult], drawn: int) -> float | None:
+    suspect = sum(one.missing is not None and one.missing.suspect for one in results)
+    return suspect / drawn if suspect else None
+
+
+def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, float]:
+    counts: dict[str, int] = defaultdict(int)
+    for result in results:
+        if result.missing is not None and result.missing.kind != "not_sampled":
+            counts[f"missing_frac/{result.missing.kind}"] += 1
+    return {name: count / drawn for name, count in counts.items()}
+
+
+def collect_judge_calls(judged: Sequence[GradedSample]) -> list[Provenance]:
+    """The calls that a batch's results came from; one about a whole group is there once."""
+    calls = {
+        id(call): call
+        for one in judged
+        for _, result in one.results()
+        if (call := result.provenance) is not None
+    }
+    return list(calls.values())
+
+
+def _call_metrics(calls: Sequence[Provenance]) -> dict[str, float | None]:
+    live = [p.latency_s for p in calls if p.source == "live" and p.latency_s is not None]
+    paid = [usage for p in calls if (usage := p.paid) is not None]
+    costs = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
+    return {
+        "latency_p50": quantile(live, 0.5),
+        "latency_p99": quantile(live, 0.99),
+        "cost_usd": sum(costs) if costs else None,
+    }
+
+
+def _part_means(results: Sequence[RewardResult]) -> dict[str, float | None]:
+    names = results[0].reward_info if results else {}
+    parts = {}
+    for name in names:
+        values = [result.reward_info[name] for result in results]
+        parts[f"{name}_mean"] = mean([value for value in values if value is not None])
+    return parts
+
+
+def group_length_correlation(
+    scores: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
+) -> float | None:
+    """Mean over groups of the Pearson correlation of reward and length; ``None`` without any.
+
+    Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
+    two does not vary have none.
+    """
+    members: dict[str, tuple[list[float], list[int]]] = {}
+    for score, length, group in zip(scores, lengths, groups, strict=True):
+        if score is not None:
+            rewards, sizes = members.setdefault(group, ([], []))
+            rewards.append(score)
+            sizes.append(length)
+    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
+    return mean(found)
+
+
+def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    if len(xs) < 3:
+        return None
+    xs = snap_ties(xs)
+    mean_x, std_x = mean_and_std(xs)
+    mean_y, std_y = mean_and_std(ys)
+    if std_x == 0 or std_y == 0:
+        return None
+    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
+    covariance = sum(products) / (len(xs) - 1)
+    return max(-1.0, min(1.0, covariance / (std_x * std_y)))
+
 
 _log = logging.getLogger("adjudge")
 
@@ -28,7 +169,7 @@ SPEC_VARIABLE = "ADJUDGE_SPEC"
 
 
 @dataclass
-class Scored:
+class ScorerResult:
     """A scored batch: ``results`` in the order of the samples, and what to log about them.
 
     ``usage`` sums the live calls behind the results (a call about a whole group counts once; kept
@@ -55,11 +196,13 @@ def load_spec(spec: RewardSpec | Path | str | None = None) -> RewardSpec:
         return spec
     path = spec or os.environ.get(SPEC_VARIABLE)
     if not path:
-        raise ConfigError(f"no reward spec: pass one, or name its file in {SPEC_VARIABLE}")
+        raise ConfigError(
+            f"no reward spec is given. Pass one, or name its file in {SPEC_VARIABLE}."
+        )
     if isinstance(path, str) and path.startswith(("http://", "https://")):
-        from adjudge.client.grader import served_spec  # noqa: PLC0415  (who has a file needs none)
+        from adjudge.client.grader import make_service_spec  # noqa: PLC0415  (who has a file needs none)
 
-        return served_spec(path)
+        return make_service_spec(path)
     return RewardSpec.load(path)
 
 
@@ -110,7 +253,7 @@ class Scorer:
         *,
         step: int | None = None,
         whole_groups: bool = True,
-    ) -> Scored:
+    ) -> ScorerResult:
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
         Under ``sample_rate`` each ``step`` draws other groups, the same in every process; by
@@ -122,35 +265,35 @@ class Scorer:
         policy ``raise``, :class:`~adjudge.errors.MissingRewardError`.
         """
         judged = await self.grade(samples, groups, step=step)
-        return self.settle(judged, samples, whole_groups=whole_groups)
+        return self.compute_rewards(judged, samples, whole_groups=whole_groups)
 
     async def grade(
         self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
-    ) -> list[Judged]:
+    ) -> list[GradedSample]:
         """What the graders say: the first half of :meth:`ascore`, of any part of a batch.
 
         Where :attr:`needs_whole_groups`, all members of a group belong into one call.
         """
         return await self._function.grade(samples, groups, step=step)
 
-    def settle(
+    def compute_rewards(
         self,
-        judged: Sequence[Judged],
+        judged: Sequence[GradedSample],
         samples: Sequence[RewardSample],
         *,
         whole_groups: bool = True,
-    ) -> Scored:
+    ) -> ScorerResult:
         """The rewards of a whole batch from what was said: the second half, without waiting."""
         results = self._function.reward(judged, whole_groups=whole_groups)
-        calls, lengths = calls_behind(judged), [len(one.response or "") for one in samples]
+        calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
         if metrics.get("judge/missing_frac"):
             metrics |= self._watch_missing(judged, samples, results)
-        return Scored(results, self._with_known_kinds(metrics), _usage(calls))
+        return ScorerResult(results, self._with_known_kinds(metrics), _usage(calls))
 
     def _watch_missing(
         self,
-        judged: Sequence[Judged],
+        judged: Sequence[GradedSample],
         samples: Sequence[RewardSample],
         results: Sequence[RewardResult],
     ) -> dict[str, float]:
@@ -161,7 +304,7 @@ class Scorer:
             if one.sampled
         ]
         self._watch.add(
-            lambda place: properties_of(rows[place][0]),
+            lambda place: answer_properties(rows[place][0]),
             [float(len(text)) for text, _, _ in rows],
             [group for _, group, _ in rows],
             [gone for _, _, gone in rows],
@@ -184,7 +327,7 @@ class Scorer:
 
     def score(
         self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
-    ) -> Scored:
+    ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))
 

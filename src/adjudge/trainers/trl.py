@@ -16,11 +16,17 @@ from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.samples import RewardResult
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer
-from adjudge.trainers.trl_missing import zero_filling
-from adjudge.trainers.trl_shapes import Batch, Layout, alike, check_columns, layout_of
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.trainers.trl_batch import (
+    GroupLayout,
+    TrlBatch,
+    check_columns,
+    detect_zero_filling,
+    find_group_layout,
+    group_equal_prompts,
+)
+from adjudge.types import RewardResult
 
 __all__ = ["PicklableReward", "make_reward", "reward"]
 
@@ -42,7 +48,7 @@ def make_reward(
     ``spec`` is an object or a file, by default the file that ``ADJUDGE_SPEC`` names. ``name`` tells
     several functions of one trainer apart, in ``rewards/NAME/mean`` and, where it is not the
     default, in ``judge/NAME/…``. ``columns`` names the dataset column of a field
-    (``{"reference": "target"}``); see :mod:`adjudge.trainers.trl_shapes` for what a sample gets
+    (``{"reference": "target"}``); see :mod:`adjudge.trainers.trl_batch` for what a sample gets
     without it.
 
     The function returns a float per completion, ``None`` for a missing one. It raises
@@ -59,7 +65,7 @@ def make_reward(
         completion_ids: Sequence[Sequence[int]] | None = None,
         **given: Any,
     ) -> Rewards:
-        return await adapter.rewards(Batch(prompts, completions, completion_ids, given))
+        return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
 
     scored.__name__ = scored.__qualname__ = name
     scored.__doc__ = f"Rewards of {adapter.scorer.spec.where}; None is missing."
@@ -77,7 +83,7 @@ async def reward(
     The spec is loaded at the first call, so a wrong one shows after the first generation.
     """
     adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
-    return await adapter.rewards(Batch(prompts, completions, completion_ids, given))
+    return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
@@ -112,8 +118,8 @@ class PicklableReward:
         **given: Any,
     ) -> Rewards:
         """The rewards of one group, or of a trainer's batch; ``None`` is missing."""
-        batch = Batch(prompts, completions, completion_ids, given)
-        group = None if batch.of_a_trainer else Layout(["0"] * len(prompts))
+        batch = TrlBatch(prompts, completions, completion_ids, given)
+        group = None if batch.of_a_trainer else GroupLayout(["0"] * len(prompts))
         return run_blocking(self._adapter.rewards(batch, group))
 
 
@@ -131,11 +137,11 @@ class _Adapter:
         self._columns = check_columns(columns)
         self._warned: set[str] = set()
 
-    async def rewards(self, batch: Batch, layout: Layout | None = None) -> Rewards:
+    async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
         if layout is None:
-            layout = layout_of(batch) or alike(batch.prompts)
-        spec, zeros = self.scorer.spec, zero_filling(batch)
+            layout = find_group_layout(batch) or group_equal_prompts(batch.prompts)
+        spec, zeros = self.scorer.spec, detect_zero_filling(batch)
         if zeros is not None:
             zeros.check(spec, layout)
         self._check_groups(layout)
@@ -147,7 +153,7 @@ class _Adapter:
         self._log(batch, scored)
         return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, spec)
 
-    def _check_groups(self, layout: Layout) -> None:
+    def _check_groups(self, layout: GroupLayout) -> None:
         """Refuse incomplete groups where the spec compares the samples of a group."""
         compares = self.scorer.compares_groups
         if compares is None or layout.broken is None:
@@ -156,7 +162,7 @@ class _Adapter:
             f"{self.scorer.spec.where}: {compares} needs whole groups, but {layout.broken}. Make "
             "per_device_train_batch_size × steps_per_generation a multiple of num_generations "
             "(and per_device_eval_batch_size one of num_generations_eval), or use a spec that "
-            "judges each sample by itself"
+            "judges each sample by itself."
         )
 
     def _check_trainer(self, trainer: Any) -> None:
@@ -165,22 +171,22 @@ class _Adapter:
         if names.count(self._name) > 1:
             self._warn(
                 f"{names.count(self._name)} reward functions are called {self._name!r}, so TRL "
-                "logs them as one; give each a name=… of its own"
+                "logs them as one. Give each a name=… of its own."
             )
         functions = getattr(trainer, "reward_funcs", None)
         aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
         if functions and len(functions) > 1 and aggregation == "sum_then_normalize":
             self._warn(
                 "there are other reward functions beside adjudge's, and TRL's sum counts a missing "
-                "reward as 0 there; make them graders of the spec (weight 0 reports only), or set "
-                "multi_objective_aggregation='normalize_then_sum'"
+                "reward as 0 there. Make them graders of the spec (weight 0 reports only), or set "
+                "multi_objective_aggregation='normalize_then_sum'."
             )
         scale = getattr(trainer, "scale_rewards", "none")
         if self.scorer.spec.reward.group == "z_score" and scale in ("group", "batch"):
             self._warn(
                 f"rewards are divided by a deviation twice: reward.group = 'z_score' in the spec, "
-                f"and scale_rewards={scale!r} in the trainer; set scale_rewards='none' or group = "
-                "'none'"
+                f"and scale_rewards={scale!r} in the trainer. Set scale_rewards='none' or group = "
+                "'none'."
             )
 
     def _warn(self, message: str) -> None:
@@ -188,7 +194,7 @@ class _Adapter:
             self._warned.add(message)
             _log.warning("%s: %s", self.scorer.spec.where, message)
 
-    def _log(self, batch: Batch, scored: Scored) -> None:
+    def _log(self, batch: TrlBatch, scored: ScorerResult) -> None:
         """Metrics to the run's log; parts, and why it is missing, beside each completion."""
         results, prefix = scored.results, self._prefix
         if batch.log_metric is not None:

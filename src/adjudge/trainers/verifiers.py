@@ -27,14 +27,13 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.rewards.samples import RewardResult, RewardSample
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scored, Scorer
-from adjudge.types import Usage
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.types import RewardResult, RewardSample, Usage
 
-__all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "reward", "usage_of"]
+__all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "reward", "to_verifiers_usage"]
 
 _REFERENCES = ("reference", "ground_truth", "answer", "solution")
-_OF_THE_ROLLOUT = {"prompt", "response", "messages", "finish_reason", "env_reward"}
+_ROLLOUT_FIELDS = {"prompt", "response", "messages", "finish_reason", "env_reward"}
 
 
 class AdjudgeJudgeConfig(vf.JudgeConfig):  # type: ignore[misc]  # not installed for mypy
@@ -67,7 +66,9 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
         """The reward of one rollout."""
         sample = _sample(task, trace, self.config.reference_field)
-        return _recorded(await self._scorer.ascore([sample], [trace.id]), trace, self.reward_name)
+        return _record_reward(
+            await self._scorer.ascore([sample], [trace.id]), trace, self.reward_name
+        )
 
 
 async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
@@ -75,7 +76,7 @@ async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
     scored = await _scorer(os.environ.get(SPEC_VARIABLE, "")).ascore(
         [_sample(task, trace, "")], [trace.id]
     )
-    return _recorded(scored, trace, "adjudge")
+    return _record_reward(scored, trace, "adjudge")
 
 
 @lru_cache(maxsize=16)
@@ -85,18 +86,18 @@ def _scorer(spec: str) -> Scorer:
     where = scorer.spec.where
     if needs := scorer.compares_groups:
         raise ConfigError(
-            f"{where}: {needs} needs whole groups, but verifiers scores each rollout alone: leave "
-            "it out, or let the trainer's advantage compare the group"
+            f"{where}: {needs} needs whole groups, but verifiers scores each rollout alone. Leave "
+            "it out, or let the trainer's advantage compare the group."
         )
     if scorer.spec.reward.combine_mode != "replace":
         raise ConfigError(
-            f"{where}: reward.combine_mode = {scorer.spec.reward.combine_mode!r}: verifiers adds "
-            "rewards itself; use 'replace' here, and the judge's weight"
+            f"{where}: reward.combine_mode: must be 'replace', since verifiers adds rewards itself "
+            f"(found {scorer.spec.reward.combine_mode!r}). Set 'replace', and weight the judge."
         )
     if scorer.spec.reward.sample_rate < 1:
         raise ConfigError(
-            f"{where}: reward.sample_rate leaves whole groups out, but verifiers scores each "
-            "rollout alone: use 1"
+            f"{where}: reward.sample_rate: must be 1, since it leaves whole groups out and "
+            f"verifiers scores each rollout alone (found {scorer.spec.reward.sample_rate:g})"
         )
     return scorer
 
@@ -104,10 +105,11 @@ def _scorer(spec: str) -> Scorer:
 def _sample(task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardSample:
     """The final branch as messages, the last reply as response, the task's own fields as extras."""
     data: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
-    extra = {name: value for name, value in data.items() if name not in _OF_THE_ROLLOUT}
+    extra = {name: value for name, value in data.items() if name not in _ROLLOUT_FIELDS}
     if reference_field and reference_field not in data:
         raise ConfigError(
-            f"reference_field: the task has no {reference_field!r} (it has {', '.join(data)})"
+            f"reference_field: the task has no such field (found {reference_field!r}; "
+            f"allowed: {', '.join(data)})"
         )
     named = (reference_field,) if reference_field else _REFERENCES
     if (reference := next((data[name] for name in named if name in data), None)) is not None:
@@ -117,7 +119,7 @@ def _sample(task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardS
     return RewardSample(0, 0, task.prompt_text or None, trace.last_reply, messages, extra)
 
 
-def usage_of(usage: Usage) -> vf.Usage:
+def to_verifiers_usage(usage: Usage) -> vf.Usage:
     """Tokens and money in verifiers' form, whose ``prompt_tokens`` leave out what was cached."""
     return vf.Usage(
         prompt_tokens=usage.input_tokens - usage.cached_tokens,
@@ -127,7 +129,7 @@ def usage_of(usage: Usage) -> vf.Usage:
     )
 
 
-def _recorded(scored: Scored, trace: vf.Trace, name: str) -> float:
+def _record_reward(scored: ScorerResult, trace: vf.Trace, name: str) -> float:
     """The reward, with its parts written to the trace; raises where it is missing."""
     result: RewardResult = scored.results[0]
     parts = {f"{name}/{part}": value for part, value in result.reward_info.items()}
@@ -136,7 +138,7 @@ def _recorded(scored: Scored, trace: vf.Trace, name: str) -> float:
         trace.record_metric("judge/cost_usd", cost)
     trace.info.setdefault("adjudge", {})[name] = result.details
     if scored.usage is not None:
-        trace.extra_usage.append(usage_of(scored.usage))
+        trace.extra_usage.append(to_verifiers_usage(scored.usage))
     if result.score is None:
         missing = result.missing
         if missing is None:

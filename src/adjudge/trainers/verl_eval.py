@@ -28,13 +28,13 @@ from statistics import fmean
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rewards.samples import RewardResult, RewardSample
 from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import read_samples
-from adjudge.runs.grading import reward_sample
+from adjudge.runs.grading import make_reward_sample
 from adjudge.trainers.scoring import Scorer
+from adjudge.types import RewardResult, RewardSample
 
-__all__ = ["compute_score", "main", "summary_of"]
+__all__ = ["compute_score", "main", "summarise_scores"]
 
 _Key = tuple[str, str, str]
 _REFERENCE = {"reference": "reward_model.ground_truth"}
@@ -98,8 +98,8 @@ class _Scores:
     def __init__(self, scorer: Scorer, data: str | None, scores_to: str | None) -> None:
         if scorer.compares_groups is not None:
             raise ConfigError(
-                f"main_eval asks for one response at a time; the spec has {scorer.compares_groups} "
-                "(adjudge grade takes it)"
+                f"main_eval scores one response at a time, but the spec has "
+                f"{scorer.compares_groups}. Use adjudge grade."
             )
         self._scorer = scorer
         self._samples: dict[_Key, list[RewardSample]] | None = None
@@ -115,7 +115,7 @@ class _Scores:
         for _, found in read_samples([path], _REFERENCE):
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
-            sample = reward_sample(found, 0)
+            sample = make_reward_sample(found, 0)
             source = found.extras.get("data_source")
             samples[_key(source, sample.response, found.reference)].append(sample)
             self._rows[str(found.group)].append(sample)
@@ -139,7 +139,7 @@ class _Scores:
         if found := self._samples.get(_key(data_source, text, reference)):
             return found
         raise ConfigError(
-            "a response of main_eval's is not in reward_kwargs.data; give the file of data.path"
+            "a response of main_eval's is not in reward_kwargs.data. Give the file of data.path."
         )
 
     def _graded(self, samples: Sequence[RewardSample]) -> list[RewardResult]:
@@ -179,7 +179,7 @@ class _Scores:
             file.write(json.dumps(line) + "\n")  # one write; processes append side by side
 
 
-def summary_of(path: Path) -> dict[str, dict[str, Any]]:
+def summarise_scores(path: Path) -> dict[str, dict[str, Any]]:
     """By data source: ``responses``, ``missing`` by kind, and ``mean`` of the others.
 
     ``mean`` is, as ``main_eval``'s, the mean over rows of the mean over samples; ``None`` of
@@ -192,10 +192,10 @@ def summary_of(path: Path) -> dict[str, dict[str, Any]]:
         where = (line.get("row"), line.get("sample"))
         key = where if line.get("row") is not None else (None, number)
         last[str(line.get("data_source"))][key] = line
-    return {source: _summed(lines) for source, lines in last.items()}
+    return {source: _summarise_source(lines) for source, lines in last.items()}
 
 
-def _summed(lines: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+def _summarise_source(lines: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
     rows: dict[Any, list[float]] = defaultdict(list)
     for (row, number), line in lines.items():
         if line["score"] is not None:
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given:
         sys.stdout.write(f"{os.fspath(Path(__file__).resolve())}\n")
     elif len(given) == 2 and given[0] == "--summary":
-        sys.stdout.write(json.dumps(summary_of(Path(given[1])), indent=2) + "\n")
+        sys.stdout.write(json.dumps(summarise_scores(Path(given[1])), indent=2) + "\n")
     else:
         raise SystemExit("usage: python -m adjudge.trainers.verl_eval [--summary SCORES.jsonl]")
 

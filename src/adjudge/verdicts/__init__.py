@@ -4,25 +4,24 @@ A prompt that asks for a form of ours is answered in that form or not at all: :f
 The other readers are for replies that have no form of ours, whose authors word the ending.
 """
 
-from adjudge.verdicts.base import Unread, Verdict
+from adjudge.verdicts.base import Menu, NumberScale, UnreadableReply, Verdict, parse_score
 from adjudge.verdicts.choice import CHOICE_KEYS, read_choice
-from adjudge.verdicts.fields import read_fields
-from adjudge.verdicts.marks import read_mark, read_marks
-from adjudge.verdicts.menu import Menu
-from adjudge.verdicts.numbers import Scale, score_of
-from adjudge.verdicts.ranking import places_in, read_ranking
-from adjudge.verdicts.reply import reason_in
-from adjudge.verdicts.score import read_score
-from adjudge.verdicts.strict import Ending, number_in, read_ending, read_object, wrong_keys
+from adjudge.verdicts.criterion_marks import read_mark, read_marks
+from adjudge.verdicts.reply import extract_reason, read_fields
+from adjudge.verdicts.score import places_in, read_ranking, read_score
+from adjudge.verdicts.strict import Ending, find_key_fault, parse_number, read_ending, read_object
 
 __all__ = [
     "CHOICE_KEYS",
     "Ending",
     "Menu",
-    "Scale",
-    "Unread",
+    "NumberScale",
+    "UnreadableReply",
     "Verdict",
-    "number_in",
+    "extract_reason",
+    "find_key_fault",
+    "parse_number",
+    "parse_score",
     "places_in",
     "read_choice",
     "read_ending",
@@ -32,7 +31,4 @@ __all__ = [
     "read_object",
     "read_ranking",
     "read_score",
-    "reason_in",
-    "score_of",
-    "wrong_keys",
 ]

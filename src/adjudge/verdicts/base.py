@@ -1,14 +1,38 @@
-"""What reading a judge's reply comes to: a verdict, or why there is none."""
+"""What reading a judge's reply comes to, and what is read: a verdict, or why there is none.
+
+A reply as a person reads it: nothing invisible, no thinking, signs in their plain form. What may
+stand in it: a number on a scale as judges write it (``3``, ``3.5``, ``3/5``, ``3 out of 5``,
+``4 分``), or one label of a menu, with the names that labels go by and the nouns before them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ConfigError, ErrorKind
 
-__all__ = ["TooManyError", "Unread", "Verdict"]
+__all__ = [
+    "LABEL_NOT_IN_MENU",
+    "NUMBER_PATTERN",
+    "TIE_NOT_ALLOWED",
+    "Menu",
+    "NumberScale",
+    "TooManyMatchesError",
+    "UnreadableReply",
+    "Verdict",
+    "normalize_signs",
+    "normalize_text",
+    "parse_amount",
+    "parse_score",
+    "separate_thinking",
+    "strip_invisible",
+]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +52,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any] = {}
 
 
-class TooManyError(Exception):
-    """A reply has too many places to read; within this package only, where it becomes ``Unread``.
+class TooManyMatchesError(Exception):
+    """A reply has too many places to read; in this package it becomes ``UnreadableReply``.
 
     Passing over the rest of them could leave the wrong verdict.
     """
 
 
-class Unread(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
     """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
 
     ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
@@ -44,3 +68,357 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
     why: str
     kind: ErrorKind = ErrorKind.UNPARSABLE
+
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+# Half a surrogate pair is no character; private-use characters are what the phrase reader puts in
+# the place of names, so a reply must not bring its own.
+_NO_CHARACTER = re.compile("[\ud800-\udfff\ue000-\uf8ff]")
+_PLAIN_ASCII = re.compile(r"[\t\n -~]*")
+
+_FLAT = (
+    {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+    | dict.fromkeys((0x3000, 0xA0, 0x202F, 0x2009), " ")
+    | dict.fromkeys(map(ord, "“”„‟＂«»「」『』"), '"')
+    | dict.fromkeys(map(ord, "‘’‚‛′"), "'")
+    | dict.fromkeys(map(ord, "【〖〔"), "[")
+    | dict.fromkeys(map(ord, "】〗〕"), "]")
+    | dict.fromkeys(map(ord, "−–—―‐‑"), "-")
+    | {ord("≻"): ">", ord("≺"): "<", ord("。"): "。", ord("／"): "/", ord("⁄"): "/", ord("∶"): ":"}
+)
+
+_WIDE, _HIGH = " " * 8, "\n" * 4
+_RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
+
+_NAMES = r"\s{0,4}(?:think|thinking|thought|thoughts|reasoning)\s{0,4}>"
+# Quoted tags are spoken of. Thinking may end in a quotation, so an end is quoted on both sides.
+_THINK = re.compile(
+    rf"(?<![`\"'“「])<\s{{0,4}}(?P<end>/?){_NAMES}|<\s{{0,4}}(?P<after>/){_NAMES}(?![`\"'”」])",
+    re.IGNORECASE,
+)
+
+
+def strip_invisible(text: str) -> str:
+    """``text`` without invisible characters and halves of surrogate pairs; CRLF becomes LF.
+
+    Long runs of white space become short ones, so that no pattern has to walk through them.
+    """
+    if not _PLAIN_ASCII.fullmatch(text):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _NO_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", text))
+    if _WIDE in text or _HIGH in text:
+        text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
+    return text
+
+
+def normalize_signs(text: str) -> str:
+    """``text`` with full-width signs, typographic quotes and dashes as ASCII; same length.
+
+    >>> normalize_signs("评分：［４］")
+    '评分:[4]'
+    """
+    return text if text.isascii() else text.translate(_FLAT)
+
+
+def normalize_text(text: str) -> str:
+    """``text`` for comparing: plain, flat, one case, each run of white space one blank."""
+    return " ".join(normalize_signs(strip_invisible(text)).casefold().split())
+
+
+def separate_thinking(text: str) -> tuple[str, str]:
+    """``(text, thinking)``: what stands outside and inside thinking tags.
+
+    An opening tag that never closes makes all that follows thinking; a closing tag without an
+    opening one all that precedes. A tag in quotation marks or code is only spoken of.
+
+    >>> separate_thinking("<think>4, no: 5</think>[[3]]")
+    ('[[3]]', '4, no: 5')
+    """
+    if "<" not in text:
+        return text, ""
+    shown: list[str] = []
+    hidden: list[str] = []
+    depth = 0
+    start = 0
+    for tag in _THINK.finditer(text):
+        piece = text[start : tag.start()]
+        start = tag.end()
+        ends = bool(tag["end"] or tag["after"])
+        if ends and not depth:
+            hidden += [*shown, piece]
+            shown = []
+            continue
+        (hidden if depth else shown).append(piece)
+        depth = max(0, depth - 1) if ends else depth + 1
+    if not start:
+        return text, ""
+    (hidden if depth else shown).append(text[start:])
+    return "\n".join(shown).strip(), "\n".join(hidden).strip()
+
+
+_DIGITS = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})"
+_WORDS = {
+    word: number
+    for number, words in enumerate(
+        ("zero 零", "one 一", "two 二 两", "three 三", "four 四", "five 五", "six 六", "seven 七",
+         "eight 八", "nine 九", "ten 十")
+    )
+    for word in words.split()
+}  # fmt: skip
+_WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
+
+_GOES_ON = r"[\s-]{1,2}(?:hundred|thousand|million|and|point|to|or|half)\b"
+
+NUMBER_PATTERN = (
+    rf"(?P<number>{_DIGITS}|"
+    rf"(?:{_WORD})(?![A-Za-z\u4e00-\u4e02\u4e04-\u5205\u5207-\u9fff]|{_GOES_ON}))"
+    r"(?P<unit>\s{0,3}(?:points?|pts|stars?|分|星)(?![A-Za-z]))?"
+    rf"(?:[*_`]{{0,3}}\s{{0,3}}(?:/|out\s{{1,3}}of|of|[(,，]\s{{0,2}}(?:满分|out\s{{1,3}}of|max\.?))\s{{0,3}}"
+    rf"(?P<scale>{_DIGITS}|(?:{_WORD})(?![A-Za-z]))(?:\s{{0,3}}(?:points?|分|星))?\)?)?"
+)
+"""The source of a pattern: number, unit, what it is out of. What may follow is its user's."""
+
+_ALONE = re.compile(rf"[\s*_`\"'(\[$]*{NUMBER_PATTERN}[\s*_`\"')\].。!$]*", re.IGNORECASE)
+_YES = frozenset({"true", "yes", "是", "对"})
+_NO = frozenset({"false", "no", "否", "不是"})
+
+
+class NumberScale(NamedTuple):
+    """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
+
+    low: float | None = None
+    high: float | None = None
+    integer: bool = False
+
+    @property
+    def boolean(self) -> bool:
+        """Whether it is 0 or 1, so that yes and no are scores."""
+        return self.low == 0 and self.high == 1
+
+    def holds(self, score: float) -> bool:
+        """Whether ``score`` lies on the scale."""
+        if self.integer and score != int(score):
+            return False
+        return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
+
+
+def parse_amount(found: re.Match[str], scale: NumberScale) -> float | None:
+    """The number of an :data:`NUMBER_PATTERN` match; ``None`` when it is out of another scale."""
+    above = found["scale"]
+    if above is not None and (scale.high is None or _value(above) != scale.high):
+        return None
+    return _value(found["number"])
+
+
+def _value(number: str) -> float:
+    return float(_WORDS.get(number.lower(), number))
+
+
+def parse_score(value: Any, scale: NumberScale) -> float | None:
+    """A JSON value, or the text of a tag, as a score; ``None`` for what is no finite number.
+
+    >>> [parse_score(v, NumberScale(1, 5)) for v in (3, "3/5", "4/10", True, "four", float("nan"))]
+    [3.0, 3.0, None, None, 4.0, None]
+    """
+    if isinstance(value, bool):
+        return float(value) if scale.boolean else None
+    if isinstance(value, int | float):
+        return float(value) if math.isfinite(value) else None
+    if not isinstance(value, str):
+        return None
+    text = normalize_signs(value)
+    if len(text) < 80 and (alone := _ALONE.fullmatch(text)) is not None:
+        return parse_amount(alone, scale)
+    word = text.strip(" \t\n*_`\"'.。!").lower()
+    if scale.boolean and word in _YES | _NO:
+        return float(word in _YES)
+    return None
+
+
+ANSWER_NOUNS = (
+    "answer", "response", "output", "option", "assistant", "candidate", "model", "reply", "choice",
+    "completion", "solution", "summary", "translation", "text", "story", "essay", "version",
+    "submission", "system", "chatbot", "agent", "generation", "passage", "sample", "trajectory",
+    "回答", "答案", "选项", "助手", "候选", "回复", "输出", "模型", "响应", "答复", "方案", "版本",
+    "文本",
+)  # fmt: skip
+
+TIE_NOT_ALLOWED = "\x00tied"
+"""Stands for a tie where the menu has none, so that it is no verdict."""
+LABEL_NOT_IN_MENU = "\x00outside"
+"""Stands for a letter or number that the menu does not have."""
+
+_TIES = ("tie", "tied", "draw", "equal", "same", "both", "neither", "平局", "平手", "相同", "一样")
+_ORDINALS = (("first", "1st", "第一", "一", "甲"), ("second", "2nd", "第二", "二", "乙"))
+_LIMIT = 60
+_EMPHASIS = str.maketrans("*`", "  ")
+_MOST_LABELS = 64
+
+
+class Menu:
+    """The labels of which a verdict is one.
+
+    ``names``: how each label may be written, without case; words may be parted by blanks, ``_`` or
+    ``-``. ``nouns`` may stand before a name ("Response B"). ``tie``: the label for a tie, if it may
+    be given. Labels that are single letters or digits are *compared*: the phrases of choosing and
+    comparing are understood ("Output (b) is better", "I prefer A over B").
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, Iterable[str]],
+        *,
+        nouns: Iterable[str] = ANSWER_NOUNS,
+        tie: str | None = None,
+    ) -> None:
+        if not names or len(names) > _MOST_LABELS:
+            raise ConfigError(f"a menu must have 1 to {_MOST_LABELS} labels (found {len(names)})")
+        self.labels = tuple(names)
+        self.tie = tie
+        self.nouns = tuple(nouns)
+        self.names = {label: _with(label, given) for label, given in names.items()}
+        taken: dict[str, str] = {}
+        for label, given in self.names.items():
+            for name in given:
+                if taken.setdefault(name, label) != label:
+                    raise ConfigError(
+                        f"the menu's labels {taken[name]!r} and {label!r} share the name {name!r}. "
+                        "Give each name to one label."
+                    )
+        self._by_name = taken
+        self._key = (tuple(self.names.items()), self.nouns, tie)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Menu) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @classmethod
+    def pair(cls, first: str = "A", second: str = "B", *, tie: str | None = None) -> Menu:
+        """Two answers, by letter, number or place ("B", "2", "second"); ``tie`` where allowed.
+
+        >>> Menu.pair().match("Output (b)"), Menu.pair(tie="tie").match("[[C]]")
+        ('B', 'tie')
+        """
+        names = {
+            first: (first, "a", "1", *_ORDINALS[0]),
+            second: (second, "b", "2", *_ORDINALS[1]),
+        }
+        return cls(names, tie=tie)
+
+    @classmethod
+    def of(cls, *labels: str, tie: str | None = None) -> Menu:
+        """Labels that go by their own names.
+
+        >>> Menu.of("PRESENT", "NOT_PRESENT").match("**not present**")
+        'NOT_PRESENT'
+        """
+        return cls({label: (label,) for label in labels}, tie=tie)
+
+    @cached_property
+    def compared(self) -> bool:
+        """Whether the labels are letters or digits for things that are compared."""
+        return all(any(len(n) == 1 and n.isalnum() for n in self.names[x]) for x in self.labels)
+
+    @cached_property
+    def tie_names(self) -> frozenset[str]:
+        """How a tie is written in place of a label."""
+        third = ("c", "3") if len(self.labels) == 2 else ()
+        own = () if self.tie is None else (_folded(self.tie), *third)
+        return frozenset({*_TIES, *own} - set(self._by_name))
+
+    def match(self, text: str) -> str | None:
+        """The label that ``text`` names and does nothing else; ``None`` for any other text.
+
+        :data:`TIE_NOT_ALLOWED` for a tie that the menu does not have, :data:`LABEL_NOT_IN_MENU`
+        for another letter.
+        """
+        text = normalize_signs(text[: 4 * _LIMIT]).translate(_EMPHASIS).strip()
+        if len(text) > _LIMIT:
+            return None
+        if (found := self._alone.fullmatch(text)) is not None:
+            return self.label(found[1])
+        if not self.compared:
+            return None
+        return self._compared_in(text) or (
+            LABEL_NOT_IN_MENU if self._other.fullmatch(text) else None
+        )
+
+    def label(self, name: str) -> str | None:
+        """The label called ``name``; a tie's where it names one."""
+        folded = _folded(name)
+        if (label := self._by_name.get(folded)) is not None:
+            return label
+        if folded in self.tie_names:
+            return TIE_NOT_ALLOWED if self.tie is None else self.tie
+        return None
+
+    def other(self, label: str) -> str | None:
+        """The other label of two."""
+        if len(self.labels) != 2 or label not in self.labels:
+            return None
+        return self.labels[1 - self.labels.index(label)]
+
+    @cached_property
+    def noun_pattern(self) -> str:
+        """The source of a pattern for one noun."""
+        return "(?:" + "|".join(map(re.escape, sorted(self.nouns, key=len, reverse=True))) + ")"
+
+    @cached_property
+    def name_pattern(self) -> str:
+        """The source of a pattern for one name of a label, longest first."""
+        return "|".join(map(_spelled, sorted(self._by_name, key=len, reverse=True)))
+
+    @cached_property
+    def _alone(self) -> re.Pattern[str]:
+        ties = "|".join(map(_spelled, sorted(self.tie_names, key=len, reverse=True)))
+        noun = rf"(?:(?:the\s)?{self.noun_pattern}s?\s{{0,2}}(?:number|no\.?|#|:)?\s{{0,2}})?"
+        wrap = r"[\s*_`\"'(\[{]{0,8}"
+        return re.compile(
+            rf"{wrap}{noun}{wrap}(?:it's\s)?(?:the\s|an?\s)?({self.name_pattern}|{ties})"
+            rf"(?:\s(?:{self.noun_pattern}|one))?[\s*_`\"')\]}}.。!]{{0,8}}",
+            re.IGNORECASE,
+        )
+
+    @cached_property
+    def _other(self) -> re.Pattern[str]:
+        return re.compile(
+            rf"\W{{0,8}}(?:{self.noun_pattern}\W{{0,4}})?[A-Za-z]\W{{0,8}}", re.IGNORECASE
+        )
+
+    def _compared_in(self, text: str) -> str | None:
+        """``A>B``, ``A>>B``, ``B<A`` and ``A=B`` as verdicts."""
+        found = _VERSUS.fullmatch(text.strip("[]*_` "))
+        if found is None:
+            return None
+        one, sign, two = self.label(found[1]), found[2], self.label(found[3])
+        if one not in self.labels or two not in self.labels or one == two:
+            return None
+        if sign.strip("~=") == "":
+            return TIE_NOT_ALLOWED if self.tie is None else self.tie
+        return one if sign[0] == ">" else two
+
+
+_VERSUS = re.compile(r"\(?(\w{1,12})\)?\s?(>{1,3}|<{1,3}|={1,2}|~)\s?\(?(\w{1,12})\)?")
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+
+
+def _spelled(name: str) -> str:
+    return r"[\s_-]{0,6}".join(map(re.escape, name.split(" ")))
+
+
+def _with(label: str, names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise ConfigError(f"the names of label {label!r} must be a list (found the text {names!r})")
+    made = dict.fromkeys(_folded(name) for name in (label, *names))
+    if "" in made:
+        raise ConfigError(f"label {label!r} has an empty name")
+    return tuple(made)

@@ -1,4 +1,4 @@
-"""JSON objects and lists in a reply, as judges really write them.
+"""JSON objects and lists in a reply, as judges really write them, and the keys of a verdict.
 
 Read are fenced and bare values, single and typographic quotation marks, trailing commas, comments,
 Python's ``True`` and ``None``, names and single words without quotation marks. Everything else is
@@ -12,12 +12,26 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-__all__ = ["CLASH", "MAX_DEPTH", "Piece", "Values", "clashes", "find_values", "whole_object"]
+__all__ = [
+    "DUPLICATE_KEY",
+    "MAX_REPLY_DEPTH",
+    "WRAPPER_KEYS",
+    "JsonPiece",
+    "JsonValues",
+    "find_json_values",
+    "find_under_keys",
+    "has_duplicate_keys",
+    "normalize_key",
+    "read_single_object",
+    "tag_pattern",
+]
 
-MAX_DEPTH = 48
+
+MAX_REPLY_DEPTH = 48
 """Deepest nesting that is read."""
 
 _WORK_PER_CHARACTER = 4
@@ -27,17 +41,17 @@ _MOST_VALUES = 400
 """More objects and lists in one text are given up on."""
 
 
-class _Clash:
+class _DuplicateKey:
     """Stands for the values of a key that an object gives twice with different values."""
 
     def __repr__(self) -> str:
         return "CLASH"
 
 
-CLASH: Any = _Clash()
+DUPLICATE_KEY: Any = _DuplicateKey()
 
 
-class Piece(NamedTuple):
+class JsonPiece(NamedTuple):
     """A JSON value in a text: ``text[start:end]``."""
 
     start: int
@@ -45,10 +59,10 @@ class Piece(NamedTuple):
     value: Any
 
 
-class Values(NamedTuple):
+class JsonValues(NamedTuple):
     """What was found. ``unclosed``: the last never ends. ``given_up``: too many or too broken."""
 
-    pieces: list[Piece]
+    pieces: list[JsonPiece]
     unclosed: bool = False
     given_up: bool = False
 
@@ -87,18 +101,18 @@ _LITERALS = {
 _WIDE_SIGNS = {"：": ":", "，": ","}
 
 
-def find_values(text: str) -> Values:
+def find_json_values(text: str) -> JsonValues:
     """All outermost objects and lists in ``text``.
 
     Lists count only when they hold an object or begin the text or a line: prose is full of
-    brackets. A key that stands twice with different values has :data:`CLASH`.
+    brackets. A key that stands twice with different values has :data:`DUPLICATE_KEY`.
 
-    >>> find_values("Sure: {'score': 3,}.").pieces
-    [Piece(start=6, end=19, value={'score': 3})]
+    >>> find_json_values("Sure: {'score': 3,}.").pieces
+    [JsonPiece(start=6, end=19, value={'score': 3})]
     """
-    if (whole := whole_object(text)) is not None:
-        return Values([whole])
-    found: list[Piece] = []
+    if (whole := read_single_object(text)) is not None:
+        return JsonValues([whole])
+    found: list[JsonPiece] = []
     budget = _WORK_PER_CHARACTER * len(text) + 10_000
     unclosed = False
     at = 0
@@ -117,19 +131,19 @@ def find_values(text: str) -> Values:
             at = max(at + 1, broken.at if broken.too_deep else 0)
             continue
         if isinstance(value, dict) or _listing(text, at, value):
-            found.append(Piece(at, end, value))
+            found.append(JsonPiece(at, end, value))
             unclosed = False
             if len(found) > _MOST_VALUES:
-                return Values([], given_up=True)
+                return JsonValues([], given_up=True)
         else:
             budget -= 16
         at = end
-    return Values(found, unclosed, budget <= 0)
+    return JsonValues(found, unclosed, budget <= 0)
 
 
-def clashes(value: Any) -> bool:
+def has_duplicate_keys(value: Any) -> bool:
     """Whether an object anywhere in ``value`` gives a key twice with different values."""
-    return any(child is CLASH for level in _levels(value) for child in level)
+    return any(child is DUPLICATE_KEY for level in _levels(value) for child in level)
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
@@ -154,7 +168,7 @@ _SIMPLE = re.compile(rf"\[(?:{_PLAIN_ITEMS}|\[{_PLAIN_ITEMS}\])\]")
 _FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
 
 
-def whole_object(text: str, *, unique: bool = False) -> Piece | None:
+def read_single_object(text: str, *, unique: bool = False) -> JsonPiece | None:
     """The usual reply, one JSON object and nothing else, at the speed of the C decoder.
 
     With ``unique`` an object that has a key twice is none.
@@ -171,14 +185,14 @@ def whole_object(text: str, *, unique: bool = False) -> Piece | None:
         value = (_UNIQUE if unique else _DECODER).decode(text[start:end])
     except (ValueError, RecursionError):
         return None
-    if text.count("{") + text.count("[") > MAX_DEPTH and _deep(value):
+    if text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _deep(value):
         return None
-    return Piece(start, end, value if "\\u" not in text else _with_characters(value))
+    return JsonPiece(start, end, value if "\\u" not in text else _with_characters(value))
 
 
 def _deep(value: Any) -> bool:
-    """Whether ``value`` is nested deeper than :data:`MAX_DEPTH`."""
-    deepest = next(islice(_levels(value), MAX_DEPTH, None), [])
+    """Whether ``value`` is nested deeper than :data:`MAX_REPLY_DEPTH`."""
+    deepest = next(islice(_levels(value), MAX_REPLY_DEPTH, None), [])
     return any(isinstance(node, dict | list) for node in deepest)
 
 
@@ -186,7 +200,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _with_characters(value: Any) -> Any:
-    """``value``, at most :data:`MAX_DEPTH` deep, with U+FFFD for halves of surrogate pairs."""
+    """``value``, at most :data:`MAX_REPLY_DEPTH` deep, with U+FFFD for halves of pairs."""
     if isinstance(value, str):
         return _HALF.sub("\ufffd", value)
     if isinstance(value, list):
@@ -223,7 +237,7 @@ _UNIQUE = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, 
 
 def _put(target: dict[str, Any], key: str, value: Any) -> None:
     if key in target and not _same(target[key], value):
-        target[key] = CLASH
+        target[key] = DUPLICATE_KEY
     else:
         target[key] = value
 
@@ -258,7 +272,7 @@ def _read(text: str, at: int) -> tuple[int, Any]:
         if token.lastgroup == "sign":
             sign = _WIDE_SIGNS.get(token[0], token[0])
             if sign in "{[":
-                if len(open_) >= MAX_DEPTH:
+                if len(open_) >= MAX_REPLY_DEPTH:
                     raise _Broken(at, too_deep=True)
                 open_.append("}" if sign == "{" else "]")
             elif sign in "}]":
@@ -294,3 +308,89 @@ def _unescape(escape: re.Match[str]) -> str:
         character = chr(int(sign[1:], 16))
         return "\ufffd" if "\ud800" <= character <= "\udfff" else character
     return _ESCAPED.get(sign, sign)
+
+
+WRAPPER_KEYS = frozenset({
+    "verdict", "verdicts", "result", "results", "evaluation", "evaluations", "judgment",
+    "judgments", "judgement", "judgements", "assessment", "output", "final", "finalverdict",
+    "grading", "grades", "value", "label", "score", "scores", "rating", "choice", "marks",
+    "criteria", "rubrics", "answers", "items", "评估", "结果", "评价", "裁决",
+})  # fmt: skip
+"""Names under which a judge puts its verdict; what "example" or "candidate" holds is another's."""
+_DEEPEST = 4
+_LONGEST_KEY = 100
+
+
+@lru_cache(maxsize=1024)
+def _normalize(key: str) -> str:
+    return re.sub(r"[\s_*`:：-]+", "", key).casefold()
+
+
+def normalize_key(key: str) -> str:
+    """``key`` without what judges vary: case, spaces, ``_``, ``-`` and emphasis.
+
+    >>> normalize_key("**Final Score**") == normalize_key("final_score")
+    True
+    """
+    return _normalize(key) if len(key) <= _LONGEST_KEY else key
+
+
+def find_under_keys(
+    value: Any, keys: tuple[str, ...], depth: int = 0
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """``(value, object)`` for each of ``keys`` in an object; in its wrapper where it has none.
+
+    A wrapper is the only entry of a list, or stands under one of :data:`WRAPPER_KEYS`. A key given
+    twice with different values yields :data:`DUPLICATE_KEY`, which is no verdict.
+    """
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, list):
+        if len(value) == 1:
+            yield from find_under_keys(value[0], keys, depth + 1)
+        return
+    if not isinstance(value, dict):
+        return
+    wanted = _normalized_keys(keys)
+    direct = [(key, inner) for key, inner in value.items() if normalize_key(key) in wanted]
+    for _, inner in direct:
+        if isinstance(inner, dict):
+            yield from _inner(inner, keys, depth)
+        else:
+            yield inner, without_duplicate_keys(value)
+    if not direct:
+        for key, inner in value.items():
+            if normalize_key(key) in WRAPPER_KEYS:
+                yield from find_under_keys(inner, keys, depth + 1)
+
+
+def _inner(value: dict[str, Any], keys: tuple[str, ...], depth: int) -> Iterator[Any]:
+    """``{"score": {"value": 3}}`` and the like; an object without a verdict is no verdict."""
+    found = list(find_under_keys(value, (*keys, "value", "label"), depth + 1))
+    yield from found or [(None, value)]
+
+
+def without_duplicate_keys(value: Any) -> Any:
+    """``value`` without the keys, at any depth, that are given twice with different values."""
+    if isinstance(value, dict):
+        return {
+            k: without_duplicate_keys(inner)
+            for k, inner in value.items()
+            if inner is not DUPLICATE_KEY
+        }
+    return [without_duplicate_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=256)
+def _normalized_keys(keys: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(normalize_key, keys))
+
+
+@lru_cache(maxsize=256)
+def tag_pattern(names: str) -> re.Pattern[str]:
+    """``<name …>content</name>`` for names parted by ``|``; group 2 is the content."""
+    named = "|".join(re.escape(name) for name in names.split("|"))
+    return re.compile(
+        rf"<\s?({named})(?:\s[^<>\n]{{0,60}})?>\s{{0,20}}([^<>]{{0,80}}?)\s{{0,20}}<\s?/\s?(?:\1)\s?>",
+        re.IGNORECASE,
+    )

@@ -1,28 +1,37 @@
-"""Reading a score out of a reply that has no form of ours."""
+"""Reading a score, or a ranking of several samples, out of a reply that has no form of ours."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 from adjudge.errors import ErrorKind
-from adjudge.verdicts.base import Unread, Verdict
-from adjudge.verdicts.menu import NOUNS
-from adjudge.verdicts.numbers import AMOUNT, Scale, amount, score_of
+from adjudge.verdicts.base import (
+    ANSWER_NOUNS,
+    NUMBER_PATTERN,
+    NumberScale,
+    UnreadableReply,
+    Verdict,
+    normalize_signs,
+    parse_amount,
+    parse_score,
+)
+from adjudge.verdicts.json_text import find_under_keys, normalize_key
 from adjudge.verdicts.reply import (
-    MOST_FOUND,
+    MAX_MATCHES,
     NO_VERDICT,
-    Found,
-    Reply,
-    read_reply,
-    settle,
-    truncated,
+    ReplyText,
+    VerdictMatch,
+    apply_reader,
+    missing_verdict,
+    select_verdict,
 )
 
-__all__ = ["read_score"]
+__all__ = ["places_in", "read_ranking", "read_score"]
+
 
 _SCORE = (
     "score", "rating", "grade", "mark", "verdict", "judge?ment", "evaluation", "assessment",
@@ -32,7 +41,7 @@ _OWN = (
     r"(?:(?:my|the|this|your|our|final|overall|total|numeric(?:al)?|aggregate|resulting|evaluation|"
     r"最终|总体|综合|总|我的)[\s*_]{0,3}){0,4}"
 )
-_SUBJECT = rf"(?:the|this|that)\s(?:{'|'.join(one for one in NOUNS if one.isascii())})"
+_SUBJECT = rf"(?:the|this|that)\s(?:{'|'.join(one for one in ANSWER_NOUNS if one.isascii())})"
 # Where a sentence begins, after words that lead over to a conclusion or a clause before a comma.
 _START = (
     r"(?:^|(?<=[.!?。！？]\s)|(?<=[。！？]))[#*_>|\s-]{0,200}+(?:[^.\n!?。0-9:;]{0,80}[,，]\s{0,2})?"
@@ -60,7 +69,7 @@ def _label(keys: tuple[str, ...]) -> re.Pattern[str]:
         rf"(?:\s(?:for|of)\s{_SUBJECT})?(?:\s{{0,2}}[(\[][^()\[\]\n]{{0,40}}[)\]]|[\x00 ]{{0,60}})"
         r"[*_`]{0,4}\s{0,3}(?:(?:[:=|→]|->|-(?=\s)|(?:is|would\sbe|should\sbe|为|是)(?![a-z])|\n{1,2}|"
         r"(?=\s?[0-9.]))\s{0,3}(?:(?:therefore|thus|hence)\s)?(?:an?(?![a-z])\s{0,3})?)"
-        rf"[\s*_`\"'(\[|{{\\$]{{0,8}}{AMOUNT}(?P<ends>{_END})?",
+        rf"[\s*_`\"'(\[|{{\\$]{{0,8}}{NUMBER_PATTERN}(?P<ends>{_END})?",
         re.IGNORECASE | re.MULTILINE,
     )
 
@@ -74,7 +83,7 @@ _GIVEN = re.compile(
     r"(?:(?:score|rating)\sof\s)?"
     r"|an?\s(?:score|rating)\sof\s(?=[^\n]{1,24}\s(?:is|seems)\s(?:right|fair|appropriate))"
     r"|我[^。\n！？0-9]{0,16}?(?:给|打|评)[^。\n！？0-9一二三四五六七八九十]{0,12}?)"
-    rf"[*_`\[(]{{0,4}}(?<![A-Za-z0-9.,/-]){AMOUNT}(?P<ends>{_END}|(?=\sis\s|\sseems\s))",
+    rf"[*_`\[(]{{0,4}}(?<![A-Za-z0-9.,/-]){NUMBER_PATTERN}(?P<ends>{_END}|(?=\sis\s|\sseems\s))",
     re.IGNORECASE | re.MULTILINE,
 )
 # "a 1-5 scale", "from 1 to 5", "(1-5)": what the scale is, not what the score is.
@@ -91,7 +100,7 @@ _SUPPOSED = re.compile(
 )
 _LOOSE = re.compile(
     # A bare number that somebody arrives at: "so 2/5", "to 2.", "no wait, 2"
-    rf"(?:\b(?:to|so|now|is|as|an?|at|be|it|say|meant|instead|rather|that)|[,…]|\.\.\.)\s{AMOUNT}{_END}",
+    rf"(?:\b(?:to|so|now|is|as|an?|at|be|it|say|meant|instead|rather|that)|[,…]|\.\.\.)\s{NUMBER_PATTERN}{_END}",
     re.IGNORECASE,
 )
 _ABBREVIATED = re.compile(r"[a-z]\.\s[a-z]\Z")  # a full stop inside a sentence: "Max. score"
@@ -109,7 +118,7 @@ def read_score(
     keys: Sequence[str] = ("score", "rating", "final_score", "overall_score"),
     quoted: Sequence[str] = (),
     cut: bool = False,
-) -> Verdict | Unread:
+) -> Verdict | UnreadableReply:
     r"""The one score that a judge's reply gives, where no form of ours was asked for.
 
     Looked for are JSON with one of ``keys``, ``<score>3</score>``, ``[[3]]``,
@@ -121,12 +130,12 @@ def read_score(
     are scores.
 
     ``quoted``: the candidate's texts, whose verdicts are not the judge's (the rule:
-    :class:`~adjudge.verdicts.quoting.Quotes`). ``cut``: the reply ran into its length limit, so
+    :class:`~adjudge.verdicts.reply.Quotes`). ``cut``: the reply ran into its length limit, so
     that only what is complete counts.
 
     Returns a :class:`Verdict` whose ``value`` is a float (an int with ``integer``) within the
-    scale; else an :class:`Unread`: ``out_of_range`` for one clear score outside it (never clamped)
-    or not whole with ``integer``, ``truncated``, ``unparsable``. Raises nothing.
+    scale; else an :class:`UnreadableReply`: ``out_of_range`` for one clear score outside it (never
+    clamped) or not whole with ``integer``, ``truncated``, ``unparsable``. Raises nothing.
 
     >>> read_score('Clear and short. {"score": "4/5"}', low=1, high=5).value
     4.0
@@ -135,33 +144,35 @@ def read_score(
     >>> read_score("Score: 4. No, score: 2.", low=1, high=5).why
     'several verdicts that differ'
     """
-    return read_reply(
-        Reply(text, quoted, cut=cut),
-        partial(_read, scale=Scale(low, high, integer), keys=tuple(keys)),
+    return apply_reader(
+        ReplyText(text, quoted, cut=cut),
+        partial(_read_score_reply, scale=NumberScale(low, high, integer), keys=tuple(keys)),
     )
 
 
-def _read(reply: Reply, scale: Scale, keys: tuple[str, ...]) -> Verdict | Unread:
-    marked = reply.marked(keys, "score|rating", partial(_score, scale))
-    found = list(islice(marked, MOST_FOUND + 1))
-    if not found and reply.values.unclosed:
-        return truncated(reply)
-    if not reply.bare:
+def _read_score_reply(
+    reply: ReplyText, scale: NumberScale, keys: tuple[str, ...]
+) -> Verdict | UnreadableReply:
+    marked = reply.find_keyed_verdicts(keys, "score|rating", partial(_score, scale))
+    found = list(islice(marked, MAX_MATCHES + 1))
+    if not found and reply.json_values.unclosed:
+        return missing_verdict(reply)
+    if not reply.is_only_json:
         prose = _without_ranges(reply.prose)
         found += _sentences(reply, prose, scale, _label(keys)) + _lines(reply, scale)
         found = found or _sentences(reply, prose, scale, _GIVEN)
-    settled = settle(reply, found)
-    if not isinstance(settled, Found):
-        return settled or truncated(reply)
+    settled = select_verdict(reply, found)
+    if not isinstance(settled, VerdictMatch):
+        return settled or missing_verdict(reply)
     if not scale.holds(settled.value):
-        return Unread(kind=ErrorKind.OUT_OF_RANGE, why="a score outside the scale")
+        return UnreadableReply(kind=ErrorKind.OUT_OF_RANGE, why="a score outside the scale")
     if _followed_by_another(reply, settled, scale):
-        return Unread(why="several verdicts that differ")
-    return reply.verdict(settled, int(settled.value) if scale.integer else settled.value)
+        return UnreadableReply(why="several verdicts that differ")
+    return reply.make_verdict(settled, int(settled.value) if scale.integer else settled.value)
 
 
-def _score(scale: Scale, value: Any) -> Any:
-    score = score_of(value, scale)
+def _score(scale: NumberScale, value: Any) -> Any:
+    score = parse_score(value, scale)
     return NO_VERDICT if score is None else score
 
 
@@ -169,34 +180,39 @@ def _without_ranges(prose: str) -> str:
     return _RANGE.sub(lambda found: "\x00" * (found.end() - found.start()), prose)
 
 
-def _sentences(reply: Reply, prose: str, scale: Scale, pattern: re.Pattern[str]) -> list[Found]:
-    found: list[Found] = []
-    for hit in islice(pattern.finditer(prose), 4 * MOST_FOUND):
+def _sentences(
+    reply: ReplyText, prose: str, scale: NumberScale, pattern: re.Pattern[str]
+) -> list[VerdictMatch]:
+    found: list[VerdictMatch] = []
+    for hit in islice(pattern.finditer(prose), 4 * MAX_MATCHES):
         start, end = hit.start(), hit.end("number")
         lead = prose[start : hit.start("number")]
         if _SUPPOSED.search(lead) or _ABBREVIATED.search(prose, max(0, start - 8), start + 1):
             continue
-        firm = reply.final(start, hit.end())
-        if not reply.complete(start, hit.end(), firm=firm) or not reply.counts(start, end):
+        firm = reply.is_called_final(start, hit.end())
+        complete = reply.is_complete(start, hit.end(), firm=firm)
+        if not complete or not reply.is_own_statement(start, end):
             continue
-        score = amount(hit, scale) if hit["ends"] is not None else None
+        score = parse_amount(hit, scale) if hit["ends"] is not None else None
         if hit["number"].startswith("-") and reply.text[hit.start("number")] in _DASHES:
             score = None  # a dash, or a sign?
-        found.append(Found(start, hit.end(), NO_VERDICT if score is None else score, "phrase"))
-    return found[: MOST_FOUND + 1]
+        found.append(
+            VerdictMatch(start, hit.end(), NO_VERDICT if score is None else score, "phrase")
+        )
+    return found[: MAX_MATCHES + 1]
 
 
-def _lines(reply: Reply, scale: Scale) -> list[Found]:
+def _lines(reply: ReplyText, scale: NumberScale) -> list[VerdictMatch]:
     """Lines that are nothing but a number, where the first or last is one, apart from the rest."""
     lines = list(islice(_LINE.finditer(reply.prose), _MOST_LINES))
     if not 0 < len(lines) < _MOST_LINES:
         return []
     found = [
-        Found(*line.span(), score, "bare")
+        VerdictMatch(*line.span(), score, "bare")
         for line in lines
         if len(line[0]) < _LONGEST
-        and (score := score_of(line[0], scale)) is not None
-        and reply.counts(*line.span())
+        and (score := parse_score(line[0], scale)) is not None
+        and reply.is_own_statement(*line.span())
     ]
     if len(lines) == 1:
         return [] if reply.cut else found
@@ -208,13 +224,177 @@ def _lines(reply: Reply, scale: Scale) -> list[Found]:
     return found if opens or (closes and not announced) else []
 
 
-def _followed_by_another(reply: Reply, settled: Found, scale: Scale) -> bool:
+def _followed_by_another(reply: ReplyText, settled: VerdictMatch, scale: NumberScale) -> bool:
     """Whether the reply arrives at another number after its verdict: "so 2/5", "I make it 2"."""
-    if reply.bare:
+    if reply.is_only_json:
         return False
     prose = _without_ranges(reply.prose)
-    loose = [amount(hit, scale) for hit in _LOOSE.finditer(prose, settled.end)]
+    loose = [parse_amount(hit, scale) for hit in _LOOSE.finditer(prose, settled.end)]
     given = [one.value for one in _sentences(reply, prose, scale, _GIVEN) if one.end > settled.end]
     return any(
         type(one) is float and one != settled.value and scale.holds(one) for one in loose + given
     )
+
+
+_NOUN = "|".join(noun for noun in ANSWER_NOUNS if noun.isascii())
+_NAME = rf"(?:(?i:{_NOUN})\s{{1,2}})?[(\[\"']{{0,2}}(?:[A-Z]|[0-9]{{1,4}})[)\]\"']{{0,2}}"
+_ORDER = re.compile(rf"(?<![\w>=<])({_NAME}(?:\s?(?:>{{1,3}}|=|~)\s?{_NAME})+)")
+_WORST_FIRST = re.compile(
+    r"worst\s(?:to|first)|(?:least|lowest)\s(?:to|first)|ascending|最差到|从差", re.IGNORECASE
+)
+_NUMBER = re.compile(r"\D{0,16}([0-9]{1,4})\D{0,4}|\W{0,4}(?:[A-Za-z]{2,12}\W{1,3})?([A-Z])\W{0,4}")
+
+
+def read_ranking(
+    text: str,
+    n: int,
+    *,
+    keys: Sequence[str] = ("rank", "ranking"),
+    quoted: Sequence[str] = (),
+    cut: bool = False,
+) -> Verdict | UnreadableReply:
+    """The places of ``n`` samples, in the samples' order.
+
+    Read are, under one of ``keys``, a list of *n* places (``[2, 1, 3]``: the first sample is
+    second), an object of places by sample number or letter, or letters from best to worst
+    (``["B", "A"]``); an order ("B > A = C", "2 > 1 > 3"); and a bare list of numbers where it says
+    the same read as places and as samples from best to worst.
+
+    Places run from 1, the best; equal samples share a number, and the next place may be skipped or
+    not. ``[1, 1, 3]`` and ``[1, 1, 2]`` are fine, ``[1, 3, 3]`` is not. ``quoted`` and ``cut``: as
+    for :func:`~adjudge.verdicts.read_score`.
+
+    Returns a :class:`Verdict` whose ``value`` is a list of *n* integers from 1 to *n*; else an
+    :class:`UnreadableReply`. Raises nothing.
+
+    >>> read_ranking('{"rank": [2, 1, 3], "reason": "…"}', 3).value
+    [2, 1, 3]
+    >>> read_ranking("B > C > A", 3).value
+    [3, 1, 2]
+    """
+    return apply_reader(
+        ReplyText(text, quoted, cut=cut), partial(_read_ranking_reply, n=n, keys=tuple(keys))
+    )
+
+
+def _read_ranking_reply(
+    reply: ReplyText, n: int, keys: tuple[str, ...]
+) -> Verdict | UnreadableReply:
+    found = list(islice(_in_json(reply, n, keys), MAX_MATCHES))
+    if not reply.json_values.unclosed:
+        found += islice(_in_text(reply, n), MAX_MATCHES)
+    settled = select_verdict(reply, found)
+    if not isinstance(settled, VerdictMatch):
+        return settled or missing_verdict(reply)
+    return reply.make_verdict(settled, settled.value)
+
+
+def _in_json(reply: ReplyText, n: int, keys: tuple[str, ...]) -> Iterator[VerdictMatch]:
+    wanted = {normalize_key(key) for key in keys}
+    for piece in reply.json_values.pieces:
+        found = piece.value
+        if isinstance(found, list) and all(isinstance(item, int | str) for item in found):
+            places = _same_either_way(_places(found, n))
+            yield VerdictMatch(piece.start, piece.end, places or NO_VERDICT, "json")
+            continue
+        own = found.items() if isinstance(found, dict) else ()  # a ranking may be an object
+        values = [(inner, found) for key, inner in own if normalize_key(key) in wanted]
+        for value, fields in values or find_under_keys(found, keys):
+            yield VerdictMatch(
+                piece.start, piece.end, _places(value, n) or NO_VERDICT, "json", fields
+            )
+
+
+def _in_text(reply: ReplyText, n: int) -> Iterator[VerdictMatch]:
+    for found in _ORDER.finditer(reply.prose):
+        behind = reply.prose[found.end() :].lstrip(" *)]")
+        if behind[:1] in ("<", ">", "=") or (reply.cut and not behind):
+            continue  # more follows, or could have followed, of which this makes nothing
+        if reply.is_own_statement(*found.span()) and not reply.is_reported(found.start()):
+            line = reply.prose[reply.prose.rfind("\n", 0, found.start()) + 1 : found.start()]
+            value = None if _WORST_FIRST.search(line) else _ordered(found[0], n)
+            yield VerdictMatch(*found.span(), value or NO_VERDICT, "phrase")
+
+
+def _same_either_way(places: list[int] | None) -> list[int] | None:
+    """Numbers that may be places or name samples from best to worst: where both are the same."""
+    if places is None or len(set(places)) < len(places):
+        return places
+    return places if all(places[place - 1] == at for at, place in enumerate(places, 1)) else None
+
+
+def _ordered(text: str, n: int) -> list[int] | None:
+    """Places from "B > A = C": equals share the first of their places."""
+    places: dict[int | None, int] = {}
+    place = 1
+    for number, item in enumerate(re.split(r"(?<=[>=~])(?=[^>=~])", text), 1):
+        sample = _sample(item.rstrip(">=~ "))
+        if sample is None or sample in places:
+            return None
+        places[sample] = place
+        if item[-1] == ">":
+            place = number + 1
+    return _by_sample(places, n)
+
+
+def _places(value: Any, n: int) -> list[int] | None:
+    """``value`` of a ranking key as places; ``None`` for what is none."""
+    if isinstance(value, str):
+        return (
+            _ordered(value, n)
+            if _ORDER.fullmatch(value := normalize_signs(value).strip())
+            else None
+        )
+    if isinstance(value, dict):
+        by_name = {_sample(str(key)): _whole(place) for key, place in value.items()}
+        return _by_sample(by_name, n) if len(by_name) == len(value) else None
+    if not isinstance(value, list) or len(value) != n:
+        return None
+    if all(isinstance(item, str) and not item.strip().isdigit() for item in value):
+        return _by_sample({_sample(item): place for place, item in enumerate(value, 1)}, n)
+    return _valid([_whole(item) for item in value], n)
+
+
+def _whole(place: Any) -> int | None:
+    text = "" if isinstance(place, bool) else str(place).removesuffix(".0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
+
+
+def _sample(name: str) -> int | None:
+    """The number of a sample from 1, by its number or letter ("Response 2", "B")."""
+    found = _NUMBER.fullmatch(name) if len(name) < 40 else None
+    if found is None:
+        return None
+    return int(found[1]) if found[1] else ord(found[2]) - ord("A") + 1
+
+
+def _by_sample(places: Mapping[int | None, int | None], n: int) -> list[int] | None:
+    if set(places) != set(range(1, n + 1)):
+        return None
+    return _valid([places[sample] for sample in range(1, n + 1)], n)
+
+
+def places_in(value: Any, n: int) -> list[int] | None:
+    """A JSON list of ``n`` places from 1, the best; ``None`` for anything else.
+
+    >>> places_in([3, 1, 1], 3), places_in([2, 3, 4], 3), places_in([1, "2"], 2)
+    ([3, 1, 1], None, None)
+    """
+    if not isinstance(value, list) or not all(type(place) is int for place in value):
+        return None
+    return _valid(value, n)
+
+
+def _valid(places: Sequence[int | None], n: int) -> list[int] | None:
+    """``places`` when they are a ranking: none missing but those that a tie takes."""
+    whole = [place for place in places if place is not None]
+    if len(whole) != n or len(places) != n:
+        return None
+    allowed = {1}
+    different: set[int] = set()
+    for number, place in enumerate(sorted(whole), 1):
+        if place not in allowed:
+            return None
+        different.add(place)
+        allowed = {place, number + 1, len(different) + 1}
+    return whole

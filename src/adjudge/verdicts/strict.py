@@ -9,12 +9,10 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.verdicts.base import Unread
-from adjudge.verdicts.json_text import whole_object
-from adjudge.verdicts.numbers import Scale
-from adjudge.verdicts.plain import plain, visible
+from adjudge.verdicts.base import NumberScale, UnreadableReply, separate_thinking, strip_invisible
+from adjudge.verdicts.json_text import read_single_object
 
-__all__ = ["Ending", "number_in", "read_ending", "read_object", "wrong_keys"]
+__all__ = ["Ending", "find_key_fault", "parse_number", "read_ending", "read_object"]
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _EMPHASIS = str.maketrans("", "", "*`#")
@@ -26,7 +24,7 @@ _TAG_NAME = re.compile(r"[A-Za-z][\w-]{0,59}")
 
 def read_object(
     text: str, *, block: str | None = None, quoted: Sequence[str] = (), cut: bool = False
-) -> dict[str, Any] | Unread:
+) -> dict[str, Any] | UnreadableReply:
     r"""The one JSON object that a reply is, or that its tagged ``block`` holds.
 
     Without ``block`` the reply must be the object and nothing else; with it the block must stand
@@ -34,29 +32,29 @@ def read_object(
     thinking tags before it are allowed. An object that has a key twice is none, and neither
     is one that ``quoted`` (the candidate's texts) holds as it stands.
 
-    Returns the object, or an :class:`Unread`: ``truncated`` where ``cut`` says that the reply ran
-    into its length limit, else ``unparsable``. Raises nothing.
+    Returns the object, or an :class:`UnreadableReply`: ``truncated`` where ``cut`` says that the
+    reply ran into its length limit, else ``unparsable``. Raises nothing.
 
     >>> read_object('```json\n{"score": 4}\n```')
     {'score': 4}
     >>> read_object('I would say {"score": 4}').why
     'it is not one JSON object and nothing else'
     """
-    body: str | Unread = text
+    body: str | UnreadableReply = text
     found = _object(text) if block is None else None
     if found is None:
-        shown, thinking = visible(plain(text))
+        shown, thinking = separate_thinking(strip_invisible(text))
         if not shown.strip():
             return _unread("there is only thinking" if thinking else "it is empty", cut)
         body = shown if block is None else _inside(shown, block, cut)
-        if isinstance(body, Unread):
+        if isinstance(body, UnreadableReply):
             return body
         found = _object(body)
     if found is None:
         where = "it" if block is None else "the verdict block"
         return _unread(f"{where} is not one JSON object and nothing else", cut and block is None)
     if block is None and any(str(body).strip() in one for one in quoted):
-        return Unread(why="it only repeats the text that is judged")
+        return UnreadableReply(why="it only repeats the text that is judged")
     return found
 
 
@@ -69,44 +67,46 @@ def _object(text: str) -> dict[str, Any] | None:
             flat = {}
         if flat and text.count(":") == len(flat):
             return flat
-    piece = whole_object(text, unique=True)
+    piece = read_single_object(text, unique=True)
     return None if piece is None else piece.value
 
 
-def _inside(text: str, block: str, cut: bool) -> str | Unread:
+def _inside(text: str, block: str, cut: bool) -> str | UnreadableReply:
     """What stands in the one block."""
     opening, closing = f"<{block}>", f"</{block}>"
     if opening not in text:
         return _unread("it has no verdict block", cut)
     if text.count(opening) > 1:
-        return Unread(why="it has more than one verdict block")
+        return UnreadableReply(why="it has more than one verdict block")
     inside, found, _ = text.partition(opening)[2].partition(closing)
     return inside if found else _unread("its verdict block does not close", cut)
 
 
-def _unread(why: str, cut: bool) -> Unread:
+def _unread(why: str, cut: bool) -> UnreadableReply:
     if cut:
-        return Unread(kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict")
-    return Unread(why=why)
+        return UnreadableReply(
+            kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
+        )
+    return UnreadableReply(why=why)
 
 
-def wrong_keys(found: Mapping[str, Any], wanted: str) -> Unread | None:
+def find_key_fault(found: Mapping[str, Any], wanted: str) -> UnreadableReply | None:
     """Why ``found`` is not an object of the key ``wanted`` and perhaps a reason."""
     if wanted not in found:
-        return Unread(why="the object lacks a key that was asked for")
+        return UnreadableReply(why="the object lacks a key that was asked for")
     if len(found) > 1 and any(key not in (wanted, "reason") for key in found):
-        return Unread(why="the object has a key that was not asked for")
+        return UnreadableReply(why="the object has a key that was not asked for")
     return None
 
 
-def number_in(value: Any, scale: Scale) -> float | Unread:
+def parse_number(value: Any, scale: NumberScale) -> float | UnreadableReply:
     """A JSON number, or one written in quotation marks, on ``scale``."""
     if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return Unread(why="the place for the verdict holds no number")
+        return UnreadableReply(why="the place for the verdict holds no number")
     if not -_LARGEST < value < _LARGEST or not scale.holds(value):  # NaN is in no range
-        return Unread(kind=ErrorKind.OUT_OF_RANGE, why="a number outside the scale")
+        return UnreadableReply(kind=ErrorKind.OUT_OF_RANGE, why="a number outside the scale")
     return float(value)
 
 
@@ -131,31 +131,34 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ending = cls()  # none of the two: refused below, with what is allowed
         if bool(ending.line.strip()) == bool(ending.tag):
             raise ConfigError(
-                f'verdict: found {given!r}, must be one of {{ line = "Score:" }} (how the '
-                'verdict\'s line begins) and { tag = "score" } (the tag that holds it)'
+                f"verdict: must give the beginning of the verdict's line or its tag "
+                f"(found {given!r}; "
+                'allowed: { line = "Score:" }, { tag = "score" })'
             )
         if len(ending.line) > _LONGEST_LINE or "\n" in ending.line:
-            raise ConfigError(f"verdict: line has up to {_LONGEST_LINE} characters on one line")
+            raise ConfigError(
+                f"verdict: line must be one line of at most {_LONGEST_LINE} characters"
+            )
         if ending.tag and not _TAG_NAME.fullmatch(ending.tag):
-            raise ConfigError(f"verdict: tag is a name without <>, found {ending.tag!r}")
+            raise ConfigError(f"verdict: tag must be a name without <> (found {ending.tag!r})")
         return ending
 
 
-def read_ending(text: str, ending: Ending, *, cut: bool = False) -> str | Unread:
+def read_ending(text: str, ending: Ending, *, cut: bool = False) -> str | UnreadableReply:
     r"""The text that stands at the place that ``ending`` declares; several must say the same.
 
-    Emphasis is left out, thinking is not searched. Returns an :class:`Unread` without exactly one
-    such text; raises nothing.
+    Emphasis is left out, thinking is not searched. Returns an :class:`UnreadableReply` without
+    exactly one such text; raises nothing.
 
     >>> read_ending("Right, but short.\n**Score:** 4/5", Ending(line="Score:"))
     '4/5'
     """
-    shown, _ = visible(plain(text))
+    shown, _ = separate_thinking(strip_invisible(text))
     found = _tagged(shown, ending.tag) if ending.tag else _after(shown, ending.line, cut)
     if not found:
         return _unread("the place declared for the verdict is not there", cut)
     if len(set(found)) > 1:
-        return Unread(why="several verdicts that differ")
+        return UnreadableReply(why="several verdicts that differ")
     return found[0]
 
 

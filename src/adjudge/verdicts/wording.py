@@ -1,8 +1,8 @@
 """The words by which a judge says that one of several things is better, as patterns.
 
 They are written for text in small letters whose mentions are signs
-(:mod:`adjudge.verdicts.mentions`), in English and Chinese. What must not stand beside them (a
-denial, a condition, somebody else's opinion) stands below; :mod:`adjudge.verdicts.phrases` puts
+(:mod:`adjudge.verdicts.choice`), in English and Chinese. What must not stand beside them (a
+denial, a condition, somebody else's opinion) stands below; :mod:`adjudge.verdicts.choice` puts
 both together. Every repetition is bounded, so that each pattern takes time linear in the text.
 """
 
@@ -43,7 +43,7 @@ _SUPERIOR_ZH = (
     r"(?:更好|更优|更佳|更胜一筹|较好|较优|最好|最优|最佳|胜出|获胜|略胜|优于|好于|胜过|胜于|强于|更强|更合适|"
     r"更符合|更值得)"
 )
-FOR = (
+PREFERRED_PATTERNS = (
     # Output (b) is clearly the better one; Output (b), on the other hand, is better
     re.compile(rf"{_SUBJECT}{_IS}\s{{1,3}}{_W}{_SUPERIOR}"),
     # the better output is (b); the winner is B
@@ -69,8 +69,8 @@ _CHOSEN_ZH = re.compile(
     r"(?:选择|我选|选|更?喜欢|倾向于?|推荐|偏好|支持|判定|认为)[\s:]{0,3}(?:了|是|为)?[\s:]{0,3}"
     rf"{_X}{_ALONE}(?=[\s。.，,；;！!]|$|胜|是更好)"
 )
-CHOOSING = (_CHOSEN, _CHOSEN_ZH)
-AGAINST = (
+CHOICE_PATTERNS = (_CHOSEN, _CHOSEN_ZH)
+REJECTED_PATTERNS = (
     re.compile(
         rf"{_SUBJECT}(?:{_IS}\s|,\s(?:but|though|although|which\sis)\s){{1,3}}{_W}"
         r"(?:worse|inferior|weaker|worst)(?![a-z])"
@@ -79,7 +79,7 @@ AGAINST = (
     re.compile(rf"{_X}{_ZH}{{0,6}}?(?:不如|不及|劣于|逊于|逊色于|更差|较差)"),
 )
 # Without one of these no pattern above matches; most sentences are done with by it.
-TELLING = re.compile(
+PREFERENCE_HINT = re.compile(
     r"better|best|superior|prefer|strong|w[io]n|chos|choos|pick|favou?r|prevail|comes\s|takes\s|gets\s|"
     r"my\s|the\s(?:one|final|right|choice)|beats|outper|surpass|outsh|outrank|trump|edges|select|go|vot|"
     r"opt\s|lean|recommend|declare|side|worse|worst|inferior|weak|[^\x00-\x7f\ue000-\ue0ff]|[<>]"
@@ -93,7 +93,7 @@ _LABELS_ZH = (
     r"(?:更|较)好的(?:回答|答案|选项|输出)?)"
 )
 # Final verdict: B; the winner is B; 选择：B; Therefore: B
-LABEL = re.compile(
+VERDICT_LABEL = re.compile(
     r"(?P<word>(?:^|(?<=[\n.!?。！？]))[\s#>*-]{0,6}(?:(?:so|thus|therefore|hence),?\s)?(?:"
     r"(?:(?:my|the|your|final|overall|better|best|preferred|winning)\s{1,2}){0,3}"
     rf"{_LABELS}|therefore|选择|结论|答案|裁决|判断|结果|{_LABELS_ZH})"
@@ -109,12 +109,12 @@ LABEL = re.compile(
 )
 _END = r"[\s.!。\"')\]]{0,8}$"
 # Output (b)
-LINE = re.compile(rf"^[\s#\"'(\[-]{{0,8}}(?:{_X}|{_TIE}){_END}", re.MULTILINE)
+VERDICT_LINE = re.compile(rf"^[\s#\"'(\[-]{{0,8}}(?:{_X}|{_TIE}){_END}", re.MULTILINE)
 _EQUAL = (
     r"(?:equal(?:ly)?|equivalent|tied?|identical|the\ssame|comparable|on\s(?:a\s)?par|"
     r"similar(?:ly)?)"
 )
-TIES = re.compile(
+TIE_STATEMENT = re.compile(
     r"(?<![a-z])(?:"
     rf"(?:both|the\stwo|two|they|{_Y}\s{{1,3}}(?:and|&)\s{{1,3}}(?:the\s)?{_Y})(?![a-z])"
     rf"[^,;.\n]{{0,60}}?(?<![a-z]){_EQUAL}(?![a-z])"
@@ -127,61 +127,61 @@ TIES = re.compile(
     r"(?:相同|一样|差不多|相当|不相上下|平局|平手|同样好|同等|难分|没有区别))"
 )
 
-SENTENCE = re.compile(r"[^\n.!?。！？]+(?:\.(?!\s|$)[^\n.!?。！？]*)*[.!?。！？\n]*")
-CONCLUDING = re.compile(
+SENTENCE_PATTERN = re.compile(r"[^\n.!?。！？]+(?:\.(?!\s|$)[^\n.!?。！？]*)*[.!?。！？\n]*")
+CONCLUSION_WORDS = re.compile(
     r"\b(?:therefore|thus|hence|overall|consequently|ultimately|so|finally|(?:in|to)\s(?:conclusion|"
     r"summary|conclude|sum\sup|summarize|short)|all\sin\sall|as\sa\sresult|on\sbalance|on\sthe\swhole|"
     r"for\s(?:this|these|that)\sreasons?|given\s(?:this|that|these|the\sabove)|conclude|conclusion|"
     r"based\son\s(?:this|these|that|the|my|our)|considering\s(?:this|these|all|the|that)|final)\b"
     r"|因此|所以|综上|总之|总的来说|总体|整体|综合|最终|最后|故"
 )
-CLAUSE = re.compile(
+CLAUSE_BREAK = re.compile(
     r"[,;:，；：()]|\b(?:so|but|and|while|whereas|because|since|therefore|thus|hence|making|although|"
     r"though|however|as)\b|但|而|因此|所以"
 )
 
 # What must not stand before a statement: in its sentence (the first), in its clause (the others).
-SUPPOSING = re.compile(
+SUPPOSITION_OPENING = re.compile(
     r"\W{0,4}(?:(?:but\s|and\s|so\s|however,?\s|only\s){0,2}(?:if|unless|suppose|supposing|assuming|"
     r"whether|when|for\s(?:those|users|readers|people)|depending)\b|(?:from\s)?worst\sto\b|如果|假如|若)"
 )
-SUPPOSED = re.compile(
+SUPPOSITION_WORDS = re.compile(
     r"\b(?:if|unless|whether|which|might|may|could|would\shave|should\shave|suppose|assuming|depending|"
     r"people|users|readers|others|pretend)\b|是否|如果|假如|可能"
 )
-REPORTED = re.compile(
+REPORTED_SPEECH = re.compile(
     r"\b(?:says?|said|claims?|claiming|states?|insists?|asserts?|argues?|pretends?|instructs?|tells?|"
     r"asks?|asking|demands?|writes?|wrote|thinks?|believes?|according\sto|evaluates?|requests?)\b|"
     r"声称|要求|写道"
 )
-OWN = re.compile(
+FIRST_PERSON = re.compile(
     r"\b(?:i|we|i'd|i'll|we'd|my|me|to|would|can)\s(?:\w{1,10}\s)?(?:would\s|must\s|can\s)?\Z"
 )
-DENIED = re.compile(
+NEGATION_WORDS = re.compile(
     r"\b(?:not|never|no|neither|nor|hardly|cannot|disagree|doubt|rather\sthan|instead\sof|without|"
     r"far\sfrom|less|least)\b(?!\sonly)|n't\b|(?:并?不(?![如及])|没有|并非|未必|难以)"
 )
-IRREAL = re.compile(r"\b(?:if|unless|had|were)\b")
-LISTED = re.compile(rf"{_Y}\s{{0,3}}{_AND}\s{{0,3}}(?:the\s)?\Z")
-COMPARED = re.compile(
+COUNTERFACTUAL_WORDS = re.compile(r"\b(?:if|unless|had|were)\b")
+LIST_BEFORE = re.compile(rf"{_Y}\s{{0,3}}{_AND}\s{{0,3}}(?:the\s)?\Z")
+COMPARISON_BEFORE = re.compile(
     r"(?:than|over|versus|vs\.?|unlike|as|to|with|from|like|in|of)\s{1,3}(?:the\s)?\Z|[比较]\Z"
 )
-SUBJECT = re.compile(
+JUDGE_SUBJECT = re.compile(
     # The judge, or nobody: "choose B".
     r"(?:^\W{0,4}(?:(?:please|just|then|so|overall)\s){0,2}|(?:因此|所以|综上|故)\W?)\Z"
     r"|(?:[我请应]|\b(?:i|we|i'd|i'll|i'm|we'd|we'll|me|must|should|to|let's|am)\b)[^,;:\n]{0,40}\Z"
 )
 
 # What limits a statement: to a condition (so that it is none), or to one respect.
-CONDITION = re.compile(r"\s{0,3},?\s{0,2}(?:if|unless|had|provided\sthat|assuming)\b")
-IN_PART = re.compile(
+CONDITION_AFTER = re.compile(r"\s{0,3},?\s{0,2}(?:if|unless|had|provided\sthat|assuming)\b")
+LIMITATION_AFTER = re.compile(
     r"\s{0,3}(?:\w{1,12}\s)?(?:at\s(?!follow|execut|answer|address|fulfil|meet|adher)|regarding|with\s(?:respect|regard)|when\s|from\s(?:a|an|the)\s|"
     r"in\s(?!every\b|all\b|both\b|general\b|my\b|most\b|\w{1,14}ing\b)|as\sfar\sas|"
     r"on\s(?:this|that|the)\s|(?:written|organi[sz]ed|structured|formatted|grounded|phrased|explained)\b|"
     r"than\s(?:expected|nothing)|for\s(?:those|users|people|readers)|"
     r"for\s(?!\w{1,14}ing\b|(?:the|this|that|these|our|my|your|it)\b)\w{2,14})"
 )
-IN_PART_BEFORE = re.compile(
+LIMITATION_BEFORE = re.compile(
     r"(?:^|[,;]\s|\b(?:but|and|however|while)\s)\W{0,4}(?:in\sterms\sof|regarding|when\sit\scomes\sto|"
     r"with\s(?:respect|regard)\sto|in\s(?:this|that|one|some)\s(?:respect|regard|sense|aspect)|as\sfor|"
     r"from\s(?:a|an|the)\s|at\sfirst|initially|on\sthe\ssurface|for\s\w{1,14},)[^.;]{0,120}\Z"

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("crafter", reason="not installed here; run `make test-environments`")
 
 from adjudge import RewardSpec, SpecRewardFunction
-from adjudge.environments import CrafterEnvironment, Episode, play_many
 from adjudge.rewards import RewardSample
+from adjudge_lab.environments import CrafterEnvironment, Episode, play_many
 
 PAGE = Path(__file__).parents[3] / "docs" / "environments.md"
 ACTIONS = ["move_left", "move_right", "move_up", "move_down", "do", "do", "do", "do"]

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("crafter", reason="not installed here; run `make test-environments`")
 
 from adjudge.engine.loop import run_blocking
-from adjudge.environments import Episode, TaskAppTask, fetch_rubrics
-from adjudge.rollouts.events import events_of
+from adjudge.rollouts.columns import split_events
+from adjudge_lab.environments import Episode, TaskAppTask, fetch_rubrics
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "task_app_crafter.py"
 CONFIG = {"length": 60, "area": [32, 32]}
@@ -62,7 +62,7 @@ def test_episodes_of_crafter_over_http(url: str) -> None:
     episodes = run_blocking(played(url, [1, 1, 2, 3], "do, do, move_left, noop, do"))
     for episode in episodes:
         assert len(episode.rewards) == 4
-        assert len(events_of(episode.messages)) == 4
+        assert len(split_events(episode.messages)) == 4
         assert episode.messages[1]["content"].startswith("Step 1 of 60.")
         assert episode.info["steps"] == 1 + 4 * 5
         assert sum(episode.achievements) == len(episode.info["achievements"])

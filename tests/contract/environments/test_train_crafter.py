@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("crafter", reason="not installed here; run `make test-environments`")
 pytest.importorskip("trl", reason="not installed here; run `make test-environments`")
 
-from adjudge.training.run import TrainingJob, train_run
-from adjudge.training.runfile import RunFile
+from adjudge_lab.rl.run import TrainingJob, train_run
+from adjudge_lab.rl.runfile_checks import load_run_file
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = {
@@ -40,7 +40,7 @@ def trained(folder: Path, text: str = "", **changes: str) -> TrainingJob:
         run = re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", run)
     source = folder / "run.toml"
     source.write_text(run.replace("[model]", f"{text}\n[model]"))
-    job = TrainingJob(RunFile.load(source), source, folder / "run")
+    job = TrainingJob(load_run_file(source), source, folder / "run")
     train_run(job)
     return job
 

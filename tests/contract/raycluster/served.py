@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster_of_two import TwoNodes
 
-from adjudge.service.serving import start_process
+from adjudge.service.server import start_service_process
 
 
 def post(url: str, body: dict[str, Any], key: str = "s3cret") -> tuple[int, dict[str, Any]]:
@@ -26,4 +26,4 @@ def serving(target: str | Path, nodes: TwoNodes) -> Any:
     here = ["--port=0", "--json", "--until-eof", "--api-key-env=JUDGE_KEY", "--group-timeout-s=20"]
     there = ["--ray", "--replicas=2", f"--ray-address={nodes.address}"]
     command = [sys.executable, "-m", "adjudge", "serve", str(target), *here, *there]
-    return start_process(command)
+    return start_service_process(command)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.training.launch import submit
+from adjudge_lab.rl.launch import submit_job
 
 KEY = "sk-" + secrets.token_hex(8)
 
@@ -144,7 +144,7 @@ def run_file(tmp_path: Path) -> Path:
 
 def test_a_job_is_followed_to_its_exit_code(address: str, run_file: Path) -> None:
     lines: list[str] = []
-    code = submit(
+    code = submit_job(
         run_file,
         address=address,
         arguments=["-o", "/shared/a b", "$(touch pwned)"],
@@ -170,7 +170,9 @@ def test_a_submitted_job_goes_on_by_itself(address: str, run_file: Path) -> None
     program = f"import pathlib; pathlib.Path({str(done)!r}).write_text('yes')"
     (run_file.parent / "adjudge" / "__main__.py").write_text(program)
     assert (
-        submit(run_file, address=address, arguments=[], env={}, poll=False, on_line=lines.append)
+        submit_job(
+            run_file, address=address, arguments=[], env={}, poll=False, on_line=lines.append
+        )
         == 0
     )
     (line,) = lines
@@ -185,11 +187,11 @@ def test_adjudge_itself_refuses_a_file(address: str, run_file: Path) -> None:
     shutil.rmtree(run_file.parent / "adjudge")
     run_file.write_text("[training\n")
     lines: list[str] = []
-    code = submit(
+    code = submit_job(
         run_file,
         address=address,
         arguments=[],
-        env={"PYTHONPATH": str(Path("src").resolve())},
+        env={"PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in ("src", "lab/src"))},
         poll=True,
         on_line=lines.append,
     )
@@ -199,7 +201,7 @@ def test_adjudge_itself_refuses_a_file(address: str, run_file: Path) -> None:
 
 def test_a_cluster_that_is_not_there(run_file: Path) -> None:
     with pytest.raises(ConfigError, match="the job was not submitted: .*Failed to connect"):
-        submit(
+        submit_job(
             run_file,
             address=f"http://127.0.0.1:{free_port()}",
             arguments=[],

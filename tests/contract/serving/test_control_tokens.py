@@ -12,14 +12,14 @@ import tokenizers
 import transformers
 
 from adjudge.errors import ConfigError
-from adjudge.judges.local import LocalChatModel
-from adjudge.judges.local.tokenizers import (
-    control_tokens_of,
+from adjudge.judges.models import LocalChatModel
+from adjudge.judges.models.local_loading import (
+    get_control_tokens,
+    get_special_tokens,
     read_control_tokens,
-    special_tokens_of,
 )
 from adjudge.prompts import clean_text
-from adjudge.prompts.control_tokens import part_tokens
+from adjudge.prompts.fence import break_control_tokens
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "]~b]", "aba", "<|im_", "@@a b@@", "\ue000", "Ω1"]
 ADDED = ["<think>", "<tool_call>", "<|im_end|>x"]
@@ -67,13 +67,13 @@ def normalizers() -> dict[str, Any]:
 def test_no_control_token_is_left(name: str, normalized: bool, how: dict[str, Any]) -> None:
     tokenizer = tokenizer_with(normalizers()[name], normalized=normalized, **how)
     control = {tokenizer.convert_tokens_to_ids(one) for one in [*SPECIAL, *ADDED]}
-    tokens = control_tokens_of(tokenizer)
+    tokens = get_control_tokens(tokenizer)
     assert tokens == {*SPECIAL, *ADDED}
     rng, hit = random.Random(f"{name} {normalized}"), 0
     for _ in range(3000):
         text = "".join(rng.choices([*SPECIAL, *ADDED, *MARKUP, *JUNK], k=rng.randint(1, 9)))
         hit += not control.isdisjoint(tokenizer.encode(text, add_special_tokens=False))
-        for safe in (part_tokens(text, tokens), clean_text(text, tokens)):
+        for safe in (break_control_tokens(text, tokens), clean_text(text, tokens)):
             ids = tokenizer.encode(safe, add_special_tokens=False)
             assert control.isdisjoint(ids), (text, safe)
     assert hit > 1000
@@ -81,16 +81,16 @@ def test_no_control_token_is_left(name: str, normalized: bool, how: dict[str, An
 
 def test_special_and_added_tokens_are_told_apart() -> None:
     tokenizer = tokenizer_with(None, normalized=False)
-    assert special_tokens_of(tokenizer) == set(SPECIAL)
-    assert control_tokens_of(tokenizer) == {*SPECIAL, *ADDED}
+    assert get_special_tokens(tokenizer) == set(SPECIAL)
+    assert get_control_tokens(tokenizer) == {*SPECIAL, *ADDED}
 
 
 def test_files_say_what_the_tokenizer_says(tmp_path: Path) -> None:
     tokenizer = tokenizer_with(None, normalized=False)
     tokenizer.save_pretrained(tmp_path)
     for place in (tmp_path, tmp_path / "tokenizer.json"):
-        assert read_control_tokens(str(place)) == control_tokens_of(tokenizer)
-    assert LocalChatModel(tmp_path).control_tokens == control_tokens_of(tokenizer)
+        assert read_control_tokens(str(place)) == get_control_tokens(tokenizer)
+    assert LocalChatModel(tmp_path).control_tokens == get_control_tokens(tokenizer)
 
 
 def test_what_cannot_be_loaded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

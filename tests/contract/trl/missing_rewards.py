@@ -18,7 +18,7 @@ import pytest
 
 from adjudge.errors import AdjudgeError
 from adjudge.trainers import trl as trl_adapter
-from adjudge.trainers.scoring import Scored, Scorer
+from adjudge.trainers.scoring import Scorer, ScorerResult
 
 # Its neighbour in this folder; not by the name of the tests: an installed package may have one.
 pytest.importorskip("tiny_policy", reason="run by test_older_trl.py")
@@ -43,8 +43,8 @@ def outcome(folder: Path, algorithm: str, missing: str, settings: dict[str, Any]
     spec.write_text(spec.read_text().replace("[missing]", f"[missing]\n{missing}"))
 
     class Seen(Scorer):
-        def settle(self, *given: Any, **more: Any) -> Scored:
-            scored = super().settle(*given, **more)
+        def compute_rewards(self, *given: Any, **more: Any) -> ScorerResult:
+            scored = super().compute_rewards(*given, **more)
             judged.extend(scored.rewards)
             return scored
 

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed here; run `make test-trl`")
 pytest.importorskip("transformers", reason="transformers is not installed; run `make test-trl`")
 
-from adjudge.training.evaluating import divergence
-from adjudge.training.evaluating.divergence import divergences
+from adjudge_lab.rl import held_out
+from adjudge_lab.rl.held_out import compute_divergences
 
 torch: Any = import_module("torch")
 transformers: Any = import_module("transformers")
@@ -69,7 +69,7 @@ def test_the_mean_is_the_divergence_over_all_that_can_be_said() -> None:
     assert math.fsum(map(math.exp, own)) == pytest.approx(1.0, abs=1e-6)
     ratios = [mine - logprob(reference, one) for mine, one in zip(own, said, strict=True)]
     exact = math.fsum(math.exp(mine) * ratio for mine, ratio in zip(own, ratios, strict=True))
-    found = divergences(policy, reference, said)
+    found = compute_divergences(policy, reference, said)
     assert all(value is not None and value >= 0 for value in found)
     mean = math.fsum(math.exp(p) * float(v or 0) for p, v in zip(own, found, strict=True))
     assert mean == pytest.approx(exact, rel=1e-5)
@@ -85,23 +85,25 @@ def test_the_mean_is_the_divergence_over_all_that_can_be_said() -> None:
 def test_from_itself_it_is_exactly_nothing() -> None:
     policy, same = model_of(1), model_of(1)
     said = [Said(one) for one in everything()]
-    assert divergences(policy, same, said) == [0.0] * len(said)
-    assert divergences(policy, policy, said, most_logits=1) == [0.0] * len(said)
+    assert compute_divergences(policy, same, said) == [0.0] * len(said)
+    assert compute_divergences(policy, policy, said, most_logits=1) == [0.0] * len(said)
 
 
 @pytest.mark.parametrize("most", [100, 1000])
 def test_how_texts_are_cut_and_batched_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(divergence, "_MOST_TOKENS", most)
+    monkeypatch.setattr(held_out, "_MOST_TOKENS", most)
     policy, reference = model_of(1), model_of(2)
     rng = torch.Generator().manual_seed(0)
     said = [
         Said(torch.randint(1, WORDS, (length,), generator=rng).tolist(), prompt=[1] * (1 + length))
         for length in (20, 3, 11, 1, 15) * 2
     ]
-    whole = [divergences(policy, reference, [one])[0] for one in said]
-    assert divergences(policy, reference, said, most_logits=most) == pytest.approx(whole, rel=1e-4)
+    whole = [compute_divergences(policy, reference, [one])[0] for one in said]
+    assert compute_divergences(policy, reference, said, most_logits=most) == pytest.approx(
+        whole, rel=1e-4
+    )
 
 
 def test_only_what_the_policy_drew_counts() -> None:
@@ -110,9 +112,9 @@ def test_only_what_the_policy_drew_counts() -> None:
     first, told, second = [3, END], [2, 4, 1], [4, 4, END]
     both = Said([*first, *told, *second], turns=[0, 0, -1, -1, -1, 1, 1, 1])
     parts = [Said(first), Said(second, prompt=[1, 2, *first, *told])]
-    whole, *each = divergences(policy, reference, [both, *parts])
+    whole, *each = compute_divergences(policy, reference, [both, *parts])
     assert whole == pytest.approx(sum(float(one or 0) for one in each), rel=1e-5)
-    assert divergences(policy, reference, [Said([]), Said([3], turns=[-1])]) == [None, None]
+    assert compute_divergences(policy, reference, [Said([]), Said([3], turns=[-1])]) == [None, None]
 
 
 def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were() -> None:
@@ -123,7 +125,7 @@ def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were()
     policy = model_of(1)
     policy.register_forward_hook(silenced)
     policy.train()
-    (value,) = divergences(policy, model_of(2), [Said([3, 1, END])])
+    (value,) = compute_divergences(policy, model_of(2), [Said([3, 1, END])])
     assert value is not None
     assert math.isfinite(value)
     assert policy.training
@@ -132,10 +134,12 @@ def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were()
 def test_gradients_and_checkpointing_of_a_policy_in_training_do_not_matter() -> None:
     policy, reference = model_of(1), model_of(2)
     said = [Said([3, 1, END] * 5)]
-    before = divergences(policy, reference, said)
+    before = compute_divergences(policy, reference, said)
     policy.gradient_checkpointing_enable()
     policy.train()
-    assert divergences(policy, reference, said, most_logits=10) == pytest.approx(before, rel=1e-4)
+    assert compute_divergences(policy, reference, said, most_logits=10) == pytest.approx(
+        before, rel=1e-4
+    )
     assert all(weight.grad is None for weight in policy.parameters())
 
 
@@ -154,4 +158,4 @@ def test_what_a_trainer_in_16_bits_does_to_the_policy_is_no_distance(half_precis
     half_precision.prepare(policy)
     (row,) = policy(torch.tensor([[1, 2]])).logits[:, -1]
     assert not torch.equal(row, same(torch.tensor([[1, 2]])).logits[0, -1])
-    assert divergences(policy, same, [Said([3, 1, END])]) == [0.0]
+    assert compute_divergences(policy, same, [Said([3, 1, END])]) == [0.0]

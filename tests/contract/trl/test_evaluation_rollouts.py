@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.training.run import TrainingJob, train_run
-from adjudge.training.runfile import RunFile
+from adjudge_lab.rl.run import TrainingJob, train_run
+from adjudge_lab.rl.runfile_checks import load_run_file
 
 RUN = """
 [model]
@@ -20,7 +20,7 @@ base = "tiny"
 
 [[graders]]
 name = "capital"
-type = "adjudge.training.task:CapitalGrader"
+type = "adjudge_lab.rl.tiny:CapitalGrader"
 
 [judge]
 combine_mode = "replace"
@@ -49,7 +49,7 @@ to = "none"
 def run_into(folder: Path, text: str = RUN) -> dict[str, Any]:
     source = folder.parent / "run.toml"
     source.write_text(text)
-    return train_run(TrainingJob(RunFile.load(source), source, folder))
+    return train_run(TrainingJob(load_run_file(source), source, folder))
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from benchmarks.failure_bias_runs import Arm, Seen, Start, advantages, is_astray
 from adjudge import GraderScore, GradingRunner
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import ScriptedModel
-from adjudge.training.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file
 
 SIZE = 8
 STEPS = 2
@@ -111,7 +111,7 @@ def test_more_failures_include_the_fewer_and_longer_answers_fail_more() -> None:
 )
 def test_the_rule_judges_as_the_examples_judge_does(answer: str) -> None:
     """The example's own template and keywords, the keywords counted as `adjudge mock` does."""
-    run = RunFile.load(failure_bias_runs.EXAMPLE)
+    run = load_run_file(failure_bias_runs.EXAMPLE)
     assert run.judge.mock is not None
     words = [word.casefold() for word in run.judge.mock.keywords]
 

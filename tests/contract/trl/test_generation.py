@@ -13,20 +13,21 @@ import transformers
 
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import Scorer
-from adjudge.training.collecting import Collector
-from adjudge.training.generation import LocalPlayer
-from adjudge.training.rl import Training, train_policy
-from adjudge.training.rollouts import Batch, Settled
-from adjudge.training.runfile import RunFile
-from adjudge.training.sampling import generate
-from adjudge.training.tasks import build_task
-from adjudge.training.tiny import build_model, build_tokenizer
+from adjudge_lab.rl.collector import RolloutCollector
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.local_player import LocalPlayer, draw_replies
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.rollouts import RolloutBatch, ScoredRollouts
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
+from adjudge_lab.rl.trl_backend import TrainerHooks, train_policy
 
 TEXTS = ["What is the capital of Peru?", "Lima is the capital.", "one two three", "left right do"]
 TURNS = 3
 
 ENVIRONMENT = '''
-from adjudge.environments import Step
+from adjudge_lab.environments import Step
 
 
 class Counting:
@@ -49,8 +50,8 @@ class Counting:
 
 def policy(hidden: int = 32, sharper: float = 8.0) -> tuple[Any, Any]:
     """A fresh model that prefers some tokens, as a trained one does."""
-    tokenizer = build_tokenizer(TEXTS, vocabulary=300)
-    model = build_model(tokenizer, seed=4, hidden=hidden)
+    tokenizer = build_tiny_tokenizer(TEXTS, vocabulary=300)
+    model = build_tiny_model(tokenizer, seed=4, hidden=hidden)
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(sharper)
     return model.eval(), tokenizer
@@ -62,7 +63,7 @@ def drawn(
     """Place, tokens and log-probabilities of each reply, in the order in which they were ready."""
     found: list[tuple[int, list[int], list[float]]] = []
     settings: dict[str, Any] = {"max_tokens": 8, "temperature": 1.0, **given}
-    generate(
+    draw_replies(
         model, tokenizer, prompts, seed=seed, **settings,
         on_end=lambda row, ids, logprobs: found.append((row, list(ids), list(logprobs))),
     )  # fmt: skip
@@ -144,11 +145,11 @@ def test_a_reply_is_handed_over_when_it_is_complete() -> None:
         assert len(ids) == 6 or ids[-1] == tokenizer.eos_token_id
 
 
-class Watched(Training):
+class Watched(TrainerHooks):
     """Keeps what the trainer is given, and what it makes of it itself."""
 
-    def __init__(self, run: RunFile, collector: Collector) -> None:
-        self.settled: list[Settled] = []
+    def __init__(self, run: RunFile, collector: RolloutCollector) -> None:
+        self.settled: list[ScoredRollouts] = []
         self.outputs: list[dict[str, Any]] = []
         self.theirs: list[Any] = []
         self.now: list[Any] = []
@@ -158,9 +159,9 @@ class Watched(Training):
         self.trainer = trainer
         return super().rollouts(prompts, trainer)
 
-    def shaped(self, output: dict[str, Any]) -> dict[str, Any]:
+    def shape_batch(self, output: dict[str, Any]) -> dict[str, Any]:
         self.theirs.append(output["advantages"].clone())
-        found = super().shaped(output)
+        found = super().shape_batch(output)
         self.outputs.append(dict(found))
         ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
@@ -176,7 +177,7 @@ class Watched(Training):
 def trained(folder: Path, *, steps: int = 1, estimator: str = "adjudge_grpo", lag: bool) -> Watched:
     """A few steps of episodes of several turns, each of which the environment pays."""
     (folder / "counting_environment.py").write_text(ENVIRONMENT)
-    run = RunFile.from_dict(
+    run = resolve_run_file(
         {
             "model": {"base": "tiny"},
             "algorithm": {"adv_estimator": estimator},
@@ -198,10 +199,10 @@ def trained(folder: Path, *, steps: int = 1, estimator: str = "adjudge_grpo", la
         },
         folder=folder,
     )
-    spec: RewardSpec = run.reward_spec()
+    spec: RewardSpec = build_reward_spec(run)
     model, tokenizer = policy(sharper=2.0)  # says much, and not always the same
     player = LocalPlayer(model, tokenizer, max_tokens=6, temperature=0.8, seed=3)
-    side = Watched(run, Collector(run, build_task(run, spec), Scorer(spec), player))
+    side = Watched(run, RolloutCollector(run, build_task(run, spec), Scorer(spec), player))
     train_policy(
         model, tokenizer, run, side, folder=folder / "checkpoints", resume=None,
         on_step=lambda *_: False, on_saved=lambda _: None,
@@ -209,7 +210,7 @@ def trained(folder: Path, *, steps: int = 1, estimator: str = "adjudge_grpo", la
     return side
 
 
-def own_tokens(settled: Settled, width: int) -> Any:
+def own_tokens(settled: ScoredRollouts, width: int) -> Any:
     """Which tokens of the batch the policy wrote."""
     mask = torch.zeros(len(settled.batch.rollouts), width, dtype=torch.bool)
     for row, rollout in enumerate(settled.batch.rollouts):
@@ -218,7 +219,7 @@ def own_tokens(settled: Settled, width: int) -> Any:
     return mask
 
 
-def behaviour(batch: Batch, width: int) -> Any:
+def behaviour(batch: RolloutBatch, width: int) -> Any:
     """With what log-probability each token was drawn."""
     found = torch.zeros(len(batch.rollouts), width)
     for row, rollout in enumerate(batch.rollouts):

@@ -11,19 +11,24 @@ import pytest
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 from adjudge.client.wire import JudgeRequest
+from adjudge.datasets.rows import Preference
+from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.judge_training.base import adapted, load_base, merged, moved, snapshot
-from adjudge.judge_training.card import Normalisation, read_card
-from adjudge.judge_training.data.rows import Preference
-from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
-from adjudge.judge_training.judge_tables import Lora
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.material import Encoder, encoded
-from adjudge.judge_training.run import JudgeJob, run_judge
-from adjudge.judge_training.scalar.bradley_terry import score_pairs
-from adjudge.judges.local import LocalScalarModel
+from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, read_card
+from adjudge.judges.models import LocalScalarModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
+from adjudge_lab.judge_training.base_model import (
+    add_lora,
+    load_base_model,
+    merge_lora,
+    parameter_changes,
+    weight_snapshot,
+)
+from adjudge_lab.judge_training.bradley_terry import score_pairs
+from adjudge_lab.judge_training.dataset import ConversationEncoder, encode_rows
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob, LoraTable
+from adjudge_lab.judge_training.run import run_judge
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_bt_tiny.toml"
 SMALL = """
@@ -98,7 +103,7 @@ def test_the_card_says_what_it_is(judge: tuple[Path, dict[str, Any]]) -> None:
     assert card.data["train_rows"]["rows"] == 3600
     assert card.config["optim"]["lr"] == 3e-3
     assert card.validation == summary["validation"]
-    assert isinstance(card.normalisation, Normalisation)
+    assert isinstance(card.normalisation, ScoreNormalisation)
     scores = asyncio.run(served(folder))
     assert 0.0 <= card.normalisation(scores[1]) < 0.5 < card.normalisation(scores[0]) <= 1.0
 
@@ -116,8 +121,8 @@ def test_a_served_folder_gives_the_scores_of_training(judge: tuple[Path, dict[st
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    encoder = Encoder(tokenizer)
-    made = preferences(SyntheticSettings(n=30, seed=7)).rows
+    encoder = ConversationEncoder(tokenizer)
+    made = synthetic_preferences(SyntheticSettings(n=30, seed=7)).rows
     ids = [[encoder(row.chosen), encoder(row.rejected)] for row in made]
     trained = score_pairs(model, tokenizer.pad_token_id, ids, 8, nullcontext)
     said = asyncio.run(_asked(folder, made))
@@ -209,12 +214,12 @@ def test_rows_from_files_are_counted_and_cut(tmp_path: Path) -> None:
 
 def test_sides_that_read_the_same_are_unusable(tmp_path: Path) -> None:
     wanted = JudgeFile.load(write(tmp_path, "synthetic = { n = 20 }\nallow_unusable = 0.5"), {})
-    made = preferences(SyntheticSettings(n=3)).rows
-    _, tokenizer = load_base(wanted, ["a few words"])
+    made = synthetic_preferences(SyntheticSettings(n=3)).rows
+    _, tokenizer = load_base_model(wanted, ["a few words"])
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}
     other = {**call, "tool_calls": [{"id": "b"}]}
     row = Preference(chosen=[made[0].chosen[0], call], rejected=[made[0].chosen[0], other])
-    found = encoded([*made, row], Encoder(tokenizer), wanted, "data.train")
+    found = encode_rows([*made, row], ConversationEncoder(tokenizer), wanted, "data.train")
     assert (len(found.rows), found.problems.count) == (3, 1)
 
 
@@ -231,17 +236,17 @@ def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
 
 def test_a_run_whose_weights_stand_still_is_refused(tmp_path: Path) -> None:
     wanted = JudgeFile.load(write(tmp_path, "synthetic = { n = 20 }"), {})
-    model, _ = load_base(wanted, ["a few words"])
-    assert adapted(model, None, scalar=True) is model
-    assert merged(model, None) is model
+    model, _ = load_base_model(wanted, ["a few words"])
+    assert add_lora(model, None, scalar=True) is model
+    assert merge_lora(model, None) is model
     with pytest.raises(ConfigError, match=r"no weight changed in training"):
-        moved(model, snapshot(model), lora=False)
-    before = snapshot(model)
+        parameter_changes(model, weight_snapshot(model), lora=False)
+    before = weight_snapshot(model)
     model.score.weight.data += 1
-    assert moved(model, before, lora=False)["tensors_changed"] == 1
+    assert parameter_changes(model, before, lora=False)["tensors_changed"] == 1
     with pytest.raises(ConfigError, match="no adapter changed"):
-        moved(model, before, lora=True)
-    assert Lora().rank == 16
+        parameter_changes(model, before, lora=True)
+    assert LoraTable().rank == 16
 
 
 def test_conversations_are_learned_and_then_judged_from(tmp_path: Path) -> None:

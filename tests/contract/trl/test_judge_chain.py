@@ -73,18 +73,18 @@ group_size = 4
 save_every_n_iters = 1
 [[stages.run.graders]]
 name = "right"
-type = "adjudge.training.task:CapitalGrader"
+type = "adjudge_lab.rl.tiny:CapitalGrader"
 weight = 0.0
 [[stages.run.graders]]
 name = "worth"
-type = "adjudge.judge_training.chain.gold:CapitalGold"
+type = "adjudge_lab.judge_training.chain.evaluation:CapitalGold"
 weight = 0.0
 """
 LAST_S = 240.0
 
 
 def start(source: Path, folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "adjudge", "train", str(source), "-o", str(folder)]
+    command = [sys.executable, "-m", "adjudge_lab", "train", str(source), "-o", str(folder)]
     env = {**os.environ, "HF_HUB_OFFLINE": "1"}
     env.pop("MODEL_PATH", None)
     return subprocess.Popen(
@@ -173,7 +173,7 @@ def test_the_policy_is_judged_through_the_service(
     folder, _, _ = done
     assert str(folder / "judge") in (folder / "policy" / "judge.toml").read_text()
     summary = read(folder / "policy" / "summary.json")
-    assert summary["graders"][0]["type"] == "adjudge.training.served:ServedJudge"
+    assert summary["graders"][0]["type"] == "adjudge_lab.rl.rewards:ServedJudge"
     scores = [row["reward"] for row in rows(folder / "policy" / "evaluation.jsonl")]
     assert len(scores) == 8
     assert all(0.0 <= score <= 1.0 for score in scores)

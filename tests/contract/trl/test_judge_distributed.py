@@ -13,22 +13,25 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 import torch
 
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.judge_training import distributed, process
-from adjudge.judge_training.base import adapted, bare, load_base, restored
-from adjudge.judge_training.distributed import (
-    MARK,
-    _Heard,
-    _job_text,
-    launch_command,
-    processes,
-    run_launched,
+from adjudge_lab.judge_training import distributed, process
+from adjudge_lab.judge_training.base_model import (
+    add_lora,
+    load_base_model,
+    restore_weights,
+    unwrap_model,
 )
-from adjudge.judge_training.judge_tables import Lora
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.run import JudgeJob, run_judge
-from adjudge.judge_training.sampling import LengthGrouped
-from adjudge.judge_training.scalar.bradley_terry import _score_in_full
-from adjudge.judge_training.trainer_settings import left_undone
+from adjudge_lab.judge_training.bradley_terry import _score_in_float32
+from adjudge_lab.judge_training.distributed import (
+    EVENT_MARK_VARIABLE,
+    _job_text,
+    _ProcessOutput,
+    distributed_command,
+    process_count,
+    run_distributed,
+)
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob, LoraTable
+from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, unsupported_settings
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate comes with trl")
 launching = pytest.importorskip("accelerate.commands.launch")
@@ -143,7 +146,7 @@ def dealt(lengths: list[int], size: int, count: int, epoch: int) -> list[list[li
     """Batches of rows as accelerate deals them out, by process."""
     found = []
     for rank in range(count):
-        order = LengthGrouped(lengths, size * count, seed=1)
+        order = LengthGroupedSampler(lengths, size * count, seed=1)
         loader = loading.prepare_data_loader(
             torch.utils.data.DataLoader(range(len(lengths)), batch_size=size, sampler=order),
             num_processes=count,
@@ -190,11 +193,11 @@ def test_the_command_is_one_that_accelerate_understands(
 ) -> None:
     more = f'strategy = "{strategy}"\ncpu_offload = true'
     judge = job(tmp_path, "bradley_terry", 2, more=more).judge
-    program, *flags = launch_command(judge, tmp_path / "job.json", cuda=True)
+    program, *flags = distributed_command(judge, tmp_path / "job.json", cuda=True)
     assert program == "accelerate.commands.launch"
     given = launching.launch_command_parser().parse_args(flags)
     assert given.module
-    assert given.training_script == "adjudge.judge_training.process"
+    assert given.training_script == "adjudge_lab.judge_training.process"
     assert given.training_script_args == [str(tmp_path / "job.json")]
     env = launching.prepare_multi_gpu_env(given)
     assert given.nproc_per_node == "2"
@@ -214,21 +217,21 @@ def test_the_command_is_one_that_accelerate_understands(
 def test_what_does_not_divide_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"batch_size: is 32, must be a multiple of .*4 × 3"):
-        run_launched(job(tmp_path, "bradley_terry", 3))
-    monkeypatch.setattr(distributed, "gpus", lambda: 1)
+    with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of .*4 × 3"):
+        run_distributed(job(tmp_path, "bradley_terry", 3))
+    monkeypatch.setattr(distributed, "gpu_count", lambda: 1)
     with pytest.raises(ConfigError, match=r"n_gpus_per_node: is 2, but this machine has 1 GPU"):
-        run_launched(job(tmp_path, "bradley_terry", 2))
+        run_distributed(job(tmp_path, "bradley_terry", 2))
 
 
 def test_what_is_left_undone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = 'strategy = "fsdp"\ncpu_offload = true'
     judge = job(tmp_path, "sft", 2, more=more).judge
-    assert processes(judge) == 2
-    monkeypatch.setattr("adjudge.judge_training.trainer_settings.gpus", lambda: 2)
-    assert left_undone(judge) == []
-    monkeypatch.setattr("adjudge.judge_training.trainer_settings.gpus", lambda: 0)
-    assert [note.partition(":")[0] for note in left_undone(judge)] == [
+    assert process_count(judge) == 2
+    monkeypatch.setattr("adjudge_lab.judge_training.trl_trainers.gpu_count", lambda: 2)
+    assert unsupported_settings(judge) == []
+    monkeypatch.setattr("adjudge_lab.judge_training.trl_trainers.gpu_count", lambda: 0)
+    assert [note.partition(":")[0] for note in unsupported_settings(judge)] == [
         "trainer.strategy = fsdp",
         "trainer.cpu_offload",
     ]
@@ -241,28 +244,30 @@ def test_what_a_process_refuses_is_refused_by_its_starter(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(MARK, "0123")
+    monkeypatch.setenv(EVENT_MARK_VARIABLE, "0123")
     for text in ("of the first\nin two lines", "another's"):
-        process._report(kind, kind(text), None)
+        process._report_failure(kind, kind(text), None)
     heard: list[int] = []
-    listener = _Heard(job(tmp_path, "sft", 2, on_row=lambda step, _: heard.append(step)), "0123")
+    listener = _ProcessOutput(
+        job(tmp_path, "sft", 2, on_row=lambda step, _: heard.append(step)), "0123"
+    )
     lines = ["Traceback", 'a 0123["row",3,{"step":3.0}]', *capfd.readouterr().out.splitlines()]
     for line in lines:
-        listener.listen(line)
-    found = listener.failure(2, 1)
+        listener.read_line(line)
+    found = listener.make_error(2, 1)
     assert heard == [3]
     assert isinstance(found, kind if kind is not ValueError else RuntimeError)
     assert "of the first\nin two lines" in str(found)
-    silent = _Heard(job(tmp_path, "sft", 2), "0123")
-    silent.listen("Killed")
-    assert str(silent.failure(2, 137)) == "2 processes ended with exit code 137: Killed"
+    silent = _ProcessOutput(job(tmp_path, "sft", 2), "0123")
+    silent.read_line("Killed")
+    assert str(silent.make_error(2, 137)) == "2 processes ended with exit code 137: Killed"
 
 
 def test_a_process_knows_all_of_its_job(tmp_path: Path) -> None:
     source = job(tmp_path, "bradley_terry", 2).source
     judge = JudgeFile.load(source, {"LR": "0.5"}).with_seed(3)
     text = _job_text(JudgeJob(judge, source, tmp_path / "run"))
-    again = process.job_of(text)
+    again = process.read_job(text)
     assert again.judge.model_dump() == judge.model_dump()
     assert (again.judge.overrides, again.judge.where) == ({"LR": "0.5"}, str(source))
     assert (again.judge.folder, again.source, again.folder) == (
@@ -275,16 +280,16 @@ def test_a_process_knows_all_of_its_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["bradley_terry", "sft", "lora"])
 def test_a_model_is_put_together_again(tmp_path: Path, name: str) -> None:
     judge = job(tmp_path, "sft" if name == "sft" else "bradley_terry", 1).judge
-    model, _ = load_base(judge, ["a few words"])
+    model, _ = load_base_model(judge, ["a few words"])
     if name == "lora":
         pytest.importorskip("peft", reason="peft is not installed here")
-        model = adapted(model, Lora(rank=2), scalar=True)
-    plain = bare(model)
+        model = add_lora(model, LoraTable(rank=2), scalar=True)
+    plain = unwrap_model(model)
     assert all(weight.is_meta for weight in plain.parameters())
     ids = torch.tensor([[3, 4, 5]])
     wanted = model.eval()(input_ids=ids).logits
     state = {key: value.clone() for key, value in model.state_dict().items()}
-    again = restored(plain, state, torch.device("cpu"))
+    again = restore_weights(plain, state, torch.device("cpu"))
     torch.testing.assert_close(again.eval()(input_ids=ids).logits, wanted)
     assert [weight.requires_grad for weight in again.parameters()] == [
         weight.requires_grad for weight in model.parameters()
@@ -294,10 +299,10 @@ def test_a_model_is_put_together_again(tmp_path: Path, name: str) -> None:
 def test_a_model_in_parts_scores_in_full_and_is_put_together(tmp_path: Path) -> None:
     """FSDP2 as accelerate sets it up on GPUs, here of one process on the CPU."""
     judge = job(tmp_path, "bradley_terry", 1).judge
-    model, _ = load_base(judge, ["a few words"])
-    plain, ids = bare(model), torch.tensor([[3, 4, 5]])
+    model, _ = load_base_model(judge, ["a few words"])
+    plain, ids = unwrap_model(model), torch.tensor([[3, 4, 5]])
     wanted = model.eval()(input_ids=ids).logits
-    _score_in_full(model)
+    _score_in_float32(model)
     torch.testing.assert_close(model(input_ids=ids).logits, wanted)
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
@@ -314,6 +319,6 @@ def test_a_model_in_parts_scores_in_full_and_is_put_together(tmp_path: Path) -> 
         state = checkpointing.get_model_state_dict(model, options=options)
     finally:
         torch.distributed.destroy_process_group()
-    again = restored(plain, state, torch.device("cpu"))
+    again = restore_weights(plain, state, torch.device("cpu"))
     assert type(again).__name__ == "Qwen3ForSequenceClassification"
     torch.testing.assert_close(again.eval()(input_ids=ids).logits, wanted)

@@ -13,10 +13,10 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
-from adjudge.judge_training.data.rows import Preference
-from adjudge.judge_training.data.synthetic import SyntheticSettings, preferences
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.run import JudgeJob, run_judge
+from adjudge.datasets.rows import Preference
+from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
+from adjudge_lab.judge_training.run import run_judge
 
 SMALL = """
 kind = "judge"
@@ -47,7 +47,7 @@ def write(path: Path, rows: list[Preference]) -> Path:
 def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A small judge's folder, and the summary of its training."""
     work = tmp_path_factory.mktemp("work")
-    made = preferences(SyntheticSettings(n=560, seed=1)).rows
+    made = synthetic_preferences(SyntheticSettings(n=560, seed=1)).rows
     write(work / "train.jsonl", made[:500])
     write(work / "val.jsonl", made[500:])
     source = work / "judge.toml"
@@ -57,7 +57,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 def validated(*arguments: str) -> tuple[str, dict[str, Any]]:
-    done = CliRunner().invoke(command_line(["eval"]), ["eval", *arguments, "-q"])
+    done = CliRunner().invoke(command_line(), ["eval", *arguments, "-q"])
     assert done.exit_code == 0, done.output
     out = Path(arguments[arguments.index("-o") + 1])
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())

@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
+from adjudge.datasets.synthetic import SyntheticSettings, synthetic_comparisons, synthetic_ratings
 from adjudge.errors import ConfigError
-from adjudge.judge_training.card import read_card
-from adjudge.judge_training.data.synthetic import SyntheticSettings, comparisons, ratings
-from adjudge.judge_training.generative.fence_key import KEY
-from adjudge.judge_training.generative.grpo import GrpoSide
-from adjudge.judge_training.generative.questions import Form
-from adjudge.judge_training.generative.rewards import UNPARSABLE
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.run import JudgeJob, run_judge
+from adjudge.graders.llm.trained_judge_card import read_card
+from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge_lab.judge_training.grpo import GrpoCallbacks
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
+from adjudge_lab.judge_training.judge_questions import FENCE_KEY_FILE
+from adjudge_lab.judge_training.judgement_rewards import UNPARSABLE_REWARD
+from adjudge_lab.judge_training.run import run_judge
 
 SFT = """
 kind = "judge"
@@ -91,12 +91,13 @@ def beginners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder = tmp_path_factory.mktemp(mode)
         if mode == "pointwise":
             made = [
-                {"messages": one.messages, "label": one.label} for one in ratings(settings).rows
+                {"messages": one.messages, "label": one.label}
+                for one in synthetic_ratings(settings).rows
             ]
         else:
             made = [
                 {"prompt": one.prompt, "a": one.a, "b": one.b, "label": one.label}
-                for one in comparisons(settings).rows
+                for one in synthetic_comparisons(settings).rows
             ]
         (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, made)))
         epochs = 5 if mode == "pointwise" else 2
@@ -111,7 +112,7 @@ def test_judgements_are_imitated(beginners: dict[str, Path], mode: str) -> None:
     folder = beginners[mode] / "judge"
     first, *_, last = rows(folder)
     assert first["val/unread"] == 1.0
-    assert first["val/reward_mean"] == UNPARSABLE
+    assert first["val/reward_mean"] == UNPARSABLE_REWARD
     assert last["val/loss"] < first["val/loss"] / 3
     assert last["val/unread"] < 0.5
     assert last["val/accuracy"] > 0
@@ -130,14 +131,14 @@ def test_a_judge_is_trained_by_its_rewards(
     beginners: dict[str, Path], mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[list[tuple[int, bool]]] = []
-    inner = GrpoSide.rewards
+    inner = GrpoCallbacks.rewards
 
-    def seen(self: GrpoSide, **given: Any) -> list[float]:
+    def seen(self: GrpoCallbacks, **given: Any) -> list[float]:
         asked = [self.questions[place] for place in given["place"]]
         batches.append([(one.row, one.swapped) for one in asked])
         return inner(self, **given)
 
-    monkeypatch.setattr(GrpoSide, "rewards", seen)
+    monkeypatch.setattr(GrpoCallbacks, "rewards", seen)
     folder = beginners[mode]
     summary = run_judge(job(grpo_file(folder, mode, path="judge", micro=4), folder / "grpo"))
     found = rows(folder / "grpo")
@@ -173,8 +174,8 @@ def test_garbage_earns_the_minimum(tmp_path: Path) -> None:
     source = grpo_file(tmp_path, "pointwise", path="tiny", n=6)
     run_judge(job(source, tmp_path / "run"))
     found = rows(tmp_path / "run")
-    assert [row["train/reward_mean"] for row in found[1:]] == [UNPARSABLE]
-    assert found[0]["val/reward_mean"] == UNPARSABLE
+    assert [row["train/reward_mean"] for row in found[1:]] == [UNPARSABLE_REWARD]
+    assert found[0]["val/reward_mean"] == UNPARSABLE_REWARD
     assert found[1]["train/unread"] == 1.0
     assert "train/accuracy" not in found[1]
 
@@ -192,12 +193,12 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(
     with pytest.raises(Stopped):
         run_judge(job(source, tmp_path / "cut", on_row=stop))
     assert len(rows(tmp_path / "cut")) == 4
-    key = (tmp_path / "cut" / KEY).read_bytes()
+    key = (tmp_path / "cut" / FENCE_KEY_FILE).read_bytes()
     (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / KEY).write_bytes(key)
+    (tmp_path / "plain" / FENCE_KEY_FILE).write_bytes(key)
     plain = run_judge(job(source, tmp_path / "plain"))
     resumed = run_judge(job(source, tmp_path / "cut"))
-    assert (tmp_path / "cut" / KEY).read_bytes() == key
+    assert (tmp_path / "cut" / FENCE_KEY_FILE).read_bytes() == key
     assert resumed["resumed_from"] == 2
     for one, other in zip(rows(tmp_path / "plain"), rows(tmp_path / "cut"), strict=True):
         for name in ("train/reward_mean", "train/loss", "val/reward_mean", "val/both_right"):
@@ -220,6 +221,8 @@ def test_a_question_is_never_cut(beginners: dict[str, Path], tmp_path: Path) -> 
     (tmp_path / "judge").symlink_to(beginners["pointwise"] / "judge")
     source = grpo_file(tmp_path, "pointwise", path="judge")
     source.write_text(source.read_text().replace("max_length = 600", "max_length = 300"))
-    with pytest.raises(ConfigError, match=r"(?s)data\.train: no usable row of 12.*at most 300"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)data\.train: no row of 12 can be used.*at most 300"
+    ):
         run_judge(job(source, tmp_path / "run"))
-    assert Form(mode="pointwise").verdict == "score"
+    assert JudgementForm(mode="pointwise").verdict == "score"

@@ -26,14 +26,20 @@ import msgspec
 import torch
 import transformers
 
-from adjudge.judge_training.card import Card, normalisation_of, read_card, spec_of
-from adjudge.judge_training.data.rows import Comparison, Rating
-from adjudge.judge_training.generative.questions import Form, questions_of
-from adjudge.judge_training.generative.taught import prompt_of
-from adjudge.judge_training.scalar.calibration import calibrate
-from adjudge.judges.local import LocalScalarModel
-from adjudge.service.serving import start_service
-from adjudge.training.tiny import build_model, build_tokenizer
+from adjudge.datasets.rows import Comparison, Rating
+from adjudge.graders.llm.calibration import calibrate_scores
+from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.graders.llm.trained_judge_card import (
+    JudgeCard,
+    fit_normalisation,
+    read_card,
+    reward_spec_of_card,
+)
+from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.judges.models import LocalScalarModel
+from adjudge.service.server import start_service
+from adjudge_lab.judge_training.judge_questions import make_questions
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 
 QUESTION = "What is the capital of Peru?"
 ANSWERS = ["Lima.", "It is Quito.", "Sure, the capital of Peru is Lima, on the coast.", "No idea"]
@@ -50,9 +56,9 @@ def finish(folder: Path, model: Any, tokenizer: Any, **more: Any) -> Path:
         "adjudge": "0", "mode": None, "label": "tiny", "created": "", "base": {}, "data": {},
         "config": {}, "validation": {}, "max_length": 4096,
     }  # fmt: skip
-    card = Card(**(given | more))
+    card = JudgeCard(**(given | more))
     (folder / "judge.json").write_bytes(msgspec.json.encode(card))
-    spec = spec_of(card)
+    spec = reward_spec_of_card(card)
     assert spec is not None
     (folder / "reward.toml").write_text(spec)
     return folder
@@ -60,8 +66,10 @@ def finish(folder: Path, model: Any, tokenizer: Any, **more: Any) -> Path:
 
 def learn(prompts: Sequence[Any], reply: str) -> tuple[Any, Any]:
     """A model that answers ``prompts`` and their like with ``reply``."""
-    tokenizer = build_tokenizer([turn["content"] for one in prompts for turn in one] + [reply] * 9)
-    model = build_model(tokenizer, seed=0, hidden=64)
+    tokenizer = build_tiny_tokenizer(
+        [turn["content"] for one in prompts for turn in one] + [reply] * 9
+    )
+    model = build_tiny_model(tokenizer, seed=0, hidden=64)
     said = tokenizer(reply + "<|im_end|>", add_special_tokens=False).input_ids
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses: list[float] = []
@@ -85,11 +93,11 @@ def rating(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         Rating(messages=[turn, {"role": "assistant", "content": text}], label=3) for text in ANSWERS
     ]
-    form = Form.of("pointwise", rows)
-    questions = [one.messages for key in KEYS for one in questions_of(rows, form, key)[0]]
+    form = JudgementForm.of("pointwise", rows)
+    questions = [one.messages for key in KEYS for one in make_questions(rows, form, key)[0]]
     return finish(
         tmp_path_factory.mktemp("rating"), *learn(questions, RATED), kind="generative",
-        method="grpo", mode="pointwise", prompt=prompt_of(form),
+        method="grpo", mode="pointwise", prompt=card_prompt(form),
         config={"grpo": {"max_response_length": 64}},
     )  # fmt: skip
 
@@ -100,11 +108,11 @@ def preferring(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Comparison(prompt=[{"role": "user", "content": QUESTION}], a=a, b=b, label="A")
         for a, b in itertools.pairwise(ANSWERS)
     ]
-    form = Form.of("pairwise", rows)
-    questions = [one.messages for key in KEYS for one in questions_of(rows, form, key)[0]]
+    form = JudgementForm.of("pairwise", rows)
+    questions = [one.messages for key in KEYS for one in make_questions(rows, form, key)[0]]
     return finish(
         tmp_path_factory.mktemp("preferring"), *learn(questions, PREFERRED), kind="generative",
-        method="grpo", mode="pairwise", prompt=prompt_of(form),
+        method="grpo", mode="pairwise", prompt=card_prompt(form),
         config={"grpo": {"max_response_length": 64}},
     )  # fmt: skip
 
@@ -113,16 +121,16 @@ def preferring(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scoring(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A scalar judge of random weights, which tell answers apart as well as any."""
     folder = tmp_path_factory.mktemp("scoring")
-    tokenizer = build_tokenizer([QUESTION, *ANSWERS])
-    config = build_model(tokenizer, seed=1, hidden=64).config
+    tokenizer = build_tiny_tokenizer([QUESTION, *ANSWERS])
+    config = build_tiny_model(tokenizer, seed=1, hidden=64).config
     config.num_labels = 1
     model = transformers.Qwen3ForSequenceClassification(config)
     rng = random.Random(0)
     pairs = [(rng.gauss(1, 2), 0.0) for _ in range(100)]
     return finish(
         folder, model, tokenizer, kind="scalar", method="bradley_terry",
-        normalisation=normalisation_of([-1 + n / 50 for n in range(101)]),
-        calibration=calibrate(pairs),
+        normalisation=fit_normalisation([-1 + n / 50 for n in range(101)]),
+        calibration=calibrate_scores(pairs),
     )  # fmt: skip
 
 

@@ -9,19 +9,19 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 
 import torch
 
+from adjudge.datasets.rows import Demonstration
 from adjudge.errors import ConfigError
-from adjudge.judge_training.base import load_base
-from adjudge.judge_training.data.rows import Demonstration
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.material import (
-    Encoded,
-    Encoder,
-    demonstrations_of,
-    encoded,
-    preferences_of,
+from adjudge_lab.judge_training.base_model import load_base_model
+from adjudge_lab.judge_training.bradley_terry import train_bradley_terry
+from adjudge_lab.judge_training.dataset import (
+    ConversationEncoder,
+    EncodedRows,
+    encode_rows,
+    load_demonstrations,
+    load_preferences,
 )
-from adjudge.judge_training.scalar.bradley_terry import train_bradley_terry
-from adjudge.judge_training.sft import IGNORED, _dataset, labels_of, train_sft
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.sft import IGNORED_LABEL, _dataset, token_labels, train_sft
 
 TURNS = [
     {"role": "user", "content": "What is the capital of Peru?"},
@@ -51,22 +51,22 @@ def judge_of(method: str, micro: int = 8, **changed: dict[str, Any]) -> JudgeFil
 
 
 def tokenizer_of(judge: JudgeFile) -> Any:
-    _, tokenizer = load_base(judge, [str(turn["content"]) for turn in TURNS])
+    _, tokenizer = load_base_model(judge, [str(turn["content"]) for turn in TURNS])
     return tokenizer
 
 
 def trained(judge: JudgeFile, folder: Path) -> tuple[Any, list[dict[str, float]]]:
     """The model, and its rows of metrics."""
     told: list[dict[str, float]] = []
-    material: Any = (preferences_of if judge.is_scalar else demonstrations_of)(judge)
-    model, tokenizer = load_base(judge, ["Sure, the capital of Peru is Lima."])
-    encoder = Encoder(tokenizer)
+    material: Any = (load_preferences if judge.is_scalar else load_demonstrations)(judge)
+    model, tokenizer = load_base_model(judge, ["Sure, the capital of Peru is Lima."])
+    encoder = ConversationEncoder(tokenizer)
     learn: Any = train_bradley_terry if judge.is_scalar else train_sft
     found = learn(
         model,
         tokenizer,
-        encoded(material.train, encoder, judge, "data.train"),
-        encoded(material.val, encoder, judge, "data.val"),
+        encode_rows(material.train, encoder, judge, "data.train"),
+        encode_rows(material.val, encoder, judge, "data.val"),
         judge,
         folder=folder,
         resume=None,
@@ -77,13 +77,13 @@ def trained(judge: JudgeFile, folder: Path) -> tuple[Any, list[dict[str, float]]
 
 
 def learned(tokenizer: Any, labels: list[int]) -> str:
-    return str(tokenizer.decode([label for label in labels if label != IGNORED]))
+    return str(tokenizer.decode([label for label in labels if label != IGNORED_LABEL]))
 
 
 def test_the_assistants_turns_are_learned() -> None:
     tokenizer = tokenizer_of(judge_of("sft"))
-    encoder = Encoder(tokenizer)
-    labels = labels_of(tokenizer, encoder.turns(TURNS))
+    encoder = ConversationEncoder(tokenizer)
+    labels = token_labels(tokenizer, encoder.clean_messages(TURNS))
     assert len(labels) == len(encoder(TURNS))
     said = learned(tokenizer, labels)
     assert "It is Lima." in said
@@ -95,9 +95,9 @@ def test_the_assistants_turns_are_learned() -> None:
 def test_without_marks_the_last_turn_is_learned() -> None:
     tokenizer = tokenizer_of(judge_of("sft"))
     tokenizer.chat_template = PLAIN
-    labels = labels_of(tokenizer, TURNS)
+    labels = token_labels(tokenizer, TURNS)
     assert learned(tokenizer, labels) == "That is Santiago, on the Mapocho.\n"
-    assert len(labels) == len(Encoder(tokenizer)(TURNS))
+    assert len(labels) == len(ConversationEncoder(tokenizer)(TURNS))
 
 
 @pytest.mark.parametrize("bos", [False, True])
@@ -105,13 +105,13 @@ def test_without_marks_the_last_turn_is_learned() -> None:
 def test_ids_and_labels_are_cut_alike(truncation: str, share: float, bos: bool) -> None:
     tokenizer = tokenizer_of(judge_of("sft"))
     if bos:
-        first = Encoder(tokenizer)(TURNS)[0]
+        first = ConversationEncoder(tokenizer)(TURNS)[0]
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(first)
-    encoder = Encoder(tokenizer)
-    ids, labels = encoder(TURNS), labels_of(tokenizer, encoder.turns(TURNS))
+    encoder = ConversationEncoder(tokenizer)
+    ids, labels = encoder(TURNS), token_labels(tokenizer, encoder.clean_messages(TURNS))
     most = round(share * len(ids))
     judge = judge_of("sft", data={"truncation": truncation, "max_length": most})
-    rows = encoded([Demonstration(messages=TURNS)], encoder, judge, "data.train")
+    rows = encode_rows([Demonstration(messages=TURNS)], encoder, judge, "data.train")
     assert rows.truncated == 1
     (row,) = _dataset(rows, tokenizer, judge)
     said = learned(tokenizer, row["labels"])
@@ -126,16 +126,16 @@ def test_ids_and_labels_are_cut_alike(truncation: str, share: float, bos: bool) 
         assert "Mapocho" in said
         assert "Lima" not in said
     pairs = zip(row["input_ids"], row["labels"], strict=True)
-    assert all(label in (token, IGNORED) for token, label in pairs)
+    assert all(label in (token, IGNORED_LABEL) for token, label in pairs)
 
 
 def test_a_row_with_nothing_to_learn_is_refused() -> None:
     judge = judge_of("sft", data={"max_length": 4})
     tokenizer = tokenizer_of(judge)
-    ids = Encoder(tokenizer)(TURNS)
+    ids = ConversationEncoder(tokenizer)(TURNS)
     row = Demonstration(messages=TURNS, where="rows.jsonl:7")
     with pytest.raises(ConfigError, match=r"data\.max_length: rows\.jsonl:7: its 4 tokens"):
-        _dataset(Encoded([row], [[ids[:4]]]), tokenizer, judge)
+        _dataset(EncodedRows([row], [[ids[:4]]]), tokenizer, judge)
 
 
 def test_rows_are_cut_on_the_left_in_a_run(tmp_path: Path) -> None:
@@ -147,15 +147,15 @@ def test_rows_are_cut_on_the_left_in_a_run(tmp_path: Path) -> None:
 def test_validation_is_over_all_tokens_however_they_are_batched(tmp_path: Path) -> None:
     judge = judge_of("sft", optim={"lr": 1e-12})
     model, told = trained(judge, tmp_path)
-    tokenizer = load_base(judge, ["Sure, the capital of Peru is Lima."])[1]
-    encoder = Encoder(tokenizer)
+    tokenizer = load_base_model(judge, ["Sure, the capital of Peru is Lima."])[1]
+    encoder = ConversationEncoder(tokenizer)
     loss, right, count = 0.0, 0, 0
-    for row in demonstrations_of(judge).val:
+    for row in load_demonstrations(judge).val:
         ids = torch.tensor([encoder(row.messages)])
-        labels = torch.tensor(labels_of(tokenizer, encoder.turns(row.messages)))[1:]
+        labels = torch.tensor(token_labels(tokenizer, encoder.clean_messages(row.messages)))[1:]
         with torch.no_grad():
             logits = model.eval()(input_ids=ids).logits[0, :-1]
-        keep = labels != IGNORED
+        keep = labels != IGNORED_LABEL
         loss += float(
             torch.nn.functional.cross_entropy(logits[keep], labels[keep], reduction="sum")
         )

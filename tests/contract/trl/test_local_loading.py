@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed here; run `make test-trl`")
 transformers = pytest.importorskip("transformers", reason="run `make test-trl`")
 
-from adjudge.training.tiny import build_model, build_tokenizer  # noqa: E402
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer  # noqa: E402
 
 # A fresh process: what the library does when a name of it is used for the first time counts, too.
 LOAD = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from adjudge.judges.local.loading import Wanted, load
+from adjudge.judges.models.local_loading import LocalModelSpec, load_model
 
 wanted = [Wanted(folder, "score") for folder in sys.argv[1:]]
 with ThreadPoolExecutor(len(wanted)) as pool:
@@ -30,10 +30,10 @@ assert load(wanted[0]).model(torch.tensor([[3]])).logits.isfinite().all()
 
 
 def test_a_panel_is_loaded_by_threads(tmp_path: Path) -> None:
-    tokenizer = build_tokenizer(["which answer is better"])
+    tokenizer = build_tiny_tokenizer(["which answer is better"])
     folders = [str(tmp_path / str(number)) for number in range(3)]
     for number, folder in enumerate(folders):
-        config = build_model(tokenizer, seed=number, hidden=64, layers=2).config
+        config = build_tiny_model(tokenizer, seed=number, hidden=64, layers=2).config
         config.num_labels = 1
         transformers.Qwen3ForSequenceClassification(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -14,17 +14,17 @@ import torch
 
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import Scorer
-from adjudge.training.collecting import Collector
-from adjudge.training.evaluating.evaluation import evaluate
-from adjudge.training.generation import LocalPlayer
-from adjudge.training.rl import Training, train_policy
-from adjudge.training.rollouts import Settled
-from adjudge.training.runfile import RunFile
-from adjudge.training.runfile.tables import Scaffold
-from adjudge.training.scaffold.correction import correct
-from adjudge.training.state import RolloutStore
-from adjudge.training.tasks import build_task
-from adjudge.training.tiny import build_model, build_tokenizer
+from adjudge_lab.rl.collector import RolloutCollector
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.held_out import evaluate_policy
+from adjudge_lab.rl.local_player import LocalPlayer
+from adjudge_lab.rl.rollouts import RolloutStore, ScoredRollouts
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.scaffold import correct_off_policy
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
+from adjudge_lab.rl.trl_backend import TrainerHooks, train_policy
 
 LENGTH = {"name": "length", "type": "length_penalty", "max_length": 40}
 SPEC = RewardSpec.from_dict({"graders": [LENGTH]})
@@ -52,39 +52,43 @@ def run_of(folder: Path, **changed: Any) -> RunFile:
         "evaluation": {"instances": 1},
         **changed,
     }  # fmt: skip
-    return RunFile.from_dict(data, folder=folder)
+    return resolve_run_file(data, folder=folder)
 
 
 def policy() -> tuple[Any, Any]:
-    tokenizer = build_tokenizer([*PROMPTS, *WORDS, "You are a helpful assistant."], vocabulary=300)
-    model = build_model(tokenizer, seed=4, hidden=32)
+    tokenizer = build_tiny_tokenizer(
+        [*PROMPTS, *WORDS, "You are a helpful assistant."], vocabulary=300
+    )
+    model = build_tiny_model(tokenizer, seed=4, hidden=32)
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(2.0)
     return model.eval(), tokenizer
 
 
-class Watched(Training):
+class Watched(TrainerHooks):
     """Keeps what was settled, and the trainer's batches before and after."""
 
-    def __init__(self, run: RunFile, collector: Collector) -> None:
-        self.settled: list[Settled] = []
+    def __init__(self, run: RunFile, collector: RolloutCollector) -> None:
+        self.settled: list[ScoredRollouts] = []
         self.outputs: list[dict[str, Any]] = []
         self.metrics: list[dict[str, float]] = []
         self.model: list[dict[str, Any]] = []
         super().__init__(run, collector, on_settled=self.settled.append)
 
-    def shaped(self, output: dict[str, Any]) -> dict[str, Any]:
+    def shape_batch(self, output: dict[str, Any]) -> dict[str, Any]:
         weights = self._trainer.model.state_dict()
         self.model.append({name: value.clone() for name, value in weights.items()})
-        found = super().shaped(output)
+        found = super().shape_batch(output)
         self.outputs.append(dict(found))
-        self.metrics.append(dict(self.found))
+        self.metrics.append(dict(self.step_metrics))
         return found
 
 
-def collector(run: RunFile, store: RolloutStore | None = None) -> tuple[Collector, LocalPlayer]:
+def collector(
+    run: RunFile, store: RolloutStore | None = None
+) -> tuple[RolloutCollector, LocalPlayer]:
     player = LocalPlayer(*policy(), max_tokens=6, temperature=0.8, seed=3)
-    return Collector(run, build_task(run, SPEC), Scorer(SPEC), player, store=store), player
+    return RolloutCollector(run, build_task(run, SPEC), Scorer(SPEC), player, store=store), player
 
 
 def trained(folder: Path, **changed: Any) -> Watched:
@@ -170,8 +174,8 @@ def test_two_tokens_by_hand() -> None:
         "completion_mask": torch.ones(2, 2),
         "advantages": torch.tensor([1.5, -1.0]),
     }
-    found = correct(
-        output, [True, False], Scaffold(), lags=False,
+    found = correct_off_policy(
+        output, [True, False], ScaffoldTable(), lags=False,
         logps=lambda: torch.tensor([[0.25, 0.5], [0.25, 0.5]]).log(),
     )  # fmt: skip
     assert torch.allclose(output["advantages"], torch.tensor([[0.75, 3.0], [-1.0, -1.0]]))
@@ -201,7 +205,7 @@ def test_the_scaffold_may_be_trained_on(tmp_path: Path) -> None:
 def test_evaluation_shows_nothing(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     _, player = collector(run)
-    evaluate(build_task(run, SPEC), [0], player, Scorer(SPEC), most=4, step=0)
+    evaluate_policy(build_task(run, SPEC), [0], player, Scorer(SPEC), most=4, step=0)
     _, tokenizer = policy()
     (said,) = player.conversations.values()
     assert "worth" not in tokenizer.decode(said.prompt)
@@ -212,12 +216,12 @@ def test_a_resumed_run_shows_the_same_and_a_store_keeps_it(tmp_path: Path) -> No
     store = RolloutStore(tmp_path / "state")
     first, _ = collector(run, store)
     played = first.generate(1, 0)
-    first.settle(played)
+    first.score_batch(played)
     kept, _ = collector(run, store)
     again, _ = collector(run)
     for other in (kept.generate(1, 0), again.generate(1, 0)):
         assert [one.scaffold for one in other.rollouts] == [one.scaffold for one in played.rollouts]
         assert [one.tokens for one in other.rollouts] == [one.tokens for one in played.rollouts]
-    row = first.settle(first.generate(2, 1)).rows()[1]
+    row = first.score_batch(first.generate(2, 1)).rows()[1]
     assert row["scaffold"]["ratio"] == pytest.approx(2 / 3)
     assert row["scaffold"]["shown"] == len(row["scaffold"]["ids"]) == 1

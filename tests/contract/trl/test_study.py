@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.training.state import read_rows
+from adjudge_lab.rl.run_folder import read_intact_rows
 
 STUDY = """
 version = 1
@@ -41,17 +41,17 @@ instances = 8
 every_n_iters = 2
 [[run.graders]]
 name = "gold"
-type = "adjudge.studies.matrix.parametric:ParametricJudge"
+type = "adjudge_lab.studies.parametric_judge:ParametricJudge"
 weight = 0.0
 
 [judges.plain]
 bias = {length = 0.0}
-run.graders = [{name = "j", type = "adjudge.studies.matrix.parametric:ParametricJudge"}]
+run.graders = [{name = "j", type = "adjudge_lab.studies.parametric_judge:ParametricJudge"}]
 [judges.long]
 bias = {length = 1.0}
 [[judges.long.run.graders]]
 name = "j"
-type = "adjudge.studies.matrix.parametric:ParametricJudge"
+type = "adjudge_lab.studies.parametric_judge:ParametricJudge"
 length = 1.0
 [judges.learned]
 held_out = true
@@ -94,7 +94,7 @@ def study(folder: Path, more: str = "") -> Path:
 
 
 def start(file: Path, folder: Path) -> subprocess.Popen[str]:
-    adjudge = [sys.executable, "-m", "adjudge", "study", str(file)]
+    adjudge = [sys.executable, "-m", "adjudge_lab", "study", str(file)]
     return subprocess.Popen(
         [*adjudge, "-o", str(folder), "-q", "--json", "-j", "2"],
         stdout=subprocess.PIPE,
@@ -142,7 +142,7 @@ def test_arms_of_a_seed_begin_alike(whole: tuple[Path, Path, dict[str, Any]]) ->
     _, folder, summary = whole
     first: dict[int, set[str]] = {}
     for arm in summary["arms"]:
-        rows = read_rows(folder / "arms" / arm["name"] / "evaluation_rollouts.jsonl")
+        rows = read_intact_rows(folder / "arms" / arm["name"] / "evaluation_rollouts.jsonl")
         said = json.dumps([row["messages"] for row in rows if row["step"] == 0])
         first.setdefault(arm["seed"], set()).add(said)
         kls = [row["kl"] for row in rows if row["step"] == 0]
@@ -156,9 +156,9 @@ def test_the_proxy_is_what_the_arm_was_paid(whole: tuple[Path, Path, dict[str, A
     """What a scorer says of stored answers is what the run's own judge said of them."""
     _, folder, _ = whole
     for name, judge in (("plain.none.seed-0", "plain"), ("long.none.seed-1", "long")):
-        rows = read_rows(folder / "arms" / name / "evaluation_rollouts.jsonl")
+        rows = read_intact_rows(folder / "arms" / name / "evaluation_rollouts.jsonl")
         paid = [row["reward"] for row in rows if row["step"] == 4]
-        scores = read_rows(folder / "scores" / f"{judge}.jsonl")[1:]
+        scores = read_intact_rows(folder / "scores" / f"{judge}.jsonl")[1:]
         (line,) = [s for s in scores if (s["source"], s["step"]) == (f"arms/{name}", 4)]
         assert line["values"] == pytest.approx(paid)
 

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.training.demonstrations import demonstrations_of
-from adjudge.training.run import TrainingJob, train_run
-from adjudge.training.runfile import RunFile
-from adjudge.training.tiny import build_model, build_tokenizer
+from adjudge_lab.rl.policy import build_demonstrations
+from adjudge_lab.rl.run import TrainingJob, train_run
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = {
@@ -38,7 +38,7 @@ def trained(
     source.write_text(text)
     heard: list[tuple[str, int, int]] = []
     job = TrainingJob(
-        RunFile.load(source), source, folder / "run", on_progress=lambda *one: heard.append(one)
+        load_run_file(source), source, folder / "run", on_progress=lambda *one: heard.append(one)
     )
     train_run(job)
     return job, heard
@@ -130,17 +130,17 @@ def test_gspo_trains(tmp_path: Path) -> None:
 
 
 def test_the_tiny_model_is_the_same_for_the_same_seed() -> None:
-    rows = demonstrations_of(RunFile.load(EXAMPLES / "rl_tiny.toml").with_seed(3))
+    rows = build_demonstrations(load_run_file(EXAMPLES / "rl_tiny.toml").with_seed(3))
     texts = [turn["content"] for row in rows for turn in row["messages"]]
-    tokenizer = build_tokenizer(texts)
+    tokenizer = build_tiny_tokenizer(texts)
     assert len(tokenizer) <= 420
-    weights = [build_model(tokenizer, seed=seed).state_dict() for seed in (1, 1, 2)]
+    weights = [build_tiny_model(tokenizer, seed=seed).state_dict() for seed in (1, 1, 2)]
     assert all(bool((weights[0][name] == weights[1][name]).all()) for name in weights[0])
     assert not all(bool((weights[0][name] == weights[2][name]).all()) for name in weights[0])
 
 
 def test_the_tokenizer_says_anything_and_marks_the_assistant() -> None:
-    tokenizer = build_tokenizer(["What is the capital of Peru?", "Lima."])
+    tokenizer = build_tiny_tokenizer(["What is the capital of Peru?", "Lima."])
     text = "Ünï🙂\x00 Lima"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     turns = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Lima."}]

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 from adjudge.engine.sandbox import sandbox_available
-from adjudge.training.run import TrainingJob, train_run
-from adjudge.training.runfile import RunFile
+from adjudge_lab.rl.run import TrainingJob, train_run
+from adjudge_lab.rl.runfile_checks import load_run_file
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = {"iterations_per_epoch": 2, "warm_start_iterations": 10, "batch_size": 8, "group_size": 4,
@@ -33,7 +33,7 @@ def test_an_arm_trains(tmp_path: Path, arm: str) -> None:
     source.write_text(text)
     rows = (EXAMPLES / "verif_rows.jsonl").read_text()
     (tmp_path / "verif_rows.jsonl").write_text(rows)
-    job = TrainingJob(RunFile.load(source), source, tmp_path / "run", on_progress=lambda *_: None)
+    job = TrainingJob(load_run_file(source), source, tmp_path / "run", on_progress=lambda *_: None)
     train_run(job)
     lines = (job.folder / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2

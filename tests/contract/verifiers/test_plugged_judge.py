@@ -16,7 +16,7 @@ vf: Any = pytest.importorskip(
 from adjudge.errors import ConfigError  # noqa: E402
 from adjudge.mock import MockSettings, start_mock  # noqa: E402
 from adjudge.trainers.scoring import SPEC_VARIABLE  # noqa: E402
-from adjudge.trainers.verifiers import usage_of  # noqa: E402
+from adjudge.trainers.verifiers import to_verifiers_usage  # noqa: E402
 from adjudge.types import Usage  # noqa: E402
 
 QUALITY = """
@@ -153,10 +153,12 @@ def test_a_judge_that_counts_nothing_adds_no_usage(spec: Path) -> None:
 
 
 def test_cached_tokens_are_parted_as_verifiers_has_them() -> None:
-    usage = usage_of(Usage(input_tokens=100, output_tokens=7, cached_tokens=60, cost_usd=0.5))
+    usage = to_verifiers_usage(
+        Usage(input_tokens=100, output_tokens=7, cached_tokens=60, cost_usd=0.5)
+    )
     assert (usage.prompt_tokens, usage.cached_input_tokens) == (40, 60)
     assert (usage.input_tokens, usage.total_tokens, usage.cost) == (100, 107, 0.5)
-    unknown = usage_of(Usage(input_tokens=100, output_tokens=7))
+    unknown = to_verifiers_usage(Usage(input_tokens=100, output_tokens=7))
     assert (unknown.prompt_tokens, unknown.cached_input_tokens, unknown.cost) == (100, None, None)
 
 

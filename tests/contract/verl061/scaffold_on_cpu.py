@@ -20,7 +20,7 @@ from transformers import Qwen2ForCausalLM
 from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer.ppo.ray_trainer import Role
 
-from adjudge.training.verl.main_ppo import ScaffoldTaskRunnerMixin
+from adjudge_lab.rl.verl.main_ppo import ScaffoldTaskRunnerMixin
 
 RUBRICS = [
     {"criterion": "a b", "points": 5.0},

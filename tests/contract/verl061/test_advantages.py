@@ -11,7 +11,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
 from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo, register
-from adjudge.trainers.verl.left_out import LeftOutUid
+from adjudge.trainers.verl.advantage import MissingRewardUid
 
 RESPONSES = [
     "good",
@@ -42,7 +42,7 @@ def advantages(spec: str, estimator: str, responses: list[str], **algorithm: Any
 
 
 def test_the_estimator_is_registered() -> None:
-    assert register.NAME == "adjudge"
+    assert register.MANAGER_NAME == "adjudge"
     assert get_adv_estimator_fn("adjudge_grpo") is adjudge_grpo
 
 
@@ -79,7 +79,7 @@ def test_whatever_stands_in_a_missing_row_changes_nothing() -> None:
     torch.manual_seed(1)
     rewards, mask = torch.randn(12, 5), torch.ones(12, 5)
     uids = [f"u{i % 3}" for i in range(12)]
-    marked = [LeftOutUid(uid) if i in (0, 4, 5) else uid for i, uid in enumerate(uids)]
+    marked = [MissingRewardUid(uid) if i in (0, 4, 5) else uid for i, uid in enumerate(uids)]
     index = np.array(marked, dtype=object)
     found, _ = adjudge_grpo(rewards, mask, index)
     other = rewards.clone()

@@ -17,7 +17,7 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
 from adjudge.trainers.verl import JudgeRewardManager, register
-from adjudge.trainers.verl.left_out import LeftOutUid
+from adjudge.trainers.verl.advantage import MissingRewardUid
 
 RESPONSES = ["the answer good", "the answer poor", "fail", "fine", "a b", "good", "", "poor"]
 
@@ -57,7 +57,7 @@ def test_a_missing_reward_is_its_groups_mean_and_its_uid_is_marked(spec: str) ->
     data = tiny.batch(RESPONSES)
     tensor, extra = compute_reward(data, manager(spec))
     assert tensor[2].sum() == pytest.approx((1.0 + 0.0 + 0.75) / 3)
-    marked = [isinstance(uid, LeftOutUid) for uid in extra["uid"]]
+    marked = [isinstance(uid, MissingRewardUid) for uid in extra["uid"]]
     assert marked == [False, False, True, False, False, False, False, False]
     assert list(extra["uid"]) == list(data.non_tensor_batch["uid"])
 
@@ -277,4 +277,4 @@ def test_a_pickled_manager_scores_the_same(spec: str) -> None:
     data = tiny.batch(RESPONSES)
     assert torch.equal(again(data), one(data))
     marks = pickle.loads(pickle.dumps(one(data, return_dict=True)["reward_extra_info"]["uid"]))
-    assert isinstance(marks[2], LeftOutUid)
+    assert isinstance(marks[2], MissingRewardUid)

@@ -20,20 +20,23 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from adjudge.errors import ConfigError
-from adjudge.judge_training.card import read_card
-from adjudge.judge_training.generative.questions import Form
-from adjudge.judge_training.generative.rewards import consistent_pair_reward
-from adjudge.judge_training.generative.taught import taught
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.report import summary_lines
-from adjudge.judge_training.verl import register
-from adjudge.judge_training.verl.files import tokenizer_of, write_judge_files
-from adjudge.judge_training.verl.run import run_verl_judge
-from adjudge.judge_training.verl.settings import verl_judge_command
-from adjudge.training.launch import run_module
+from adjudge.graders.llm.trained_judge import read_prompt_config
+from adjudge.graders.llm.trained_judge_card import read_card
+from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.judgement_rewards import consistent_pair_reward
+from adjudge_lab.judge_training.report import judge_summary_lines
+from adjudge_lab.judge_training.verl import register
+from adjudge_lab.judge_training.verl.inputs import (
+    load_tokenizer,
+    verl_judge_command,
+    write_judge_files,
+)
+from adjudge_lab.judge_training.verl.run import run_verl_judge
+from adjudge_lab.rl.launch import run_module
 
 HERE = Path(__file__).parent
-SRC = HERE.parents[2] / "src"
+ROOT = HERE.parents[2]
 
 
 def judge_of(folder: Path, mode: str = "pairwise", **changed: Any) -> JudgeFile:
@@ -70,7 +73,7 @@ def judge_of(folder: Path, mode: str = "pairwise", **changed: Any) -> JudgeFile:
 
 
 def configured(judge: JudgeFile, out: Path) -> tuple[Any, Any]:
-    files = write_judge_files(judge, out, tokenizer_of(judge))
+    files = write_judge_files(judge, out, load_tokenizer(judge))
     command = verl_judge_command(judge, files, out)
     assert command[:3] == ["python", "-m", "adjudge.trainers.verl.main_ppo"]
     configs = Path(verl.__file__).parent / "trainer" / "config"
@@ -117,7 +120,7 @@ def test_every_setting_arrives_and_verl_finds_nothing_wrong(tmp_path: Path) -> N
 def test_both_orders_are_neighbours_in_verls_own_rows(tmp_path: Path) -> None:
     judge = judge_of(tmp_path)
     config, _ = configured(judge, tmp_path / "out")
-    rows = RLHFDataset(config.data.train_files, tokenizer_of(judge), config.data)
+    rows = RLHFDataset(config.data.train_files, load_tokenizer(judge), config.data)
     assert len(rows) == 16
     for at in range(0, 16, 2):
         given, swapped = rows[at]["extra_info"], rows[at + 1]["extra_info"]
@@ -251,7 +254,7 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
     assert argv[0] == "adjudge.trainers.verl.main_ppo"
     variables = {
         **env,
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(SRC)]),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT / "src"), str(ROOT / "lab" / "src")]),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
@@ -295,5 +298,5 @@ def test_verl_trains_on_our_rewards_and_leaves_a_judges_folder(tmp_path: Path) -
     trained = AutoModelForCausalLM.from_pretrained(out).state_dict()
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert any((trained[name] != base[name]).any() for name in trained)
-    assert taught(out, "pairwise").form == Form.of("pairwise", [])
-    assert any(line.startswith("consistency") for line in summary_lines(summary))
+    assert read_prompt_config(out, "pairwise").form == JudgementForm.of("pairwise", [])
+    assert any(line.startswith("consistency") for line in judge_summary_lines(summary))

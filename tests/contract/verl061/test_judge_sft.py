@@ -1,6 +1,7 @@
 """SFT of a judge by verl's own trainer: a file's settings read by it, and a few real steps."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,20 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-from adjudge.judge_training.card import read_card
-from adjudge.judge_training.judgefile import JudgeFile
-from adjudge.judge_training.report import summary_lines
-from adjudge.judge_training.verl.files import tokenizer_of, write_judge_files
-from adjudge.judge_training.verl.run import run_verl_judge
-from adjudge.judge_training.verl.settings import verl_judge_command
-from adjudge.training.launch import run_module
+from adjudge.graders.llm.trained_judge_card import read_card
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.report import judge_summary_lines
+from adjudge_lab.judge_training.verl.inputs import (
+    load_tokenizer,
+    verl_judge_command,
+    write_judge_files,
+)
+from adjudge_lab.judge_training.verl.run import run_verl_judge
+from adjudge_lab.rl.launch import run_module
 
 HERE = Path(__file__).parent
-SRC = HERE.parents[2] / "src"
+ROOT = HERE.parents[2]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")])
 
 
 def conversation(number: int) -> list[dict[str, str]]:
@@ -65,7 +70,7 @@ def test_every_setting_arrives_in_verls_own_configuration(tmp_path: Path) -> Non
         optim={"lr_scheduler": "wsd"},
     )  # fmt: skip
     out = tmp_path / "an out, folder=1"
-    command = verl_judge_command(judge, write_judge_files(judge, out, tokenizer_of(judge)), out)
+    command = verl_judge_command(judge, write_judge_files(judge, out, load_tokenizer(judge)), out)
     module = command.index("verl.trainer.fsdp_sft_trainer")
     assert "--nproc_per_node=4" in command[:module]
     configs = Path(verl.__file__).parent / "trainer" / "config"
@@ -89,7 +94,7 @@ def test_every_setting_arrives_in_verls_own_configuration(tmp_path: Path) -> Non
 
 def test_verl_reads_the_rows_and_learns_the_assistants_turns(tmp_path: Path) -> None:
     judge = judge_of(tmp_path)
-    files = write_judge_files(judge, tmp_path / "out", tokenizer_of(judge))
+    files = write_judge_files(judge, tmp_path / "out", load_tokenizer(judge))
     tokenizer = tiny.tokenizer()
     config = {"max_length": 48, "multiturn": {"messages_key": "talk"}}
     row = MultiTurnSFTDataset([str(files.train)], tokenizer, config)[0]
@@ -115,7 +120,7 @@ def test_verl_trains_and_leaves_a_judges_folder(tmp_path: Path) -> None:
         at = argv.index("-m")
         assert argv[at + 1] == "verl.trainer.fsdp_sft_trainer"
         script = [*argv[:at], str(HERE / "judge_sft_on_cpu.py"), *argv[at + 2 :]]
-        variables = {**env, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+        variables = {**env, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
         return run_module([*script, "trainer.device=cpu"], env=variables, on_line=said.append)
 
     summary = run_verl_judge(judge, source, out, launch=launch)
@@ -137,7 +142,7 @@ def test_verl_trains_and_leaves_a_judges_folder(tmp_path: Path) -> None:
     assert all((trained[name] != base[name]).any() for name in trained)
     assert summary["weights"]["parameters"] == sum(one.numel() for one in trained.values())
     assert (out / "report.html").stat().st_size > 1000
-    assert any(line.startswith("loss") for line in summary_lines(summary))
+    assert any(line.startswith("loss") for line in judge_summary_lines(summary))
 
 
 @pytest.mark.parametrize("found", ["0.9.1", None])
@@ -145,7 +150,7 @@ def test_another_verl_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | None
 ) -> None:
     from adjudge.errors import ConfigError
-    from adjudge.judge_training.verl import run
+    from adjudge_lab.judge_training.verl import run
 
     monkeypatch.setattr(run, "installed_verl", lambda: found)
     monkeypatch.setattr(run, "verl_version", lambda: "0.9.1")

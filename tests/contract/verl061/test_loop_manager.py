@@ -15,7 +15,7 @@ from verl.trainer.ppo.reward import compute_reward
 
 from adjudge.errors import ConfigError
 from adjudge.trainers.verl import JudgeRewardLoopManager, JudgeRewardManager, register
-from adjudge.trainers.verl.left_out import LeftOutUid
+from adjudge.trainers.verl.advantage import MissingRewardUid
 
 
 def config(spec: str, estimator: str = "adjudge_grpo") -> Any:
@@ -30,7 +30,7 @@ def config(spec: str, estimator: str = "adjudge_grpo") -> Any:
 
 def rewards_one_by_one(spec: str, data: Any) -> list[dict[str, Any]]:
     async def run() -> list[dict[str, Any]]:
-        cls = get_reward_loop_manager_cls(register.NAME)
+        cls = get_reward_loop_manager_cls(register.MANAGER_NAME)
         loop = cls(config(spec), tiny.tokenizer(), None, None, None)
         return [await loop.run_single(data[i : i + 1]) for i in range(len(data))]
 
@@ -74,7 +74,7 @@ def test_the_batch_manager_finishes_what_the_loop_began(spec: str, validate: boo
     if validate:
         assert all(isinstance(one, str) for one in extra["details"])
     else:
-        assert isinstance(extra["uid"][2], LeftOutUid)
+        assert isinstance(extra["uid"][2], MissingRewardUid)
         assert extra["details"] == expected["reward_extra_info"]["details"]
 
 

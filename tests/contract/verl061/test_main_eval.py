@@ -15,9 +15,8 @@ import pytest
 
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob, grade_rollouts
-from adjudge.studies.ifeval.files import Response
-from adjudge.studies.ifeval.verl_file import write_parquet
-from adjudge.trainers.verl_eval import compute_score, summary_of
+from adjudge.trainers.verl_eval import compute_score, summarise_scores
+from adjudge_lab.evaluation.ifeval.files import IfevalResponse, write_response_parquet
 
 SPEC = """
 version = 1
@@ -95,7 +94,7 @@ def test_its_means_are_those_of_adjudge_grade_and_nan_where_one_is_missing(tmp_p
     found = main_eval(tmp_path, path)
     # None: it prints nan.
     assert found == {"test_score/mine": pytest.approx(mean, abs=1e-12), "test_score/gone": None}
-    summary = summary_of(tmp_path / "scores.jsonl")
+    summary = summarise_scores(tmp_path / "scores.jsonl")
     assert summary["mine"] == {"responses": 9, "missing": {}, "mean": pytest.approx(mean)}
     assert summary["gone"] == {"responses": 3, "missing": {"unparsable": 1}, "mean": 0.5}
 
@@ -105,10 +104,10 @@ def test_a_file_that_we_wrote_is_scored_too(tmp_path: Path) -> None:
         {"key": n, "prompt": f"Say it, {n}.", "kwargs": [{}],
          "instruction_id_list": ["punctuation:no_comma"]} for n in range(3)
     ]  # fmt: skip
-    responses = [Response(place=f"Say it, {n}.", sample=0, text="a, b" if n else "a", line=n)
+    responses = [IfevalResponse(place=f"Say it, {n}.", sample=0, text="a, b" if n else "a", line=n)
                  for n in range(3)]  # fmt: skip
     path = tmp_path / "gen.parquet"
-    write_parquet(path, prompts, responses, "prompt")
+    write_response_parquet(path, prompts, responses, "prompt")
     (tmp_path / "held_out.toml").write_text(
         'version = 1\n[[graders]]\nname = "rules"\ntype = "ifeval"\n'
     )

@@ -29,7 +29,8 @@ HEAD_S, JOB_S = 120.0, 300.0
 def environment() -> dict[str, str]:
     """What head and client share: the sources, and a token, since a head runs what it is sent."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    paths = os.pathsep.join([str(HERE.parents[2] / "src"), str(HERE)])
+    root = HERE.parents[2]
+    paths = os.pathsep.join([str(root / "src"), str(root / "lab" / "src"), str(HERE)])
     programs = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
     auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     return {**kept, **auth, "PATH": programs, "PYTHONPATH": paths}
@@ -122,7 +123,7 @@ def test_a_judges_training_is_a_job_with_the_variables_that_change_it(
         'kind = "judge"\nmethod = "bradley_terry"\n[data.synthetic]\nn = 40\n'
         "[data]\ntrain_batch_size = 8\n"
     )
-    command = [sys.executable, "-m", "adjudge", "train", "judge.toml", "--ray", head, "--poll"]
+    command = [sys.executable, "-m", "adjudge_lab", "train", "judge.toml", "--ray", head, "--poll"]
     variables = {"MODEL_PATH": "tiny", "LR": "0.125", "NO_COLOR": "1"}
     done = subprocess.run(
         [*command, "-o", str(tmp_path / "out"), "--seed", "3"],

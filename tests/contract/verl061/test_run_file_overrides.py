@@ -18,11 +18,14 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from adjudge.trainers.verl import register  # noqa: F401  (makes the names known)
-from adjudge.training.runfile import RunFile
-from adjudge.training.verl.data import VerlRows
-from adjudge.training.verl.run import VerlFiles, verl_command, write_verl_files
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.verl.inputs import VerlRows
+from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, write_verl_files
 
-SRC = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[3]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")])
 
 
 def run_of(folder: Path, **changed: Any) -> RunFile:
@@ -45,12 +48,12 @@ def run_of(folder: Path, **changed: Any) -> RunFile:
         data[name] = {**data.get(name, {}), **table}
     (folder / "model").mkdir(exist_ok=True)
     tiny.save_model(folder / "model")
-    return RunFile.from_dict(data, folder=folder)
+    return resolve_run_file(data, folder=folder)
 
 
 def configured(run: RunFile, folder: Path) -> tuple[Any, VerlFiles]:
-    files = write_verl_files(run, folder, run.reward_spec())
-    command = verl_command(run, files, folder)  # this environment's verl is seen
+    files = write_verl_files(run, folder, build_reward_spec(run))
+    command = build_verl_command(run, files, folder)  # this environment's verl is seen
     assert command[2] == "adjudge.trainers.verl.main_ppo"
     defaults = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(str(defaults), version_base=None):
@@ -109,10 +112,10 @@ def test_verl_reads_the_rows_in_the_runs_order(tmp_path: Path) -> None:
 
 def test_the_command_line_itself_is_understood(tmp_path: Path) -> None:
     files = VerlFiles.within(tmp_path / "out dir")
-    command = verl_command(run_of(tmp_path), files, tmp_path / "out dir")
+    command = build_verl_command(run_of(tmp_path), files, tmp_path / "out dir")
     done = subprocess.run(
         [sys.executable, *command[1:], "--cfg", "job"],
-        env={**os.environ, "PYTHONPATH": str(SRC)},
+        env={**os.environ, "PYTHONPATH": PATHS},
         cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -13,12 +13,13 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.config import HFModelConfig, RolloutConfig
 
-from adjudge.training.planning.plan import plan
-from adjudge.training.runfile import RunFile
-from adjudge.training.runfile.tables import Scaffold
-from adjudge.training.verl.run import verl_command, write_verl_files
-from adjudge.training.verl.scaffold_batch import RolloutScaffold
-from adjudge.training.verl.scaffold_trainer import scaffold_of
+from adjudge_lab.rl.plan import plan_run
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.verl.run import build_verl_command, write_verl_files
+from adjudge_lab.rl.verl.scaffold_trainer import RolloutScaffold, read_scaffold_config
 
 RUBRICS = [
     {"criterion": "a b", "points": 5, "tags": ["axis:sense"]},
@@ -48,12 +49,12 @@ def run_of(folder: Path, **changed: Any) -> RunFile:
     }  # fmt: skip
     for name, table in changed.items():
         data[name] = {**data[name], **table}
-    return RunFile.from_dict(data, folder=folder)
+    return resolve_run_file(data, folder=folder)
 
 
 def configured(run: RunFile, folder: Path) -> Any:
-    files = write_verl_files(run, folder, run.reward_spec())
-    command = verl_command(run, files, folder)
+    files = write_verl_files(run, folder, build_reward_spec(run))
+    command = build_verl_command(run, files, folder)
     defaults = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(str(defaults), version_base=None):
         config = compose("ppo_trainer", overrides=command[3:])
@@ -64,8 +65,8 @@ def configured(run: RunFile, folder: Path) -> Any:
 def test_verl_and_the_hook_take_the_settings(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     config = configured(run, tmp_path / "out")
-    scaffold = Scaffold(rule="step_power", step_power_n=2.0, correction_cap=5.0)
-    assert scaffold_of(config) == (scaffold, 7)
+    scaffold = ScaffoldTable(rule="step_power", step_power_n=2.0, correction_cap=5.0)
+    assert read_scaffold_config(config) == (scaffold, 7)
     validate_config(config, use_reference_policy=False, use_critic=False)
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     assert isinstance(rollout, RolloutConfig)
@@ -81,16 +82,16 @@ def test_the_rows_that_verl_reads_have_the_rubrics(tmp_path: Path) -> None:
     rows = RLHFDataset([str(tmp_path / "out/train.parquet")], tiny.tokenizer(), config.data)
     row = {name: rows[0][name] for name in ("reward_model", "extra_info")}
     schedule = RolloutScaffold(run.rollout.scaffold, seed=7, steps=3, size=4)  # type: ignore[arg-type]  # there is one
-    drawn = schedule.drawn([row] * 4, [rows[0]["raw_prompt"]] * 4, 1)
+    drawn = schedule.draw_prompts([row] * 4, [rows[0]["raw_prompt"]] * 4, 1)
     assert [one.shown for one in drawn] == [2, 1, 1, 0]
     assert "a b (worth 5 points)" in drawn[0].messages[0]["content"]
     assert "c d (penalty 2.5 points)" in drawn[0].messages[0]["content"]
 
 
 def test_a_dry_run_shows_the_hooks_settings(tmp_path: Path) -> None:
-    found = plan(run_of(tmp_path))
+    found = plan_run(run_of(tmp_path))
     assert found.verl is not None
-    assert found.verl.command[2] == "adjudge.training.verl.main_ppo"
+    assert found.verl.command[2] == "adjudge_lab.rl.verl.main_ppo"
     assert "+adjudge.scaffold.rule=step_power" in found.verl.command
     assert "algorithm.rollout_correction.rollout_is_threshold=5.0" in found.verl.command
 

@@ -23,15 +23,19 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 
 from adjudge.errors import ConfigError
 from adjudge.rubrics import rubric_from
-from adjudge.training.runfile.tables import Scaffold
-from adjudge.training.scaffold.message import scaffolded, system_message
-from adjudge.training.scaffold.schedule import shown_rubrics
-from adjudge.training.verl.scaffold_batch import Drawn, RolloutScaffold, generated
-from adjudge.training.verl.scaffold_trainer import ScaffoldTrainerMixin, scaffold_of
+from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message, draw_shown_rubrics
+from adjudge_lab.rl.verl.scaffold_trainer import (
+    RolloutScaffold,
+    ScaffoldedPrompt,
+    ScaffoldTrainerMixin,
+    generate_with_scaffold,
+    read_scaffold_config,
+)
 
 HERE = Path(__file__).parent
 QUESTION = [{"role": "user", "content": "what is 2 + 3 ?"}]
-SCAFFOLD = Scaffold(rule="step_linear")
+SCAFFOLD = ScaffoldTable(rule="step_linear")
 CAP, SEED, SIZE = 1.5, 3, 4
 
 
@@ -43,11 +47,13 @@ def tokens(messages: Any) -> list[int]:
 
 def prompt_shown(step: int, place: int) -> tuple[int, list[int]]:
     """How many criteria, and the prompt's tokens, of a rollout of the two steps below."""
-    shown = shown_rubrics(
+    shown = draw_shown_rubrics(
         SCAFFOLD, rubric_from(RUBRICS).criteria, step=step, steps=2, index=place % SIZE, size=SIZE,
         seed=SEED, group=place // SIZE,
     )  # fmt: skip
-    return len(shown), tokens(scaffolded(QUESTION, system_message(shown, SCAFFOLD)))
+    return len(shown), tokens(
+        add_scaffold_message(QUESTION, build_scaffold_message(shown, SCAFFOLD))
+    )
 
 
 def unpadded(ids: Any, mask: Any) -> list[list[int]]:
@@ -70,7 +76,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, spec: str) -> Path:
         **os.environ,
         "ADJUDGE_SPEC": spec,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[2] / "src")]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(HERE), str(HERE.parents[2] / "src"), str(HERE.parents[2] / "lab" / "src")]
+        ),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
     }
     settings = [
@@ -191,16 +199,19 @@ def config(**changed: Any) -> Any:
 
 def test_settings_arrive_and_what_cannot_be_is_refused() -> None:
     told = {"scaffold": {"rule": "binary", "full_reveal_count": 2}, "seed": 7}
-    assert scaffold_of(config(adjudge=told)) == (Scaffold(rule="binary", full_reveal_count=2), 7)
+    assert read_scaffold_config(config(adjudge=told)) == (
+        ScaffoldTable(rule="binary", full_reveal_count=2),
+        7,
+    )
     with pytest.raises(ConfigError, match="adjudge.scaffold"):
-        scaffold_of(config(adjudge={"scaffold": {"rules": "binary"}}))
+        read_scaffold_config(config(adjudge={"scaffold": {"rules": "binary"}}))
     for odd in ({"seeds": 7}, {"seed": "x"}, {"seed": None}):
         with pytest.raises(ConfigError, match=f"adjudge.{next(iter(odd))}"):
-            scaffold_of(config(adjudge=odd))
+            read_scaffold_config(config(adjudge=odd))
     with pytest.raises(ConfigError, match="mode"):
-        scaffold_of(config(actor_rollout_ref={"rollout": {"mode": "async"}}))
+        read_scaffold_config(config(actor_rollout_ref={"rollout": {"mode": "async"}}))
     with pytest.raises(ConfigError, match="return_raw_chat"):
-        scaffold_of(config(data={"return_raw_chat": False}))
+        read_scaffold_config(config(data={"return_raw_chat": False}))
 
 
 @pytest.mark.parametrize(
@@ -215,21 +226,21 @@ def test_settings_arrive_and_what_cannot_be_is_refused() -> None:
 )
 def test_a_correction_that_verl_is_not_told_to_do_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="adjudge.scaffold.correction"):
-        scaffold_of(config(**changed))
+        read_scaffold_config(config(**changed))
     takes_part = {"adjudge": {"scaffold": {"participate_training": True}}}
-    scaffold_of(OmegaConf.merge(config(**changed), takes_part))  # nothing is off-policy
+    read_scaffold_config(OmegaConf.merge(config(**changed), takes_part))  # nothing is off-policy
 
 
 def test_a_prompt_that_does_not_fit_is_not_cut() -> None:
     trainer = ScaffoldTrainerMixin.__new__(ScaffoldTrainerMixin)
     room = {"max_model_len": 26, "response_length": 16, "prompt_length": 32}
     trainer.config = config(actor_rollout_ref={"rollout": room})
-    trainer.tokenizer, trainer._scaffold = tiny.tokenizer(), Scaffold()
+    trainer.tokenizer, trainer._scaffold = tiny.tokenizer(), ScaffoldTable()
     assert len(tokens(QUESTION)) == 11
     with pytest.raises(ConfigError, match="11 tokens .* room for 10: raise"):
-        trainer._tokens(Drawn(QUESTION, 0, 0.0))
-    trainer._scaffold = Scaffold(participate_training=True)
-    assert trainer._tokens(Drawn(QUESTION, 0, 0.0)) == tokens(QUESTION)
+        trainer._tokens(ScaffoldedPrompt(QUESTION, 0, 0.0))
+    trainer._scaffold = ScaffoldTable(participate_training=True)
+    assert trainer._tokens(ScaffoldedPrompt(QUESTION, 0, 0.0)) == tokens(QUESTION)
 
 
 @pytest.mark.parametrize(
@@ -242,16 +253,18 @@ def test_a_prompt_that_does_not_fit_is_not_cut() -> None:
     ],
 )
 def test_rubrics_are_found_where_files_of_verl_have_them(row: dict[str, Any]) -> None:
-    schedule = RolloutScaffold(Scaffold(rule="linear"), seed=0, steps=5, size=2)
-    drawn = schedule.drawn([row, row], [QUESTION, QUESTION], 1)
+    schedule = RolloutScaffold(ScaffoldTable(rule="linear"), seed=0, steps=5, size=2)
+    drawn = schedule.draw_prompts([row, row], [QUESTION, QUESTION], 1)
     assert [(one.shown, one.ratio) for one in drawn] == [(4, 1.0), (0, 0.0)]
     assert drawn[1].messages == QUESTION
 
 
 def test_a_row_without_rubrics_is_no_plain_rl() -> None:
-    schedule = RolloutScaffold(Scaffold(), seed=0, steps=5, size=1)
+    schedule = RolloutScaffold(ScaffoldTable(), seed=0, steps=5, size=1)
     with pytest.raises(ConfigError, match="step 2, prompt 1 has no rubrics"):
-        schedule.drawn([{"rubrics": RUBRICS}, {"extra_info": {"index": 1}}], [QUESTION] * 2, 2)
+        schedule.draw_prompts(
+            [{"rubrics": RUBRICS}, {"extra_info": {"index": 1}}], [QUESTION] * 2, 2
+        )
 
 
 def objects(*values: Any) -> Any:
@@ -285,8 +298,9 @@ def test_what_takes_part_in_training(trained: bool) -> None:
         )
 
     shown = [[2, 5, 6, 7], [8, 9]]
-    out = generated(
-        batch, [Drawn([], 1, 1.0), Drawn([], 0, 0.0)], shown, pad=0, trained=trained,
+    out = generate_with_scaffold(
+        batch, [ScaffoldedPrompt([], 1, 1.0), ScaffoldedPrompt([], 0, 0.0)], shown, pad=0,
+        trained=trained,
         generate=rollouts,
     )  # fmt: skip
     prompts = shown if trained else [[5, 6, 7], [8, 9]]

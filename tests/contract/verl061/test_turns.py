@@ -11,9 +11,9 @@ from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import compute_reward
 
-from adjudge.rewards.turns import turn_advantages
+from adjudge.rewards.groups import turn_advantages
 from adjudge.trainers.verl import JudgeRewardManager, adjudge_grpo
-from adjudge.trainers.verl.left_out import LeftOutUid
+from adjudge.trainers.verl.advantage import MissingRewardUid
 
 SPEC = """
 [[graders]]
@@ -137,7 +137,7 @@ def test_the_estimator_agrees_with_the_formula(seed: int, divide: bool) -> None:
     mask[3] = 0  # a response without a token
     rewards = torch.randn(24, 20) * (torch.rand(24, 20) > 0.7)
     rewards[5] = float("nan")
-    uids = [LeftOutUid(f"u{i % 4}") if i == 9 else f"u{i % 4}" for i in range(24)]
+    uids = [MissingRewardUid(f"u{i % 4}") if i == 9 else f"u{i % 4}" for i in range(24)]
     config = {"norm_adv_by_std_in_grpo": divide}
     found, returns = adjudge_grpo(rewards, mask, np.array(uids, dtype=object), config)
     assert found is returns

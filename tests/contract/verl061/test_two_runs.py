@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from adjudge.training.runfile import RunFile
-from adjudge.training.verl.run import verl_environment
+from adjudge_lab.rl.rewards import find_judge_key_env
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.verl.run import build_verl_environment
 
 SRC = Path(__file__).parents[3] / "src"
 # What verl does at its start, and then a line more once both are there.
@@ -43,15 +44,15 @@ def started(
 ) -> subprocess.Popen[str]:
     """A run's process, as its shell and ``adjudge train`` make its environment."""
     judge = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": key}
-    run = RunFile.from_dict(
+    run = resolve_run_file(
         {"backend": "verl", "model": {"base": "x/y"}, "judge": judge, "graders": [
             {"name": "q", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}]},
         folder=folder,
     )  # fmt: skip
-    assert run.judge_key_env == key
+    assert find_judge_key_env(run) == key
     monkeypatch.setenv("RAY_PORT", str(port))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    env: dict[str, Any] = {**kept, key: f"secret of {key}", **verl_environment(run, folder)}
+    env: dict[str, Any] = {**kept, key: f"secret of {key}", **build_verl_environment(run, folder)}
     return subprocess.Popen(
         [sys.executable, "-c", START], env=env, cwd=folder, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

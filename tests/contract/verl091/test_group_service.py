@@ -14,7 +14,7 @@ from verl.trainer.ppo.reward import resolve_reward_manager_cls
 
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
-from adjudge.service.serving import start_service
+from adjudge.service.server import start_service
 from adjudge.trainers.scoring import Scorer
 from adjudge.trainers.trl import make_reward
 from adjudge.trainers.verl import JudgeRewardLoopManager
@@ -194,8 +194,8 @@ def test_a_rollout_whose_group_is_unknown_is_missing(folder: Path, service: str)
     ("overrides", "what"),
     [
         (["actor_rollout_ref.rollout.val_kwargs.n=1"], "agent_loop_manager_class"),
-        (["data.train_batch_size=512"], "reward.num_workers: found 1.* at least 3"),
-        ([*ASYNC, "data.train_batch_size=256"], "reward.num_workers: found 1.* at least 3"),
+        (["data.train_batch_size=512"], "reward.num_workers: must be at least 3.*found 1"),
+        ([*ASYNC, "data.train_batch_size=256"], "reward.num_workers: must be at least 3.*found 1"),
         ([*ASYNC, "algorithm.adv_estimator=gae"], "adjudge_grpo"),
         (["trainer.use_v1=False"], "the V1 trainer"),
     ],

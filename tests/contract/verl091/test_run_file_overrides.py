@@ -20,12 +20,15 @@ from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from adjudge.errors import ConfigError
-from adjudge.trainers.verl.channels import checked_scorer
-from adjudge.training.runfile import RunFile
-from adjudge.training.verl.data import VerlRows
-from adjudge.training.verl.run import VerlFiles, verl_command, write_verl_files
+from adjudge.trainers.verl.reward_sources import make_checked_scorer
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.verl.inputs import VerlRows
+from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, write_verl_files
 
-SRC = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[3]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")])
 
 
 def run_of(folder: Path, **changed: Any) -> RunFile:
@@ -49,7 +52,7 @@ def run_of(folder: Path, **changed: Any) -> RunFile:
         data[name] = {**data.get(name, {}), **table}
     LlamaConfig(architectures=["LlamaForCausalLM"], vocab_size=64).save_pretrained(folder / "model")
     tokenizer().save_pretrained(folder / "model")
-    return RunFile.from_dict(data, folder=folder)
+    return resolve_run_file(data, folder=folder)
 
 
 def composed(command: list[str]) -> Any:
@@ -62,8 +65,8 @@ def composed(command: list[str]) -> Any:
 
 def configured(folder: Path, **changed: Any) -> tuple[Any, VerlFiles]:
     run = run_of(folder, **changed)
-    files = write_verl_files(run, folder / "out", run.reward_spec())
-    return composed(verl_command(run, files, folder / "out", "0.9.1")), files
+    files = write_verl_files(run, folder / "out", build_reward_spec(run))
+    return composed(build_verl_command(run, files, folder / "out", "0.9.1")), files
 
 
 def test_every_setting_arrives_and_verl_finds_nothing_wrong(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_every_setting_arrives_and_verl_finds_nothing_wrong(tmp_path: Path) -> N
 def test_the_reward_manager_is_ours_and_takes_the_spec(tmp_path: Path) -> None:
     config, _ = configured(tmp_path)
     assert resolve_reward_manager_cls(config).__name__ == "JudgeRewardLoopManager"
-    assert "capital_score" in checked_scorer(config, None).info_keys
+    assert "capital_score" in make_checked_scorer(config, None).info_keys
 
 
 @pytest.mark.parametrize("variety", ["gspo", "grpo"])
@@ -116,7 +119,7 @@ def test_the_pipeline_is_verls_trainer_that_runs_one_batch_ahead(tmp_path: Path)
     assert (v1.sampler.max_off_policy_threshold, v1.sampler.max_off_policy_strategy) == (2, "wait")
     assert config.algorithm.rollout_correction.bypass_mode
     assert config.actor_rollout_ref.rollout.calculate_log_probs
-    checked_scorer(config, None)  # refuses estimators that cannot leave a rollout out
+    make_checked_scorer(config, None)  # refuses estimators that cannot leave a rollout out
     assert len(rows_of(config, files.train)) == 15 * 6
     validate_config(config, use_reference_policy=False, use_critic=False)
 
@@ -164,7 +167,7 @@ def test_verl_reads_the_rows_in_the_runs_order(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_names_arrive_as_they_are(tmp_path: Path, name: str) -> None:
     run = run_of(tmp_path, model={"base": name or "x", "label": name})
-    config = composed(verl_command(run, VerlFiles.within(tmp_path / name), tmp_path, "0.9.1"))
+    config = composed(build_verl_command(run, VerlFiles.within(tmp_path / name), tmp_path, "0.9.1"))
     assert config.actor_rollout_ref.model.path == (name or "x")
     assert config.trainer.experiment_name == (name or "capitals")
     assert config.data.train_files == str(tmp_path / name / "train.parquet")
@@ -173,16 +176,16 @@ def test_names_arrive_as_they_are(tmp_path: Path, name: str) -> None:
 def test_what_verl_would_look_up_is_refused(tmp_path: Path) -> None:
     run = run_of(tmp_path, model={"label": "${oc.env:HOME}"})
     with pytest.raises(ConfigError, match="look .* up"):
-        verl_command(run, VerlFiles.within(tmp_path), tmp_path, "0.9.1")
+        build_verl_command(run, VerlFiles.within(tmp_path), tmp_path, "0.9.1")
 
 
 def test_the_command_line_itself_is_understood(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     files = VerlFiles.within(tmp_path / "out dir")
-    command = verl_command(run, files, tmp_path / "out dir", "0.9.1")
+    command = build_verl_command(run, files, tmp_path / "out dir", "0.9.1")
     done = subprocess.run(
         [sys.executable, *command[1:], "--cfg", "job"],
-        env={**os.environ, "PYTHONPATH": str(SRC)},
+        env={**os.environ, "PYTHONPATH": PATHS},
         cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

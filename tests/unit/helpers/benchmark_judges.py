@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
-from adjudge.judge_training.benchmarks.local import knows
+from adjudge.judge_evaluation.benchmarks.benchmark_data import is_right_sample_answer
 
 __all__ = ["Knower", "picked"]
 
@@ -32,5 +32,5 @@ class Knower(BaseGrader):
         Knower.asked.append(response)
         if Knower.down is not None and picked(self._failing or 1, prompt, response):
             raise GradingFailure(Knower.down, "<b>away</b>")
-        right = knows(prompt, response)
+        right = is_right_sample_answer(prompt, response)
         return float(right != picked(self._turned, prompt, response))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.rules.code import CodeExecutionGrader
+from adjudge.graders.code.grader import CodeExecutionGrader
 from adjudge.types import GraderScore
 
 needs_sandbox = pytest.mark.usefixtures("sandboxed")

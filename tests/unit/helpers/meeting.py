@@ -16,7 +16,7 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.client.wire import GroupRequest
-from adjudge.engine.virtual import run_virtual
+from adjudge.engine.clock import run_virtual
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import mid_ranks
 

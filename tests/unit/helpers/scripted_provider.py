@@ -11,8 +11,8 @@ import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
-from adjudge.judges.budget import Price
-from adjudge.judges.endpoint import Endpoint, EndpointSettings
+from adjudge.judges.endpoint.endpoint import Endpoint
+from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.types import Usage
 
 KINDS = {

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from adjudge.cli.top import read_metrics
 from adjudge.client import JudgeRewardSystem
-from adjudge.client.numbers import read_metrics
-from adjudge.service.serving import Running, arguments, start_process
+from adjudge.service.server import RunningService, service_arguments, start_service_process
 from adjudge.service.settings import ServiceSettings
 
 SPEC = """
@@ -50,11 +50,13 @@ def spec(folder: Path, url: str, **endpoint: Any) -> str:
 
 
 @contextmanager
-def serving(target: str, **settings: Any) -> Iterator[tuple[Running, subprocess.Popen[bytes]]]:
+def serving(
+    target: str, **settings: Any
+) -> Iterator[tuple[RunningService, subprocess.Popen[bytes]]]:
     """``adjudge serve`` with its process at hand."""
     chosen = ServiceSettings(**{"port": 0, **settings})
     command = [sys.executable, "-m", "adjudge", "serve", target, "--json", "--until-eof"]
-    with start_process([*command, *arguments(chosen)]) as found:
+    with start_service_process([*command, *service_arguments(chosen)]) as found:
         yield found
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 
-from adjudge.client.line import Answer, Line, prepare
+from adjudge.client.connection import LoopConnection, RequestOutcome, prepare_request
 from adjudge.client.settings import ClientSettings
 from adjudge.client.wire import JudgeRequest
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.judges.endpoint import Endpoint
+from adjudge.judges.endpoint.endpoint import Endpoint
 
 
 class Service:
@@ -67,28 +67,28 @@ def _json(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def line_to(service: Service, **config: Any) -> Line:
+def line_to(service: Service, **config: Any) -> LoopConnection:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
     endpoint = Endpoint(["http://a"], service, settings.endpoint, rng=Seesaw())
-    line = Line(settings, endpoint)
+    line = LoopConnection(settings, endpoint)
     line.batcher._rng = Seesaw()
     return line
 
 
-def asked(line: Line, completion: str, **fields: Any) -> asyncio.Future[Answer]:
-    return line.ask(prepare(JudgeRequest(prompt="p", completion=completion, **fields)))
+def asked(line: LoopConnection, completion: str, **fields: Any) -> asyncio.Future[RequestOutcome]:
+    return line.ask(prepare_request(JudgeRequest(prompt="p", completion=completion, **fields)))
 
 
-async def answers(line: Line, *completions: str) -> list[Answer]:
+async def answers(line: LoopConnection, *completions: str) -> list[RequestOutcome]:
     waiters = [asked(line, completion) for completion in completions]
     await asyncio.wait(waiters)
     return [waiter.result() for waiter in waiters]
 
 
-def scores(found: list[Answer]) -> list[float | None]:
+def scores(found: list[RequestOutcome]) -> list[float | None]:
     return [None if one.response is None else one.response.score for one in found]
 
 
-def kind(answer: Answer) -> str:
+def kind(answer: RequestOutcome) -> str:
     assert isinstance(answer.failure, GradingFailure), answer
     return str(answer.failure.kind)

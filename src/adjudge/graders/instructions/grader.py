@@ -1,22 +1,280 @@
-"""IFEval's instructions as a grader."""
+"""IFEval's 25 instruction types by id, which of them a response follows, and the grader.
+
+After Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models", and the
+behaviour of its published checkers. Different on purpose: a keyword, marker or section splitter
+is plain text (the reference compiles it as a pattern; for the words of the published prompts both
+are the same), and what the reference draws at random is refused, but for ``letter_frequency``:
+there any character is counted.
+
+A response follows an instruction strictly, or in any of eight looser readings.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
+from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import CandidateLimitExceeded, get_pool
-from adjudge.graders.base import RuleGrader
-from adjudge.graders.instructions.following import Reading, follows
-from adjudge.graders.instructions.registry import Check, checks, own_arguments
-from adjudge.graders.rules.params import chosen, number
-from adjudge.graders.rules.text import NO_FINAL_TEXT, text_of
-from adjudge.graders.view import View, view_text
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import (
+    NO_FINAL_TEXT,
+    RuleGrader,
+    View,
+    check_choice,
+    check_number,
+    require_text,
+    shorten_text,
+    view_text,
+)
+from adjudge.graders.instructions import checks
+from adjudge.graders.instructions.checks import ArgumentReader
 from adjudge.types import GraderScore
 
-__all__ = ["IFEvalGrader", "Level"]
+__all__ = [
+    "INSTRUCTIONS",
+    "IFEvalGrader",
+    "Instruction",
+    "InstructionCheck",
+    "ReadingMode",
+    "ScoreLevel",
+    "follows",
+    "follows_json",
+    "iter_readings",
+    "loose_results",
+    "parse_instructions",
+    "select_arguments",
+]
 
-Level = Literal["instruction", "prompt"]
+
+InstructionCheck = Callable[[str], bool]
+"""Whether a response follows one instruction."""
+
+_MAX_INSTRUCTIONS = 1000
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One type: its check, and by the dataset's name of each argument the check's and a reader."""
+
+    check: Callable[..., bool]
+    arguments: Mapping[str, tuple[str, ArgumentReader]] = field(default_factory=dict)
+
+
+def _relation(name: str = "relation") -> dict[str, tuple[str, ArgumentReader]]:
+    return {name: ("relation", checks.read_relation)}
+
+
+INSTRUCTIONS: Mapping[str, Instruction] = {
+    "keywords:existence": Instruction(
+        checks.keyword_existence, {"keywords": ("keywords", checks.read_word_list)}
+    ),
+    "keywords:frequency": Instruction(
+        checks.keyword_frequency,
+        {
+            "keyword": ("keyword", checks.read_word),
+            "frequency": ("frequency", checks.read_count),
+            **_relation(),
+        },
+    ),
+    "keywords:forbidden_words": Instruction(
+        checks.forbidden_words, {"forbidden_words": ("words", checks.read_word_list)}
+    ),
+    "keywords:letter_frequency": Instruction(
+        checks.letter_frequency,
+        {
+            "letter": ("letter", checks.read_character),
+            "let_frequency": ("frequency", checks.read_count),
+            **_relation("let_relation"),
+        },
+    ),
+    "language:response_language": Instruction(
+        checks.response_language, {"language": ("language", checks.read_language)}
+    ),
+    "length_constraints:number_sentences": Instruction(
+        checks.number_sentences, {"num_sentences": ("number", checks.read_count), **_relation()}
+    ),
+    "length_constraints:number_paragraphs": Instruction(
+        checks.number_paragraphs, {"num_paragraphs": ("number", checks.read_count)}
+    ),
+    "length_constraints:number_words": Instruction(
+        checks.number_words, {"num_words": ("number", checks.read_count), **_relation()}
+    ),
+    "length_constraints:nth_paragraph_first_word": Instruction(
+        checks.nth_paragraph_first_word,
+        {
+            "num_paragraphs": ("num_paragraphs", checks.read_count),
+            "nth_paragraph": ("nth_paragraph", checks.read_position),
+            "first_word": ("first_word", checks.read_lowercase),
+        },
+    ),
+    "detectable_content:number_placeholders": Instruction(
+        checks.placeholders, {"num_placeholders": ("number", checks.read_count)}
+    ),
+    "detectable_content:postscript": Instruction(
+        checks.postscript, {"postscript_marker": ("marker", checks.read_word)}
+    ),
+    "detectable_format:number_bullet_lists": Instruction(
+        checks.bullet_lists, {"num_bullets": ("number", checks.read_count)}
+    ),
+    "detectable_format:constrained_response": Instruction(checks.constrained_response),
+    "detectable_format:number_highlighted_sections": Instruction(
+        checks.highlighted_sections, {"num_highlights": ("number", checks.read_count)}
+    ),
+    "detectable_format:multiple_sections": Instruction(
+        checks.sections,
+        {
+            "section_spliter": ("splitter", checks.read_word),
+            "num_sections": ("number", checks.read_count),
+        },
+    ),
+    "detectable_format:json_format": Instruction(checks.json_format),
+    "detectable_format:title": Instruction(checks.title),
+    "combination:two_responses": Instruction(checks.two_responses),
+    "combination:repeat_prompt": Instruction(
+        checks.repeat_prompt, {"prompt_to_repeat": ("prompt", checks.read_text)}
+    ),
+    "startend:end_checker": Instruction(
+        checks.end_phrase, {"end_phrase": ("phrase", checks.read_text)}
+    ),
+    "startend:quotation": Instruction(checks.quotation),
+    "change_case:capital_word_frequency": Instruction(
+        checks.capital_word_frequency,
+        {
+            "capital_frequency": ("frequency", checks.read_whole_number),
+            **_relation("capital_relation"),
+        },
+    ),
+    "change_case:english_capital": Instruction(checks.english_capital),
+    "change_case:english_lowercase": Instruction(checks.english_lowercase),
+    "punctuation:no_comma": Instruction(checks.no_comma),
+}
+"""The types that the published prompts use, by id (``category:type``)."""
+
+
+def parse_instructions(instruction_id_list: Any, kwargs: Any) -> list[tuple[str, InstructionCheck]]:
+    """A sample's instructions, each id with its check, ready for any response.
+
+    ``kwargs`` has one mapping for each id. Arguments of ``None`` or NaN and those that the type
+    does not take are left out, since tables give every row all columns. What is missing or cannot
+    be used is ``GradingFailure(invalid_input)`` naming the instruction and the key.
+
+    >>> [(name, check)] = parse_instructions(["punctuation:no_comma"], [{}])
+    >>> check("Yes and no.")
+    True
+    """
+    ids = _list_of("instruction_id_list", instruction_id_list)
+    given = _list_of("kwargs", kwargs)
+    if len(ids) != len(given):
+        raise _refused(f"kwargs has {len(given)} entries for {len(ids)} instructions")
+    return [(name, _check(name, values)) for name, values in zip(ids, given, strict=True)]
+
+
+def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a row's arguments those that the type ``name`` takes."""
+    return {key: values.get(key) for key in INSTRUCTIONS[name].arguments}
+
+
+def _check(name: Any, values: Any) -> InstructionCheck:
+    instruction = INSTRUCTIONS.get(name) if isinstance(name, str) else None
+    if instruction is None:
+        raise _refused(
+            f"unknown instruction {shorten_text(name)!r} (known: {', '.join(INSTRUCTIONS)})"
+        )
+    if not isinstance(values, Mapping):
+        raise _refused(f"{name}: kwargs must be an object, got {type(values).__name__}")
+    taken = {
+        target: _read(name, key, reader, values.get(key))
+        for key, (target, reader) in instruction.arguments.items()
+    }
+    if taken.get("nth_paragraph", 0) > taken.get("num_paragraphs", 0):
+        raise _refused(f"{name}: nth_paragraph must be at most num_paragraphs")
+    return partial(instruction.check, **taken) if taken else instruction.check
+
+
+def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
+    if not checks.has_value(value):
+        raise _refused(f"{name}: {key} is missing")
+    try:
+        return reader(value)
+    except ValueError as error:
+        raise _refused(f"{name}: {key} must be {error}, got {type(value).__name__}") from None
+
+
+def _list_of(column: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list | tuple) or len(value) > _MAX_INSTRUCTIONS:
+        raise _refused(f"{column} must be a list, got {type(value).__name__}")
+    return value
+
+
+def _refused(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+
+
+ReadingMode = Literal["strict", "loose"]
+"""``strict``: the response as it is. ``loose``: any of :func:`iter_readings`."""
+
+
+def iter_readings(response: str) -> Iterator[str]:
+    """The response and its looser readings, equal ones once.
+
+    Without asterisks; without its first line, its last, or both; and these without asterisks.
+    """
+    seen = {response}
+    yield response
+    for text in _shorter(response):
+        for reading in (text.replace("*", ""), text):
+            if reading not in seen:
+                seen.add(reading)
+                yield reading
+
+
+def _shorter(response: str) -> Iterator[str]:
+    yield response
+    _, _, rest = response.partition("\n")
+    yield rest.strip()
+    yield response.rpartition("\n")[0].strip()
+    yield rest.rpartition("\n")[0].strip()
+
+
+def follows(response: str, asked: Sequence[InstructionCheck], reading: ReadingMode) -> list[bool]:
+    """Whether the response follows each instruction; a blank response follows none.
+
+    Raises what a check raises: ``ConfigError`` without the language detection.
+    """
+    strict = [not _blank(response) and check(response) for check in asked]
+    return strict if reading == "strict" else loose_results(response, asked, strict)
+
+
+def loose_results(
+    response: str, asked: Sequence[InstructionCheck], strict: Sequence[bool]
+) -> list[bool]:
+    """The loose answers, where ``strict`` are the strict ones: those followed stay followed."""
+    if all(strict):
+        return list(strict)
+    _, *others = iter_readings(response)
+    texts = [text for text in others if not _blank(text)]
+    return [ok or any(map(check, texts)) for ok, check in zip(strict, asked, strict=True)]
+
+
+def follows_json(payload: str) -> list[bool]:
+    """:func:`follows` for a worker process: all that it needs as JSON text."""
+    enter_phase(WorkerPhase.REFERENCE)
+    given = json.loads(payload)
+    asked = [check for _, check in parse_instructions(given["ids"], given["kwargs"])]
+    # What a check takes per character is ours to bound: only the length is left.
+    enter_phase(WorkerPhase.CANDIDATE)
+    return follows(given["response"], asked, given["reading"])
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+ScoreLevel = Literal["instruction", "prompt"]
 
 
 class IFEvalGrader(RuleGrader):
@@ -58,27 +316,27 @@ class IFEvalGrader(RuleGrader):
 
     def __init__(
         self,
-        level: Level = "instruction",
-        reading: Reading = "strict",
+        level: ScoreLevel = "instruction",
+        reading: ReadingMode = "strict",
         view: View = "final",
         deadline_s: float = 20.0,
         *,
         name: str = "",
     ) -> None:
         super().__init__(name)
-        chosen(self.type_name, "level", level, Level)
-        chosen(self.type_name, "reading", reading, Reading)
-        chosen(self.type_name, "view", view, View)
-        number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
+        check_choice(self.type_name, "level", level, ScoreLevel)
+        check_choice(self.type_name, "reading", reading, ReadingMode)
+        check_choice(self.type_name, "view", view, View)
+        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
         self.level = level
-        self.reading: Reading = reading
+        self.reading: ReadingMode = reading
         self.view: View = view
         self.deadline_s = deadline_s
 
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
-        asked = checks(instruction_id_list, kwargs)
-        text = _seen(text_of(response), self.view)
+        asked = parse_instructions(instruction_id_list, kwargs)
+        text = _seen(require_text(response), self.view)
         if text is None or not asked:
             return self._unread(asked)
         followed = follows(text, [check for _, check in asked], self.reading)
@@ -86,15 +344,15 @@ class IFEvalGrader(RuleGrader):
 
     async def aevaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response; a long one in a worker process, since a loop may wait for it."""
-        asked = checks(instruction_id_list, kwargs)
-        text = _seen(text_of(response), self.view)
+        asked = parse_instructions(instruction_id_list, kwargs)
+        text = _seen(require_text(response), self.view)
         if text is None or not asked or len(text) <= self._INLINE_CHARS:
             return self.evaluate(response, instruction_id_list, kwargs)
-        own = [own_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
+        own = [select_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
         given = {"ids": [name for name, _ in asked], "kwargs": own}
         try:
             followed = await get_pool().call(
-                "adjudge.graders.instructions.following:follows_json",
+                "adjudge.graders.instructions.grader:follows_json",
                 json.dumps({**given, "response": text, "reading": self.reading}, default=int),
                 deadline_s=self.deadline_s,
             )
@@ -103,14 +361,16 @@ class IFEvalGrader(RuleGrader):
             return self._candidate_fault(str(excess), **nothing)
         return self._judged(asked, followed)
 
-    def _unread(self, asked: list[tuple[str, Check]]) -> GraderScore:
+    def _unread(self, asked: list[tuple[str, InstructionCheck]]) -> GraderScore:
         """The result where nothing is asked, or nothing is there to be judged."""
         if not asked:
             return self._not_applicable(1.0, "no instructions", instructions=[], followed=[])
         ids = [name for name, _ in asked]
         return self._score(0.0, NO_FINAL_TEXT, instructions=ids, followed=[False] * len(ids))
 
-    def _judged(self, asked: list[tuple[str, Check]], followed: list[bool]) -> GraderScore:
+    def _judged(
+        self, asked: list[tuple[str, InstructionCheck]], followed: list[bool]
+    ) -> GraderScore:
         ids = [name for name, _ in asked]
         missed = [name for name, ok in zip(ids, followed, strict=True) if not ok]
         score = sum(followed) / len(ids) if self.level == "instruction" else float(not missed)

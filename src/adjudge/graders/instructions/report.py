@@ -10,24 +10,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.instructions.following import Reading, follows, loosened
-from adjudge.graders.instructions.registry import checks
-from adjudge.graders.rules.text import shown
+from adjudge.graders.base import shorten_text
+from adjudge.graders.instructions.grader import (
+    ReadingMode,
+    follows,
+    loose_results,
+    parse_instructions,
+)
 
 __all__ = [
     "IfevalFailure",
     "IfevalReport",
     "IfevalRow",
     "IfevalScores",
-    "Share",
+    "IfevalShare",
     "score_ifeval",
 ]
 
-JoinBy = Literal["prompt", "key"]
+IfevalJoinBy = Literal["prompt", "key"]
 
 
 @dataclass(frozen=True)
-class Share:
+class IfevalShare:
     """``followed`` of ``total``; ``value`` in [0, 1], ``None`` of nothing."""
 
     followed: int
@@ -50,11 +54,11 @@ class IfevalRow:
     strict: list[bool]
     loose: list[bool]
 
-    def followed(self, reading: Reading) -> list[bool]:
+    def followed(self, reading: ReadingMode) -> list[bool]:
         """The labels of one reading."""
         return self.strict if reading == "strict" else self.loose
 
-    def output(self, reading: Reading) -> dict[str, Any]:
+    def output(self, reading: ReadingMode) -> dict[str, Any]:
         """The row as the reference writes it to ``eval_results_strict.jsonl`` (or ``_loose``)."""
         followed = self.followed(reading)
         return {
@@ -83,10 +87,10 @@ class IfevalScores:
     (the reference's tier 0, such as ``keywords``) and ``by_type`` (tier 1) in order of name.
     """
 
-    prompt: Share
-    instruction: Share
-    by_category: Mapping[str, Share]
-    by_type: Mapping[str, Share]
+    prompt: IfevalShare
+    instruction: IfevalShare
+    by_category: Mapping[str, IfevalShare]
+    by_type: Mapping[str, IfevalShare]
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class IfevalReport:
     without_response: list[Any]
     without_prompt: list[int]
 
-    def scores(self, reading: Reading) -> IfevalScores:
+    def scores(self, reading: ReadingMode) -> IfevalScores:
         """The accuracies of one reading."""
         every = [row.followed(reading) for row in self.rows]
         types: dict[str, list[bool]] = defaultdict(list)
@@ -148,7 +152,7 @@ class IfevalReport:
         The folder is made. Raises ``OSError``.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        readings: tuple[Reading, ...] = ("strict", "loose")
+        readings: tuple[ReadingMode, ...] = ("strict", "loose")
         for reading in readings:
             with (folder / f"eval_results_{reading}.jsonl").open("w", encoding="utf-8") as file:
                 for row in self.rows:
@@ -159,7 +163,7 @@ def score_ifeval(
     inputs: Sequence[Mapping[str, Any]],
     responses: Sequence[Mapping[str, Any]],
     *,
-    by: JoinBy = "prompt",
+    by: IfevalJoinBy = "prompt",
 ) -> IfevalReport:
     """Judge ``responses`` (``prompt``, ``response``) to IFEval's ``inputs``.
 
@@ -184,7 +188,7 @@ def score_ifeval(
 
 
 def _joined(
-    inputs: Sequence[Mapping[str, Any]], responses: Sequence[Mapping[str, Any]], by: JoinBy
+    inputs: Sequence[Mapping[str, Any]], responses: Sequence[Mapping[str, Any]], by: IfevalJoinBy
 ) -> tuple[dict[Any, Any], list[int]]:
     """The response to each prompt of ``inputs``, and which responses belong to none."""
     wanted = {_place(row, by, f"prompt {number}") for number, row in enumerate(inputs, 1)}
@@ -197,14 +201,18 @@ def _joined(
             continue
         response = row.get("response")
         if given.setdefault(place, response) != response:
-            raise ConfigError(f"response {number}: a second response to the same {by}; keep one")
+            raise ConfigError(
+                f"response {number}: an earlier response has the same {by}. Keep one of them."
+            )
     return given, stray
 
 
-def _place(row: Mapping[str, Any], by: JoinBy, where: str) -> Any:
+def _place(row: Mapping[str, Any], by: IfevalJoinBy, where: str) -> Any:
     place = row.get(by)
     if not isinstance(place, str | int):
-        raise ConfigError(f"{where}: has no {by!r} to join by, got {type(place).__name__}")
+        raise ConfigError(
+            f"{where}: {by!r} must be text or an integer to join by (found {type(place).__name__})"
+        )
     return place
 
 
@@ -212,7 +220,7 @@ def _judged(example: Mapping[str, Any], response: Any) -> IfevalRow:
     if not isinstance(response, str):
         message = f"response must be text, got {type(response).__name__}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message)
-    asked = checks(example.get("instruction_id_list"), example.get("kwargs"))
+    asked = parse_instructions(example.get("instruction_id_list"), example.get("kwargs"))
     prompts = [check for _, check in asked]
     strict = follows(response, prompts, "strict")
     return IfevalRow(
@@ -221,24 +229,24 @@ def _judged(example: Mapping[str, Any], response: Any) -> IfevalRow:
         response=response,
         instruction_id_list=[name for name, _ in asked],
         strict=strict,
-        loose=loosened(response, prompts, strict),
+        loose=loose_results(response, prompts, strict),
     )
 
 
-def _share(followed: Iterable[bool]) -> Share:
+def _share(followed: Iterable[bool]) -> IfevalShare:
     values = list(followed)
-    return Share(sum(values), len(values))
+    return IfevalShare(sum(values), len(values))
 
 
-def _line(name: str, strict: Share, loose: Share) -> str:
+def _line(name: str, strict: IfevalShare, loose: IfevalShare) -> str:
     return f"| {name} | {_percent(strict)} | {_percent(loose)} | {strict.total} |"
 
 
-def _percent(share: Share) -> str:
+def _percent(share: IfevalShare) -> str:
     return "-" if share.value is None else f"{100 * share.value:.2f}"
 
 
 def _named(keys: Sequence[Any], most: int = 10) -> str:
-    names = ", ".join(shown(key, 40) for key in keys[:most])
+    names = ", ".join(shorten_text(key, 40) for key in keys[:most])
     more = ", …" if len(keys) > most else ""
     return f"{len(keys)} prompts ({names}{more})"

@@ -6,18 +6,24 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adjudge.config import nearest
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Answer
-from adjudge.graders.llm.candidate import Showing, Truncated
-from adjudge.graders.llm.forms import FieldsForm, Form, RankingForm, ScoreForm
-from adjudge.graders.llm.judged import RAW_LIMIT, REPLY_FORM, JudgeGrader, Told, group_in
-from adjudge.graders.llm.wording import ending_of, query_of
-from adjudge.graders.view import View
+from adjudge.graders.base import GraderAnswer, View
+from adjudge.graders.llm.judge_grader import (
+    RAW_LIMIT,
+    REPLY_FORM,
+    JudgeGrader,
+    JudgeOutcome,
+    extract_query,
+    get_group_name,
+    parse_ending,
+)
+from adjudge.graders.llm.judge_input import CandidateView, TruncationMode
+from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
-from adjudge.verdicts import Unread, Verdict, read_fields
+from adjudge.verdicts import UnreadableReply, Verdict, read_fields
 
 __all__ = ["LLMGrader", "ScoreFrom"]
 
@@ -64,7 +70,7 @@ class LLMGrader(JudgeGrader):
         score_range: ScoreRange | None = None,
         trusted: Sequence[str] = (),
         view: View = "final",
-        truncated: Truncated = "judge",
+        truncated: TruncationMode = "judge",
         variables: Mapping[str, Any] | None = None,
         verdict: Mapping[str, str] | None = None,
     ) -> None:
@@ -81,24 +87,24 @@ class LLMGrader(JudgeGrader):
         if self.template.exposed:
             names = ", ".join(sorted(self.template.exposed))
             raise ConfigError(
-                f"template: {names} in a system message: a sample's text belongs in the user's "
-                "(or name the field in trusted)"
+                f"template: a system message has fields of the sample (found: {names}). Move them "
+                "to the user's message, or name them in trusted."
             )
         self.score_range = score_range
         self.fingerprint = self.template.hash
-        self._showing = Showing(view, truncated)
+        self._showing = CandidateView(view, truncated)
         self._reads_messages = not self.template.fields.isdisjoint(("messages", "query"))
         self._model_class, schema = _structure(structured_model)
         self._score_from, self._callback = score_from, callback
-        self._ending = ending_of(verdict, self.template)
+        self._ending = parse_ending(verdict, self.template)
         if self._ending and (schema or score_from or callback or mode is GraderMode.LISTWISE):
             raise ConfigError(
-                "verdict: says where one score stands; leave out score_from, callback, "
-                "structured_model and listwise, or leave out verdict"
+                "verdict: is not allowed with score_from, callback, structured_model or listwise. "
+                "Leave out verdict, or all of these."
             )
         self._form = self._chosen_form(schema)
 
-    def _chosen_form(self, schema: Mapping[str, Any] | None) -> Form:
+    def _chosen_form(self, schema: Mapping[str, Any] | None) -> JudgeReplyForm:
         if schema is not None:
             return FieldsForm(schema)
         if isinstance(self._score_from, str):
@@ -116,17 +122,17 @@ class LLMGrader(JudgeGrader):
             there.add("query")
         for name in sorted(self.template.fields - there):
             raise ConfigError(
-                f"template: no row has the field {{{name}}}{nearest(name, there)} (there is: "
+                f"template: no row has the field {{{name}}}{suggest_name(name, there)} (allowed: "
                 f"{', '.join(sorted(there))}). Correct the template, or map a column to {name!r}."
             )
 
-    async def aevaluate(self, draw: int = 0, **fields: Any) -> Answer:
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
         """The judge's answer about a sample's fields."""
         listwise = self.mode is GraderMode.LISTWISE
         shown = self._group(fields) if listwise else self._shown(fields)
         if shown is None:
             return self._unsaid()
-        if "query" in self.template.fields and (query := query_of(shown)) is not None:
+        if "query" in self.template.fields and (query := extract_query(shown)) is not None:
             shown["query"] = query
         values = {**shown, **self.variables}
         form = self._ranking(shown) if listwise else self._form
@@ -136,7 +142,7 @@ class LLMGrader(JudgeGrader):
                 values,
                 form,
                 draw=draw,
-                group=group_in(fields),
+                group=get_group_name(fields),
                 # What a reply means is the callback's to say, whatever its form.
                 unread=None if self._callback is None else Verdict(value=""),
             )
@@ -150,7 +156,7 @@ class LLMGrader(JudgeGrader):
             raise
 
     def _shown(self, fields: dict[str, Any]) -> dict[str, Any] | None:
-        return self._showing.shown(fields, self.language, reads_messages=self._reads_messages)
+        return self._showing.render(fields, self.language, reads_messages=self._reads_messages)
 
     def _group(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """A group's lists as a judge sees them: thinking out of each, what all share once."""
@@ -160,7 +166,7 @@ class LLMGrader(JudgeGrader):
                 ends = fields.get("finish_reason")
                 reasons = ends if isinstance(ends, list) else [ends] * len(fields[name])
                 seen = [
-                    self._showing.shown({name: one, "finish_reason": end}, self.language)
+                    self._showing.render({name: one, "finish_reason": end}, self.language)
                     for one, end in zip(fields[name], reasons, strict=False)
                 ]
                 shown[name] = ["" if one is None else one[name] for one in seen]
@@ -169,7 +175,7 @@ class LLMGrader(JudgeGrader):
                 shown[name] = shown[name][0]
         return shown
 
-    def _ranking(self, fields: Mapping[str, Any]) -> Form:
+    def _ranking(self, fields: Mapping[str, Any]) -> JudgeReplyForm:
         sizes = {len(fields[name]) for name in self.template.fields & fields.keys()
                  if isinstance(fields[name], list)}  # fmt: skip
         if len(sizes) != 1:
@@ -182,7 +188,7 @@ class LLMGrader(JudgeGrader):
         why = "the response never ended its thinking"
         return self._candidate_fault(why, unclosed_think=True)
 
-    def _answer(self, told: Told) -> Answer:
+    def _answer(self, told: JudgeOutcome) -> GraderAnswer:
         verdict = told.verdict
         if self._callback is not None:
             return self._called_back(self._callback(told.reply), told)
@@ -219,7 +225,7 @@ class LLMGrader(JudgeGrader):
         numbers = [_number(found.get(key), key) for key in keys]
         return _number(sum(number / len(numbers) for number in numbers), "score_from")
 
-    def _called_back(self, answer: Any, told: Told) -> Answer:
+    def _called_back(self, answer: Any, told: JudgeOutcome) -> GraderAnswer:
         if isinstance(answer, Mapping):
             reason = str(answer.get("reason", ""))
             rest = {k: v for k, v in answer.items() if k not in ("score", "reason")}
@@ -230,17 +236,17 @@ class LLMGrader(JudgeGrader):
         if isinstance(answer, int | float):
             score = _number(float(answer) if isinstance(answer, bool) else answer, "score")
             return GraderScore(self.name, score, "", told.notes, provenance=told.provenance)
-        result: Answer = answer
+        result: GraderAnswer = answer
         return result
 
 
-def _with_hint(failure: GradingFailure, form: Form) -> GradingFailure:
+def _with_hint(failure: GradingFailure, form: JudgeReplyForm) -> GradingFailure:
     """``failure``, with what to do where the replies are objects that have no score."""
     raw = failure.metadata.get("raw")
     if failure.kind is not ErrorKind.UNPARSABLE or not isinstance(form, ScoreForm) or not raw:
         return failure
     found = read_fields(raw[-1])
-    if isinstance(found, Unread) or "score" in found.value:
+    if isinstance(found, UnreadableReply) or "score" in found.value:
         return failure
     keys = ", ".join(sorted(map(str, found.value)))[:200]
     return GradingFailure(
@@ -257,7 +263,7 @@ def _template(given: Any, trusted: Sequence[str]) -> PromptTemplate:
     if isinstance(given, str):
         given = [ChatMessage("user", given)]
     if given is None:
-        raise ConfigError("template: is required: what the judge is asked, with {fields}")
+        raise ConfigError("template: is required. Write what the judge is asked, with {fields}.")
     return PromptTemplate(given, trusted=trusted)
 
 
@@ -276,7 +282,7 @@ def _structure(given: Any) -> tuple[Any, Mapping[str, Any] | None]:
     if isinstance(given, type) and hasattr(given, "model_json_schema"):
         return given, given.model_json_schema()
     raise ConfigError(
-        f"structured_model: found {given!r}, must be a pydantic class or a JSON Schema"
+        f"structured_model: must be a pydantic class or a JSON Schema (found {given!r})"
     )
 
 

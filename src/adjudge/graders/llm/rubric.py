@@ -1,38 +1,352 @@
-"""``RubricGrader``: a sample judged criterion by criterion, or by one score for all of them."""
+"""``RubricGrader``: a sample judged criterion by criterion, or by one score for all of them.
+
+Marks come in from several calls. Nothing of what they come to depends on the order in which the
+calls end: a replay's end in another one.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from adjudge.engine.tasks import run_all
-from adjudge.errors import Cause, ConfigError
-from adjudge.graders.llm.candidate import Showing, Truncated
-from adjudge.graders.llm.judged import JudgeGrader, group_in
-from adjudge.graders.llm.rubric_asking import Asking
-from adjudge.graders.llm.rubric_material import Show, Shown, material_of
-from adjudge.graders.llm.rubric_prompt import Asked, rubric_template
-from adjudge.graders.llm.rubric_sheet import Sheet
-from adjudge.graders.llm.rubric_source import OneRubric, Part, RubricSource, one_of
-from adjudge.graders.view import View
+from adjudge.engine.loop import run_all
+from adjudge.errors import (
+    PASSING_KINDS,
+    REDRAW_KINDS,
+    Cause,
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+)
+from adjudge.graders.base import View
+from adjudge.graders.llm.judge_grader import (
+    RAW_LIMIT,
+    REPAIR_DRAW,
+    JudgeGrader,
+    JudgeOutcome,
+    are_redrawable,
+    get_group_name,
+    sum_provenance,
+)
+from adjudge.graders.llm.judge_input import CandidateView, TruncationMode
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
+from adjudge.graders.llm.rubric_question import (
+    QuestionKind,
+    RubricMaterial,
+    RubricPart,
+    RubricSource,
+    ShowMode,
+    ShownPart,
+    SingleRubric,
+    build_criteria_fields,
+    check_allowed,
+    format_criteria,
+    format_scale,
+    load_rubric_template,
+    read_material,
+)
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
-from adjudge.rubrics import Criterion, GlobalRubric, Rubric, digest
+from adjudge.rubrics import (
+    Criterion,
+    GlobalRubric,
+    Incomplete,
+    Mark,
+    Rubric,
+    RubricScore,
+    rubric_digest,
+    score,
+    subscores,
+)
 from adjudge.rubrics.rubric import Scheme
-from adjudge.types import GraderScore
+from adjudge.types import GraderScore, Provenance
+from adjudge.verdicts import Verdict
 
-__all__ = ["Ask", "RubricGrader"]
+__all__ = ["AskMode", "RubricAsker", "RubricGrader", "RubricMarks", "build_marks_form"]
 
-Ask = Literal["all", "chunks", "each"]
+
+_MOST_RAW = 4
+
+
+def build_marks_form(criteria: Sequence[Criterion]) -> MarksForm:
+    """Marks of ``criteria`` by their number, ``N/A`` only where one allows it."""
+    return _form(tuple(criterion.na_allowed for criterion in criteria))
+
+
+@lru_cache(maxsize=256)
+def _form(na_allowed: tuple[bool, ...]) -> MarksForm:
+    """Built once for all criteria that look alike."""
+    numbers = [str(number) for number in range(1, len(na_allowed) + 1)]
+    return MarksForm(numbers, na=[n for n, na in zip(numbers, na_allowed, strict=True) if na])
+
+
+class RubricMarks:
+    """Marks and reasons by criterion, and why a criterion has none yet.
+
+    ``notes`` go into the metadata.
+    """
+
+    def __init__(self, rubric: Rubric, notes: Mapping[str, Any]) -> None:
+        self._rubric = rubric
+        self.marks: dict[str, Mark] = {}
+        self._reasons: dict[str, str] = {}
+        self._lost: dict[str, tuple[ErrorKind, bool]] = {}
+        self._failures: dict[str, GradingFailure] = {}
+        self._provenances: list[Provenance] = []
+        self._raw: dict[str, list[str]] = {}  # by the first criterion of the call
+        self._ignored: set[str] = set()
+        self._repaired = False
+        self._given = dict(notes)
+
+    def unmarked(self, criteria: Sequence[Criterion]) -> list[Criterion]:
+        """Those of ``criteria`` without a mark."""
+        return [criterion for criterion in criteria if criterion.id not in self.marks]
+
+    def add_marks(self, criteria: Sequence[Criterion], told: JudgeOutcome) -> None:
+        """The marks that a judge told of ``criteria``, which its reply numbers from 1."""
+        reasons = told.verdict.fields.get("reasons", {})
+        for number, criterion in enumerate(criteria, start=1):
+            mark = told.verdict.value.get(str(number), _NO_MARK)
+            if mark is _NO_MARK:
+                self._lost[criterion.id] = (ErrorKind.INCOMPLETE, True)
+                self._failures.pop(criterion.id, None)
+                continue
+            self.marks[criterion.id] = mark
+            self._reasons[criterion.id] = str(reasons.get(str(number), ""))
+        if self.unmarked(criteria):
+            self._keep_raw(criteria, [told.reply.text])
+        self._spent(told)
+
+    def add_share(self, criterion: Criterion, told: JudgeOutcome) -> None:
+        """The share met of one criterion."""
+        self.marks[criterion.id] = float(told.verdict.value)
+        self._reasons[criterion.id] = told.verdict.reason
+        self._spent(told)
+
+    def add_failure(self, criteria: Sequence[Criterion], failure: GradingFailure) -> None:
+        """A call about ``criteria`` failed."""
+        lost = (failure.kind, failure.suspect)
+        self._lost.update({criterion.id: lost for criterion in criteria})
+        self._failures.update({criterion.id: failure for criterion in criteria})
+        self._keep_raw(criteria, failure.metadata.get("raw", ()))
+        if failure.provenance is not None:
+            self._provenances.append(failure.provenance)
+
+    def result(self, name: str, axis: str) -> GraderScore:
+        """The score, with the verdict and reason of every criterion.
+
+        Raises ``GradingFailure``: ``incomplete`` (or the calls' own kind) with the interval that
+        the score must lie in, ``invalid_input`` where no criterion applies.
+        """
+        outcome = score(self._rubric, self.marks)
+        if not isinstance(outcome, RubricScore):
+            raise self._failure(outcome)
+        met = sum(mark is True for mark in self.marks.values())
+        total = sum(mark is not None for mark in self.marks.values())
+        metadata = {
+            "criteria": self._told(),
+            "met": met,
+            "total": total,
+            "earned": outcome.earned,
+            "possible": outcome.possible,
+            **self._notes(),
+        }
+        if by_axis := self._by(axis):
+            metadata["subscores"] = by_axis
+        reason = f"{met} of {total} criteria met"
+        if outcome.vetoes:
+            metadata["vetoes"] = list(outcome.vetoes)
+            reason += f"; vetoed by {', '.join(outcome.vetoes)}"
+        return GraderScore(
+            name, outcome.score, reason, metadata, provenance=sum_provenance(self._provenances)
+        )
+
+    def _failure(self, outcome: Any) -> GradingFailure:
+        provenance = sum_provenance(self._provenances) if self._provenances else None
+        metadata: dict[str, Any] = {"criteria": self._told(), **self._notes()}
+        if not outcome.missing:
+            return GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                "nothing to judge: no criterion of positive points applies",
+                metadata,
+                provenance=provenance,
+            )
+        kinds = Counter(str(self._lost[name][0]) for name in outcome.missing)
+        metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
+        where = ""
+        if isinstance(outcome, Incomplete):
+            metadata |= {"low": outcome.low, "high": outcome.high}
+            if self.marks:  # else the interval is the whole range, and says nothing
+                where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
+        if are_redrawable(map(ErrorKind, kinds)):
+            metadata["redraw"] = True
+        metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
+        if self._raw:
+            raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
+            metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
+        cause = self._cause(outcome.missing)
+        if cause is not None and "status" in cause.metadata:
+            metadata["status"] = cause.metadata["status"]
+        # One kind is the failure's own, which whoever shows the message shows beside it.
+        why = [*(kinds if cause is None or len(kinds) > 1 else ()), *([str(cause)] * bool(cause))]
+        message = (
+            f"{len(outcome.missing)} of {len(self._rubric.criteria)} criteria have no verdict "
+            f"({'; '.join(why)}){where}"
+        )
+        return GradingFailure(self._kind(kinds), message, metadata, provenance=provenance)
+
+    def _kind(self, kinds: Mapping[str, int]) -> ErrorKind:
+        """What the failures come to: a kind that passes makes the run ask again."""
+        found = sorted(map(ErrorKind, kinds), key=_is_consequence)
+        if all(kind in PASSING_KINDS for kind in found) or (not self.marks and len(found) == 1):
+            return found[0]
+        return ErrorKind.INCOMPLETE
+
+    def _cause(self, missing: Sequence[str]) -> GradingFailure | None:
+        """The failure of the first missing criterion; an open circuit only follows from others.
+
+        Not the call that ended first: a replay must say the same.
+        """
+        found = [self._failures[name] for name in missing if name in self._failures]
+        return min(found, key=lambda failure: _is_consequence(failure.kind), default=None)
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
+            for criterion in self._rubric.criteria
+            if criterion.id in self.marks
+        }
+
+    def _by(self, axis: str) -> dict[str, float]:
+        outcomes = subscores(self._rubric, self.marks, axis)
+        return {tag: one.score for tag, one in outcomes.items() if isinstance(one, RubricScore)}
+
+    def _notes(self) -> dict[str, Any]:
+        notes = {**self._given, **({"repaired": True} if self._repaired else {})}
+        return notes | ({"ignored": sorted(self._ignored)} if self._ignored else {})
+
+    def _keep_raw(self, criteria: Sequence[Criterion], texts: Sequence[str]) -> None:
+        if criteria and texts:
+            kept = self._raw.setdefault(criteria[0].id, [])
+            kept += [text[:RAW_LIMIT] for text in texts]
+
+    def _spent(self, told: JudgeOutcome) -> None:
+        self._provenances.append(told.provenance)
+        self._repaired = self._repaired or told.repaired
+        self._ignored.update(told.notes.get("ignored", ()))
+
+
+_NO_MARK: Any = object()
+
+
+def _is_consequence(kind: ErrorKind) -> bool:
+    return kind is ErrorKind.CIRCUIT_OPEN
+
+
+class RubricAsker:
+    """Asks about one sample, by one rubric.
+
+    ``ask`` is the grader's own way to put a question; ``given``: the rubric came with the sample.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[JudgeOutcome]],
+        rubric: Rubric | GlobalRubric,
+        material: RubricMaterial,
+        language: LanguageEnum,
+        *,
+        given: bool,
+        draw: int,
+        group: str | None,
+    ) -> None:
+        self._ask, self._rubric, self._material = ask, rubric, material
+        self._language, self._given, self._draw, self._group = language, given, draw, group
+
+    async def one_score(self) -> JudgeOutcome:
+        """One score for all criteria; raises ``GradingFailure`` without it."""
+        rubric = self._rubric
+        low, high = rubric.score_range if isinstance(rubric, GlobalRubric) else (0.0, 1.0)
+        return await self._tell(
+            "rubric_score",
+            rubric.criteria,
+            ScoreForm(low, high, integer=False),
+            scale=format_scale(rubric, self._language),
+        )
+
+    async def fill(self, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
+        """Marks for ``criteria``, in one call; those left out are asked for once more, alone.
+
+        What fails is noted on the sheet; ``auth`` alone is raised.
+        """
+        try:
+            if criteria[0].scale == "bounded":
+                await self._share(sheet, criteria[0])
+            elif await self._marks(sheet, criteria) and (left := sheet.unmarked(criteria)):
+                await self._marks(sheet, left, last=True)
+        except GradingFailure as failure:
+            if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
+                raise
+            sheet.add_failure(sheet.unmarked(criteria), failure)
+
+    async def _share(self, sheet: RubricMarks, criterion: Criterion) -> None:
+        form = ScoreForm(0.0, 1.0, integer=False)
+        sheet.add_share(criterion, await self._tell("rubric_share", [criterion], form))
+
+    async def _marks(
+        self, sheet: RubricMarks, criteria: Sequence[Criterion], *, last: bool = False
+    ) -> bool:
+        """Ask once; whether what is still open may be asked for once more."""
+        try:
+            told = await self._tell("rubric", criteria, build_marks_form(criteria), last=last)
+        except GradingFailure as failure:
+            # Raw replies mean that it has been asked again already; other kinds stay as they are.
+            if last or failure.kind not in REDRAW_KINDS or "raw" in failure.metadata:
+                raise
+            sheet.add_failure(criteria, failure)
+            return True
+        sheet.add_marks(criteria, told)
+        return not told.repaired
+
+    async def _tell(
+        self,
+        asked: QuestionKind,
+        criteria: Sequence[Criterion | str],
+        form: JudgeReplyForm,
+        *,
+        last: bool = False,
+        **values: Any,
+    ) -> JudgeOutcome:
+        weighed = asked == "rubric_score"
+        lines = format_criteria(self._rubric, criteria, self._language, weighed=weighed)
+        return await self._ask(
+            load_rubric_template(asked, self._material.shown, given=self._given),
+            {
+                **build_criteria_fields(lines, self._language, given=self._given),
+                **self._material.values,
+                **values,
+            },
+            form,
+            draw=self._draw + (REPAIR_DRAW if last else 0),
+            group=self._group,
+            # The last ask is not repaired: an unreadable reply leaves its criteria without a mark.
+            unread=Verdict(value={}) if last else None,
+        )
+
+
+AskMode = Literal["all", "chunks", "each"]
 """All criteria in one call, ``chunk_size`` per call, or one call per criterion."""
 
 _log = logging.getLogger("adjudge.rubric")
 _WORD = re.compile(r"[\w./:@+-]{1,80}")
-_UNSAID = {
+_EMPTY_REASONS = {
     "empty": "the response is empty",
     "unclosed_think": "the response never ended its thinking",
 }
@@ -84,54 +398,56 @@ class RubricGrader(JudgeGrader):
         rubric_id: str | None = None,
         rubric_dir: Path = Path("rubrics"),
         criteria: Any = None,
-        part: Part = "outcome",
+        part: RubricPart = "outcome",
         field: str = "rubric",
         scheme: Scheme = "auto",
         clip: bool = False,
-        ask: Ask = "all",
+        ask: AskMode = "all",
         chunk_size: int = 10,
-        show: Show = "auto",
+        show: ShowMode = "auto",
         axis: str = "axis",
         language: LanguageEnum | str = LanguageEnum.EN,
         view: View = "final",
-        truncated: Truncated = "judge",
+        truncated: TruncationMode = "judge",
         name: str = "",
     ) -> None:
         super().__init__(model, name, language=language)
         self.source = RubricSource(
             rubric, rubric_id, rubric_dir, criteria, part, field, scheme, clip
         )
-        self.ask: Ask = one_of("ask", ask, ("all", "chunks", "each"))
-        self.show: Show = one_of("show", show, ("auto", "response", "trajectory", "event"))
+        self.ask: AskMode = check_allowed("ask", ask, ("all", "chunks", "each"))
+        self.show: ShowMode = check_allowed(
+            "show", show, ("auto", "response", "trajectory", "event")
+        )
         if chunk_size < 1:
-            raise ConfigError(f"chunk_size: found {chunk_size}, must be at least 1")
+            raise ConfigError(f"chunk_size: must be at least 1 (found {chunk_size})")
         self.chunk_size, self.axis = chunk_size, axis
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
-        self._showing = Showing(view, truncated)
+        self._showing = CandidateView(view, truncated)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
-        material = material_of(fields, self.show, self._showing, self.language)
+        material = read_material(fields, self.show, self._showing, self.language)
         marked = rubric if isinstance(rubric, Rubric) and rubric.scheme != "implicit" else None
         if material.unsaid and marked is None:
             return self._unsaid(rubric, material.unsaid)
         self._log_call(fields)
-        asking = Asking(
+        asking = RubricAsker(
             self._ask,
             rubric,
             material,
             self.language,
             given=self.source.fixed is None,
             draw=draw,
-            group=group_in(fields),
+            group=get_group_name(fields),
         )
         if marked is None:
             told = await asking.one_score()
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
-        sheet = Sheet(marked, {material.unsaid: True} if material.unsaid else {})
+        sheet = RubricMarks(marked, {material.unsaid: True} if material.unsaid else {})
         await run_all(asking.fill(sheet, part) for part in self._parts(marked))
         return sheet.result(self.name, self.axis)
 
@@ -142,10 +458,10 @@ class RubricGrader(JudgeGrader):
         chunks = [marked[at : at + size] for at in range(0, len(marked), max(size, 1))]
         return chunks + [[one] for one in rubric.criteria if one.scale == "bounded"]
 
-    def _unsaid(self, rubric: OneRubric, why: str) -> GraderScore:
+    def _unsaid(self, rubric: SingleRubric, why: str) -> GraderScore:
         low = rubric.score_range[0] if isinstance(rubric, GlobalRubric) else 0.0
         metadata = {"cause": str(Cause.CANDIDATE), why: True}
-        return GraderScore(self.name, low, _UNSAID[why], metadata)
+        return GraderScore(self.name, low, _EMPTY_REASONS[why], metadata)
 
     def _log_call(self, fields: Mapping[str, Any]) -> None:
         if _log.isEnabledFor(logging.INFO):
@@ -159,10 +475,12 @@ class RubricGrader(JudgeGrader):
             )
 
 
-def _fingerprint(rubric: OneRubric | None) -> str:
+def _fingerprint(rubric: SingleRubric | None) -> str:
     """Of the rubric and of every prompt text."""
-    asked: tuple[Asked, ...] = ("rubric", "rubric_score", "rubric_share")
-    shown: tuple[Shown, ...] = ("response", "trajectory", "event")
+    asked: tuple[QuestionKind, ...] = ("rubric", "rubric_score", "rubric_share")
+    shown: tuple[ShownPart, ...] = ("response", "trajectory", "event")
     given = rubric is None
-    texts = [rubric_template(a, s, given=given).hash for a in asked for s in shown]
-    return sha256("".join([*texts, "" if rubric is None else digest(rubric)]).encode()).hexdigest()
+    texts = [load_rubric_template(a, s, given=given).hash for a in asked for s in shown]
+    return sha256(
+        "".join([*texts, "" if rubric is None else rubric_digest(rubric)]).encode()
+    ).hexdigest()

@@ -1,32 +1,194 @@
-"""Ranking a group by comparing its responses in pairs."""
+"""Ranking a group by comparing its responses in pairs, with Bradley-Terry strengths."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
+from operator import mul
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.bradley_terry import bradley_terry
-from adjudge.graders.llm.candidate import Truncated
-from adjudge.graders.llm.comparing import Comparison, Order, Orders, PairJudge
-from adjudge.graders.llm.group import Group, group_of
-from adjudge.graders.llm.several import curable, each, joined_failure, noted, spent
-from adjudge.graders.llm.wording import Template
-from adjudge.graders.rules.params import integer, number
-from adjudge.graders.view import View
+from adjudge.graders.base import View, check_integer, check_number
+from adjudge.graders.llm.comparison import (
+    OrderMode,
+    PairComparison,
+    PairJudge,
+    PairOrder,
+    ResponseGroup,
+    read_group,
+)
+from adjudge.graders.llm.judge_grader import (
+    TemplateInput,
+    ask_all,
+    describe_failure,
+    is_redrawable,
+    join_failures,
+    sum_costs,
+)
+from adjudge.graders.llm.judge_input import TruncationMode
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderMode, GraderRank
 
-__all__ = ["TournamentGrader", "pairings"]
+__all__ = ["BradleyTerryStrengths", "TournamentGrader", "fit_bradley_terry", "schedule_pairs"]
+
+
+_CLOSE = 1e-12
+_MOST_STEPS = 100
+
+
+class BradleyTerryStrengths(NamedTuple):
+    """``strengths``: logits with mean 0; ``errors``: their standard errors."""
+
+    strengths: list[float]
+    errors: list[float]
+
+
+def fit_bradley_terry(
+    wins: Mapping[tuple[int, int], float], n: int, *, prior: float = 0.1
+) -> BradleyTerryStrengths:
+    """Strengths θ of ``n`` players with P(i beats j) = σ(θᵢ − θⱼ).
+
+    ``wins[i, j]`` ≥ 0: how often i beat j; a tie is half a win for each. Every player besides has
+    ``prior`` wins and as many losses against an opponent of strength 0, so that θ is finite and
+    unique for perfect records and unconnected players too; the smaller ``prior``, the closer to
+    maximum likelihood. It favours nobody: all results reversed give −θ.
+
+    Maximised is Σ wᵢⱼ·log σ(θᵢ − θⱼ), the model of Bradley and Terry (1952) in the form of Hunter
+    (2004, "MM algorithms for generalized Bradley-Terry models", Annals of Statistics 32), here by
+    Newton's method with step halving, which converges from anywhere as the function is strictly
+    concave. Standard errors are those of the centred strengths, from the inverse of its curvature.
+    Time grows with n³. Raises ``ValueError`` for a ``prior`` that is not positive.
+
+    >>> fit = fit_bradley_terry({(0, 1): 3, (1, 0): 1}, 2, prior=1e-9)
+    >>> round(fit.strengths[0] - fit.strengths[1], 6) == round(math.log(3), 6)
+    True
+    """
+    if not 0 < prior < math.inf:
+        raise ValueError(f"prior must be positive and finite, got {prior!r}")
+    games = _Games(wins, n, prior)
+    theta = [0.0] * n
+    value = games.value(theta)
+    for _ in range(_MOST_STEPS):
+        step = _solve(_cholesky(games.curvature(theta)), games.slope(theta))
+        theta, value = games.improved(theta, step, value)
+        if max(map(abs, step), default=0.0) < _CLOSE:
+            break
+    mean = math.fsum(theta) / n if n else 0.0
+    return BradleyTerryStrengths([one - mean for one in theta], _errors(games.curvature(theta)))
+
+
+class _Games:
+    """What was played: wins by player, and games by pair."""
+
+    def __init__(self, wins: Mapping[tuple[int, int], float], n: int, prior: float) -> None:
+        self.n, self.prior = n, prior
+        self.won = [prior] * n
+        self.played: dict[tuple[int, int], float] = {}
+        for (i, j), count in wins.items():
+            self.won[i] += count
+            pair = (i, j) if i < j else (j, i)
+            self.played[pair] = self.played.get(pair, 0.0) + count
+
+    def value(self, theta: list[float]) -> float:
+        """The log-likelihood."""
+        won = math.fsum(map(mul, self.won, theta))
+        lost = math.fsum(m * _log_sum(theta[i], theta[j]) for (i, j), m in self.played.items())
+        return won - lost - math.fsum(2 * self.prior * _log_sum(one, 0.0) for one in theta)
+
+    def slope(self, theta: list[float]) -> list[float]:
+        """Wins above expectation, by player."""
+        slope = [w - 2 * self.prior * _sigmoid(t) for w, t in zip(self.won, theta, strict=True)]
+        for (i, j), m in self.played.items():
+            expected = m * _sigmoid(theta[i] - theta[j])
+            slope[i] -= expected
+            slope[j] -= m - expected
+        return slope
+
+    def curvature(self, theta: list[float]) -> list[list[float]]:
+        """The negative second derivatives: a positive definite matrix."""
+        matrix = [[0.0] * self.n for _ in range(self.n)]
+        for i, one in enumerate(theta):
+            matrix[i][i] = 2 * self.prior * _variance(one)
+        for (i, j), m in self.played.items():
+            weight = m * _variance(theta[i] - theta[j])
+            matrix[i][i] += weight
+            matrix[j][j] += weight
+            matrix[i][j] -= weight
+            matrix[j][i] -= weight
+        return matrix
+
+    def improved(
+        self, theta: list[float], step: list[float], value: float
+    ) -> tuple[list[float], float]:
+        """``theta`` after as much of ``step`` as does not lower the likelihood."""
+        scale = 1.0
+        while scale > _CLOSE:
+            tried = [t + scale * s for t, s in zip(theta, step, strict=True)]
+            new = self.value(tried)
+            if new >= value - 1e-12 * abs(value):
+                return tried, new
+            scale /= 2
+        return theta, value
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def _variance(x: float) -> float:
+    p = _sigmoid(-abs(x))
+    return p * (1 - p)
+
+
+def _log_sum(x: float, y: float) -> float:
+    """log(eˣ + eʸ)."""
+    return max(x, y) + math.log1p(math.exp(-abs(x - y)))
+
+
+def _cholesky(matrix: list[list[float]]) -> list[list[float]]:
+    """The lower triangle L of a positive definite matrix with L·Lᵀ = matrix."""
+    rows: list[list[float]] = []
+    for i, given in enumerate(matrix):
+        row: list[float] = []
+        for j in range(i):
+            rest = given[j] - sum(map(mul, row, rows[j]))
+            row.append(rest / rows[j][j])
+        row.append(math.sqrt(given[i] - sum(starmap(mul, zip(row, row, strict=True)))))
+        rows.append(row)
+    return rows
+
+
+def _solve(lower: list[list[float]], right: list[float]) -> list[float]:
+    """The x with L·Lᵀ·x = right."""
+    half: list[float] = []
+    for row, value in zip(lower, right, strict=True):
+        half.append((value - sum(map(mul, row, half))) / row[-1])
+    found = [0.0] * len(half)
+    for i in range(len(half) - 1, -1, -1):
+        found[i] = half[i] / lower[i][i]
+        for j in range(i):
+            half[j] -= lower[i][j] * found[i]
+    return found
+
+
+def _errors(curvature: list[list[float]]) -> list[float]:
+    """Standard errors after centring: the diagonal of P·C⁻¹·P with P = 1 − 1/n."""
+    n = len(curvature)
+    lower = _cholesky(curvature)
+    columns = [_solve(lower, [float(i == j) for j in range(n)]) for i in range(n)]
+    means = [math.fsum(column) / n for column in columns]
+    grand = math.fsum(means) / n if n else 0.0
+    return [math.sqrt(max(0.0, columns[i][i] - 2 * means[i] + grand)) for i in range(n)]
+
 
 _EQUAL = 1e-9
 _AGAIN = 500_000
 """Added to a draw's number when a failed comparison is asked once more."""
 _MOST = 64
-_ORDERS: Mapping[str, tuple[Order, ...]] = {
+_ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
     "both": ("as_given", "swapped"),
     "one": ("as_given",),
 }
@@ -44,8 +206,7 @@ class TournamentGrader(PairJudge):
     design drawn from ``seed``, the texts and the draw. ``orders = "both"`` asks about each pair in
     both orders, and a preference that does not survive the swap is half a win for each, as a tie
     is; with ``"one"`` every response stands first as often as second (save for one). ``prior``,
-    strengths and errors: :func:`~adjudge.graders.llm.bradley_terry.bradley_terry`. Strengths within
-    1e-9 share a rank.
+    strengths and errors: :func:`fit_bradley_terry`. Strengths within 1e-9 share a rank.
 
     Failed comparisons are left out, and the ranking stands, when they are at most the share
     ``max_failed`` (default 0) of all, every response has been compared, and the others connect all
@@ -65,16 +226,16 @@ class TournamentGrader(PairJudge):
         name: str = "",
         *,
         language: LanguageEnum | str = LanguageEnum.EN,
-        orders: Orders = "both",
+        orders: OrderMode = "both",
         pairs_per_response: int | None = None,
         max_group: int = 32,
         max_failed: float = 0.0,
         prior: float = 0.1,
         ties: bool = False,
         seed: int = 0,
-        template: Template = None,
+        template: TemplateInput = None,
         view: View = "final",
-        truncated: Truncated = "judge",
+        truncated: TruncationMode = "judge",
         verdict: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
@@ -91,16 +252,16 @@ class TournamentGrader(PairJudge):
             verdict=verdict,
         )
         if pairs_per_response is not None:
-            integer(self.name, "pairs_per_response", pairs_per_response, 2, _MOST)
-        integer(self.name, "max_group", max_group, 2, _MOST)
-        number(self.name, "max_failed", max_failed, 0, 1)
-        number(self.name, "prior", prior, 0.001, 10)
+            check_integer(self.name, "pairs_per_response", pairs_per_response, 2, _MOST)
+        check_integer(self.name, "max_group", max_group, 2, _MOST)
+        check_number(self.name, "max_failed", max_failed, 0, 1)
+        check_number(self.name, "prior", prior, 0.001, 10)
         self.pairs_per_response, self.max_group = pairs_per_response, max_group
         self.max_failed, self.prior = max_failed, prior
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
-        group = group_of(fields, self._showing, self.language, seed=self.seed, draw=draw)
+        group = read_group(fields, self._showing, self.language, seed=self.seed, draw=draw)
         n = len(group.entrants.texts)
         if n > self.max_group:
             raise GradingFailure(
@@ -111,19 +272,21 @@ class TournamentGrader(PairJudge):
             metadata = {"comparisons": 0}
             reason = "fewer than two distinct responses say something"
             return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason, metadata)
-        pairs = pairings(n, self.pairs_per_response)
-        found = await each(self._matches(group, pairs, draw))
-        again = [i for i, one in enumerate(found) if _curable(one)]
+        pairs = schedule_pairs(n, self.pairs_per_response)
+        found = await ask_all(self._matches(group, pairs, draw))
+        again = [i for i, one in enumerate(found) if _is_redrawable(one)]
         if again:  # alone: all of a group's comparisons would hardly succeed together
             asked = self._matches(group, [pairs[i] for i in again], draw + _AGAIN)
-            for i, one in zip(again, await each(asked), strict=True):
+            for i, one in zip(again, await ask_all(asked), strict=True):
                 found[i] = one
         played = _Played.of(pairs, found)
         if not played.suffice(n, self.max_failed):
             raise played.failure()
         return self._ranked(group, played)
 
-    def _matches(self, group: Group, pairs: Sequence[tuple[int, int]], draw: int) -> Iterator[Any]:
+    def _matches(
+        self, group: ResponseGroup, pairs: Sequence[tuple[int, int]], draw: int
+    ) -> Iterator[Any]:
         texts = group.entrants.texts
         for first, second in pairs:
             yield partial(
@@ -136,9 +299,9 @@ class TournamentGrader(PairJudge):
                 group=group.id,
             )
 
-    def _ranked(self, group: Group, played: _Played) -> GraderRank:
+    def _ranked(self, group: ResponseGroup, played: _Played) -> GraderRank:
         entrants = group.entrants
-        fit = bradley_terry(played.wins(), len(entrants.texts), prior=self.prior)
+        fit = fit_bradley_terry(played.wins(), len(entrants.texts), prior=self.prior)
         ranks = entrants.ranked(_places(fit.strengths))
         said = [one.consistent for _, one in played.compared if one.consistent is not None]
         metadata: dict[str, Any] = {
@@ -150,29 +313,29 @@ class TournamentGrader(PairJudge):
             "pairs": played.pairs(entrants.places),
         }
         if played.failed:
-            metadata["failures"] = [noted(failure) for failure in played.failed]
-        provenance = spent([one.provenance for _, one in played.compared], played.failed)
+            metadata["failures"] = [describe_failure(failure) for failure in played.failed]
+        provenance = sum_costs([one.provenance for _, one in played.compared], played.failed)
         reason = f"Bradley-Terry strengths from {len(played.compared)} comparisons"
         return GraderRank(self.name, ranks, reason, metadata, provenance=provenance)
 
 
-def _curable(one: Comparison | GradingFailure) -> bool:
-    return isinstance(one, GradingFailure) and curable(one)
+def _is_redrawable(one: PairComparison | GradingFailure) -> bool:
+    return isinstance(one, GradingFailure) and is_redrawable(one)
 
 
 class _Played(NamedTuple):
     """What came of a tournament's pairs."""
 
-    compared: list[tuple[tuple[int, int], Comparison]]
+    compared: list[tuple[tuple[int, int], PairComparison]]
     failed: list[GradingFailure]
 
     @classmethod
     def of(
-        cls, pairs: Sequence[tuple[int, int]], found: Sequence[Comparison | GradingFailure]
+        cls, pairs: Sequence[tuple[int, int]], found: Sequence[PairComparison | GradingFailure]
     ) -> _Played:
         both = list(zip(pairs, found, strict=True))
         return cls(
-            [(pair, one) for pair, one in both if isinstance(one, Comparison)],
+            [(pair, one) for pair, one in both if isinstance(one, PairComparison)],
             [one for _, one in both if isinstance(one, GradingFailure)],
         )
 
@@ -189,11 +352,11 @@ class _Played(NamedTuple):
         metadata = {
             "comparisons": len(self.compared),
             "failed": len(self.failed),
-            "failures": [noted(failure) for failure in self.failed],
+            "failures": [describe_failure(failure) for failure in self.failed],
         }
         message = f"{len(self.failed)} of {asked} comparisons failed; the first: {self.failed[0]}"
         answered = [one.provenance for _, one in self.compared]
-        return joined_failure(self.failed, message, metadata, answered=answered)
+        return join_failures(self.failed, message, metadata, answered=answered)
 
     def wins(self) -> dict[tuple[int, int], float]:
         """Wins by pair, ties halved."""
@@ -216,16 +379,16 @@ class _Played(NamedTuple):
         ]
 
 
-def pairings(n: int, meetings: int | None = None) -> list[tuple[int, int]]:
+def schedule_pairs(n: int, meetings: int | None = None) -> list[tuple[int, int]]:
     """Who meets whom of ``n`` ≥ 2, first and second; all, or each at least ``meetings`` ≥ 2 others.
 
     A circulant design: on a circle everyone meets those at the same distances, 1 among them, so the
     design is regular (one meeting more where ``n`` and ``meetings`` are odd) and connected, and all
     stand first as often as second, save those opposite each other where ``n`` is even.
 
-    >>> pairings(4)
+    >>> schedule_pairs(4)
     [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]
-    >>> pairings(5, 2)
+    >>> schedule_pairs(5, 2)
     [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
     """
     half, opposite = (n - 1) // 2, n % 2 == 0

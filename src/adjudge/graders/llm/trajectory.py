@@ -1,23 +1,200 @@
-"""A whole trajectory before a judge: as one, and step by step."""
+"""A whole trajectory before a judge: as one, and rated step by step.
+
+The reply that rates every step is checked against the steps there are.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from adjudge.graders.llm.candidate import Truncated
-from adjudge.graders.llm.forms import Form
-from adjudge.graders.llm.judged import Told
-from adjudge.graders.llm.material import Turns, answer_place, blank, lacking, lines, opening, said
-from adjudge.graders.llm.shipped import ShippedGrader, Values
-from adjudge.graders.llm.step_form import DIMENSIONS, RATING_RANGE, RatedStep, StepForm
-from adjudge.graders.rules.params import number
-from adjudge.graders.view import View
+from adjudge.errors import ErrorKind
+from adjudge.graders.base import View, check_number
+from adjudge.graders.llm.judge_grader import JudgeOutcome
+from adjudge.graders.llm.judge_input import (
+    Transcript,
+    TruncationMode,
+    count_opening_turns,
+    find_answer_turn,
+    is_blank,
+    join_lines,
+    missing_field_failure,
+    turn_content,
+)
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
+from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
+from adjudge.verdicts import (
+    NumberScale,
+    UnreadableReply,
+    Verdict,
+    extract_reason,
+    find_key_fault,
+    parse_number,
+)
 
-__all__ = ["TrajectoryAccuracyGrader", "TrajectoryComprehensiveGrader"]
+__all__ = [
+    "DIMENSIONS",
+    "RATING_RANGE",
+    "RatedStep",
+    "StepForm",
+    "TrajectoryAccuracyGrader",
+    "TrajectoryComprehensiveGrader",
+]
+
+
+DIMENSIONS = ("contribution", "relevance", "accuracy", "efficiency")
+"""What each step is rated on."""
+
+RATING_RANGE = (1, 5)
+
+_SCALE = NumberScale(*RATING_RANGE, integer=True)
+_ANY = NumberScale(integer=True)
+_LISTED = 40
+
+
+class RatedStep(NamedTuple):
+    """A step by the number of its turn, its four ratings (whole numbers from 1 to 5), and why."""
+
+    step: int
+    ratings: dict[str, int]
+    reason: str
+
+    @property
+    def total(self) -> int:
+        """The sum of the ratings."""
+        return sum(self.ratings.values())
+
+
+_RATING = {"type": "integer", "enum": list(range(RATING_RANGE[0], RATING_RANGE[1] + 1))}
+_STEP = {
+    "step": {"type": "integer"},
+    "reason": {"type": "string"},
+    **dict.fromkeys(DIMENSIONS, _RATING),
+}
+# The same for every trajectory, so that a server compiles it once.
+_SCHEMA = build_object_schema(
+    {"reason": {"type": "string"}, "steps": {"type": "array", "items": build_object_schema(_STEP)}}
+)
+_WORDS = {
+    LanguageEnum.EN: (
+        "<your view of the whole trajectory, in a few sentences>",
+        "<number of the turn>",
+        "<why, in one sentence>",
+        "<integer from 1 to 5>",
+        "one object for each step",
+    ),
+    LanguageEnum.ZH: (
+        "<对整个轨迹的简要看法>",
+        "<该轮的编号>",
+        "<一句话理由>",
+        "<1 到 5 之间的整数>",
+        "每个步骤一个对象",
+    ),
+}
+
+
+class StepForm:
+    """``{"reason", "steps": [{"step", "reason", "contribution", …}, …]}``, each step once.
+
+    One object serves one question: ``rated`` has those of the last reply's steps that exist, stand
+    in it once and have all four ratings. When a reply rates steps that there are not, its numbering
+    cannot be trusted, and there are none.
+    """
+
+    imposed = False
+    schema: Mapping[str, Any] = _SCHEMA
+
+    def __init__(self, steps: Sequence[int]) -> None:
+        self.steps = list(steps)
+        self.rated: list[RatedStep] = []
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
+        whole, number, reason, rating, each = _WORDS[language]
+        rated = ", ".join(f'"{name}": {rating}' for name in DIMENSIONS)
+        step = f'{{"step": {number}, "reason": "{reason}", {rated}}}'
+        return f'{{"reason": "{whole}", "steps": [{step}, … <{each}>]}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """The :class:`RatedStep` of all steps as ``value``, in order.
+
+        ``incomplete`` when steps are missing, rated twice or do not exist, or lack a rating;
+        ``out_of_range`` when all that is wrong are ratings outside 1 to 5.
+        """
+        self.rated = []
+        if (wrong := find_key_fault(found, "steps")) is not None:
+            return wrong
+        given = _numbered(found["steps"])
+        if given is None:
+            return UnreadableReply(
+                why="its 'steps' is no list of objects with the number of a step each"
+            )
+        times = Counter(number for number, _ in given)
+        if times.keys() - set(self.steps):
+            why = "it rates steps that are none; the steps are: " + _listed(self.steps)
+            return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
+        outside = self._rate({number: one for number, one in given if times[number] == 1})
+        complaint = self._complaint([number for number in times if times[number] > 1], outside)
+        return complaint or Verdict(
+            value=self.rated, reason=extract_reason(found), form="json", fields=found
+        )
+
+    def _rate(self, given: Mapping[int, Mapping[str, Any]]) -> list[int]:
+        """Fill ``rated``; the steps that have all ratings, but some outside the scale."""
+        outside = []
+        for step in self.steps:
+            if step not in given:
+                continue
+            found = {name: parse_number(given[step].get(name), _SCALE) for name in DIMENSIONS}
+            ratings = {
+                n: int(one) for n, one in found.items() if not isinstance(one, UnreadableReply)
+            }
+            kinds = {one.kind for one in found.values() if isinstance(one, UnreadableReply)}
+            if ErrorKind.UNPARSABLE in kinds:
+                continue
+            if not kinds:
+                reason = given[step].get("reason")
+                self.rated.append(RatedStep(step, ratings, reason if type(reason) is str else ""))
+            else:
+                outside.append(step)
+        return outside
+
+    def _complaint(self, twice: list[int], outside: list[int]) -> UnreadableReply | None:
+        if twice:
+            why = "these steps are rated more than once: " + _listed(sorted(twice))
+            return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
+        rated = {one.step for one in self.rated}
+        missing = [step for step in self.steps if step not in rated]
+        if missing and missing == outside:
+            why = "ratings that are no whole number from 1 to 5, in steps: " + _listed(missing)
+            return UnreadableReply(why=why, kind=ErrorKind.OUT_OF_RANGE)
+        if missing:
+            why = "these steps lack a rating: " + _listed(missing)
+            return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
+        return None
+
+
+def _numbered(steps: Any) -> list[tuple[int, Mapping[str, Any]]] | None:
+    """The objects of a list with their step's number; ``None`` for anything else."""
+    if not isinstance(steps, list):
+        return None
+    numbered = []
+    for one in steps:
+        number = parse_number(one.get("step"), _ANY) if isinstance(one, Mapping) else None
+        if not isinstance(number, float):
+            return None
+        numbered.append((int(number), one))
+    return numbered
+
+
+def _listed(steps: Sequence[int]) -> str:
+    more = ", …" if len(steps) > _LISTED else ""
+    return ", ".join(map(str, steps[:_LISTED])) + more
+
 
 _EN, _ZH = LanguageEnum.EN, LanguageEnum.ZH
 _TURNS = {
@@ -41,21 +218,21 @@ class _TrajectoryGrader(ShippedGrader):
     takes = ("query", "context", "reference", "tool_definitions")
     trusted = ("frame",)
 
-    def _material(self, fields: Mapping[str, Any]) -> Values | str:
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
         if fields.get("messages") is None:
-            raise lacking(("messages",), fields)
+            raise missing_field_failure(("messages",), fields)
         turns = self._turns(fields)
-        if opening(turns) == len(turns):
-            raise lacking(("messages with a turn of the assistant",), fields)
+        if count_opening_turns(turns) == len(turns):
+            raise missing_field_failure(("messages with a turn of the assistant",), fields)
         finish = fields.get("finish_reason")
-        shown = self._showing.shown({"messages": turns, "finish_reason": finish}, self.language)
+        shown = self._showing.render({"messages": turns, "finish_reason": finish}, self.language)
         if shown is None:
             return "unclosed_think"
         values = self._given(fields)
         if "query" not in values and all(turn["role"] != "user" for turn in turns):
-            values |= {} if blank(fields.get("prompt")) else {"query": fields["prompt"]}
+            values |= {} if is_blank(fields.get("prompt")) else {"query": fields["prompt"]}
         if "tool_definitions" in values:
-            values["tool_definitions"] = lines(values["tool_definitions"])
+            values["tool_definitions"] = join_lines(values["tool_definitions"])
         steps = _steps(turns, shown["messages"])
         frame = self._frame(len(turns), steps, cut=finish == "length")
         return {**values, "frame": frame, "messages": shown["messages"]} if steps else "empty"
@@ -123,10 +300,10 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         resolved_threshold: float = 0.8,
         name: str = "",
         view: View = "final",
-        truncated: Truncated = "judge",
+        truncated: TruncationMode = "judge",
     ) -> None:
         super().__init__(model, name, language, view, truncated)
-        number(self.type_name, "resolved_threshold", resolved_threshold, 0, 1)
+        check_number(self.type_name, "resolved_threshold", resolved_threshold, 0, 1)
         self.resolved_threshold = float(resolved_threshold)
 
     def _frame(self, turns: int, steps: Sequence[int], *, cut: bool) -> str:
@@ -134,10 +311,10 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         words = _STEPS[self.language].format(steps=len(steps), places=places)
         return super()._frame(turns, steps, cut=cut) + words
 
-    def _form(self, values: Values) -> Form:
+    def _form(self, values: PromptValues) -> JudgeReplyForm:
         return StepForm(_steps(values["messages"], values["messages"]))
 
-    def _scored(self, told: Told) -> GraderScore:
+    def _scored(self, told: JudgeOutcome) -> GraderScore:
         rated: list[RatedStep] = told.verdict.value
         score = _score(rated)
         metadata = {
@@ -158,7 +335,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         }
         return self._score(score, told, metadata)
 
-    def _known(self, form: Form) -> Mapping[str, Any]:
+    def _known(self, form: JudgeReplyForm) -> Mapping[str, Any]:
         if not isinstance(form, StepForm):
             return {}
         read = {one.step for one in form.rated}
@@ -171,15 +348,15 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         return {"low": low, "high": high, "step_ratings": ratings, "missing": missing}
 
 
-def _steps(turns: Turns, shown: Turns) -> list[int]:
+def _steps(turns: Transcript, shown: Transcript) -> list[int]:
     """The places of the turns that are steps; none when the assistant neither acts nor speaks."""
     acts = [
         place
         for place, turn in enumerate(turns)
         if turn["role"] == "assistant" and turn.get("tool_calls")
     ]
-    place = answer_place(shown)
-    return acts or ([] if place is None or blank(said(shown[place])) else [place])
+    place = find_answer_turn(shown)
+    return acts or ([] if place is None or is_blank(turn_content(shown[place])) else [place])
 
 
 def _score(rated: Sequence[RatedStep]) -> float:

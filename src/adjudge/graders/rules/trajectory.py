@@ -1,25 +1,33 @@
-"""Tool calls and their results, read out of OpenAI chat messages."""
+"""Tool calls and their results in OpenAI chat messages, and graders that compare them.
+
+A trajectory's calls are compared with reference calls: how many are right, and do they come in
+order.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.view import content_text
+from adjudge.graders.base import RuleGrader, check_choice, check_flag
+from adjudge.rollouts.columns import content_text
+from adjudge.types import GraderScore
 
 __all__ = [
     "UNPRINTABLE",
-    "Step",
     "ToolCall",
+    "ToolCallPrecisionRecallMatchGrader",
+    "ToolCallStepSequenceMatchGrader",
+    "ToolStep",
     "Trajectory",
     "calls_by_turn",
     "decode_arguments",
-    "invalid",
+    "invalid_trajectory",
     "parse_call",
     "parse_trajectory",
 ]
@@ -35,7 +43,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     arguments: Any
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class ToolStep(msgspec.Struct, frozen=True, gc=False):
     """A tool call with its result, the observation ("" when it has no text)."""
 
     call: ToolCall
@@ -48,7 +56,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     ``unanswered_calls`` had no result; ``orphan_results`` answered no call.
     """
 
-    steps: list[Step]
+    steps: list[ToolStep]
     unanswered_calls: int
     orphan_results: int
 
@@ -75,7 +83,7 @@ def parse_trajectory(messages: Any) -> Trajectory:
     ...         {"id": "a", "function": {"name": "look", "arguments": "{}"}}]},
     ...     {"role": "tool", "tool_call_id": "a", "content": "a door"},
     ... ]).steps
-    [Step(call=ToolCall(name='look', arguments='{}'), observation='a door')]
+    [ToolStep(call=ToolCall(name='look', arguments='{}'), observation='a door')]
     """
     open_calls = _OpenCalls()
     steps = []
@@ -94,7 +102,7 @@ def parse_trajectory(messages: Any) -> Trajectory:
             else:
                 content = message.get("content")
                 text = content if type(content) is str else _observation(content, position)
-                steps.append(Step(answered, text))
+                steps.append(ToolStep(answered, text))
     return Trajectory(steps, open_calls.count, orphans)
 
 
@@ -134,7 +142,7 @@ def parse_call(raw: Any, where: int | str) -> ToolCall:
                 return ToolCall(name, function.get("arguments"))
     place = f"messages[{where}].tool_calls" if isinstance(where, int) else where
     message = f"{place}: a tool call is not an object with a function and its name"
-    raise invalid(message, suspect=isinstance(where, int))
+    raise invalid_trajectory(message, suspect=isinstance(where, int))
 
 
 UNPRINTABLE = "arguments that cannot be read as text"
@@ -157,7 +165,7 @@ def decode_arguments(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def invalid(message: str, *, suspect: bool = False) -> GradingFailure:
+def invalid_trajectory(message: str, *, suspect: bool = False) -> GradingFailure:
     """The failure of an input that cannot be judged; ``suspect``: the policy may have written it.
 
     A file in another format looks the same, so it is no verdict.
@@ -228,7 +236,7 @@ class _OpenCalls:
 
 def _listed(messages: Any) -> Sequence[Any]:
     if not isinstance(messages, list | tuple):
-        raise invalid(f"messages is {_kind(messages)}, not a list")
+        raise invalid_trajectory(f"messages is {_kind(messages)}, not a list")
     return messages
 
 
@@ -236,7 +244,7 @@ def _unwrapped(message: Any) -> dict[str, Any]:
     if type(message) is dict and "message" not in message:
         return message
     if not isinstance(message, dict):
-        raise invalid(f"messages has {_kind(message)} where an object is due")
+        raise invalid_trajectory(f"messages has {_kind(message)} where an object is due")
     inner = message.get("message")
     return inner if isinstance(inner, dict) else message
 
@@ -252,7 +260,7 @@ def _raw_calls(message: dict[str, Any], position: int) -> Sequence[Any]:
         return () if legacy is None else (legacy,)
     if not isinstance(calls, list | tuple):
         what = f"messages[{position}].tool_calls is {_kind(calls)}, not a list"
-        raise invalid(what, suspect=True)
+        raise invalid_trajectory(what, suspect=True)
     return calls
 
 
@@ -268,8 +276,295 @@ def _observation(content: Any, position: int) -> str:
     except (RecursionError, ValueError):
         # A structure that Python will not print: nested too deeply, or a number too long.
         what = f"messages[{position}].content cannot be read as text"
-        raise invalid(what, suspect=True) from None
+        raise invalid_trajectory(what, suspect=True) from None
 
 
 def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
+
+
+_Metric = Literal["precision", "recall", "f1"]
+_StepMetric = Literal["precision", "recall"]
+
+
+class ToolCallPrecisionRecallMatchGrader(RuleGrader):
+    """How many tool calls are among the reference calls (precision), and how many of those occur.
+
+    Range [0, 1]. Fields: ``reference_tool_calls``, and ``tool_calls`` or else ``messages`` (all
+    calls of the assistant, answered or not). Calls are matched as multisets, each reference once;
+    with m matches among p calls and r references: precision m/p, recall m/r, F1 2m/(p + r), and
+    0 where the denominator is 0. Source: the py-openjudge 0.2.4 definition
+    (``ToolCallPrecisionRecallMatchGrader``), which has no F1 and reads broken arguments as none.
+    No call and no reference: 1.0 with ``evaluable = false``.
+
+    ``metric_type``: ``recall`` (default), ``precision`` or ``f1``.
+    ``match_arguments`` (default false): arguments must be equal too, as JSON values: the order of
+    keys does not matter, 1 equals 1.0, true does not equal 1, a missing or empty string is {}.
+
+    A call is ``{"name", "arguments"}`` or ``{"function": {"name", "arguments"}}`` with arguments as
+    an object or a JSON string; ``tool_calls`` and ``reference_tool_calls`` may be JSON strings, and
+    may have a list per step. Raises ``GradingFailure(invalid_input)`` when the reference is
+    missing, when there is neither ``tool_calls`` nor ``messages``, and when either cannot be read.
+    Metadata: ``matched``, ``calls``, ``references``, ``precision``, ``recall``.
+
+    >>> grader = ToolCallPrecisionRecallMatchGrader("precision", match_arguments=True)
+    >>> look = {"name": "look", "arguments": {"x": 1, "y": 2}}
+    >>> grader.evaluate([look], [{"name": "look", "arguments": '{"y": 2.0, "x": 1}'}, look]).score
+    0.5
+    """
+
+    type_name = "tool_call_match"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self, metric_type: _Metric = "recall", match_arguments: bool = False, *, name: str = ""
+    ) -> None:
+        super().__init__(name)
+        check_choice(self.type_name, "metric_type", metric_type, _Metric)
+        check_flag(self.type_name, "match_arguments", match_arguments)
+        self.metric_type: _Metric = metric_type
+        self.match_arguments = match_arguments
+
+    def evaluate(
+        self, reference_tool_calls: Any = None, tool_calls: Any = None, messages: Any = None
+    ) -> GraderScore:
+        """The score of one sample."""
+        references = _flat(_reference_steps(reference_tool_calls))
+        calls = _flat(_predicted(tool_calls, messages))
+        counts = {"calls": len(calls), "references": len(references)}
+        if not calls and not references:
+            return self._not_applicable(1.0, _NOTHING, **counts)
+        wanted, made = self._identities(references), self._identities(calls)
+        matched = (wanted & made).total()
+        values = {
+            "precision": _ratio(matched, len(calls)),
+            "recall": _ratio(matched, len(references)),
+            "f1": 2 * matched / (len(calls) + len(references)),
+        }
+        return self._score(
+            values[self.metric_type],
+            f"{matched} of {len(calls)} calls match {len(references)} references",
+            matched=matched,
+            precision=values["precision"],
+            recall=values["recall"],
+            **counts,
+        )
+
+    def _identities(self, calls: list[_Call]) -> Counter[_Call | str]:
+        return Counter(calls if self.match_arguments else [call.name for call in calls])
+
+
+class ToolCallStepSequenceMatchGrader(RuleGrader):
+    """How well the tool calls follow a reference sequence, as one set or step by step.
+
+    Range [0, 1]. Fields: ``messages`` (OpenAI chat format; each assistant message with tool calls
+    is a step) and ``reference_tool_calls`` (a list of steps, each a list of calls; a call that
+    stands alone is a step of its own; empty steps do not count).
+
+    ``use_jaccard_similarity`` (default true): the Jaccard index of the two sets of calls, without
+    order. Else the mean over the reference steps of how well the step at the same place matches,
+    0 where there is none.
+    ``strict_mode`` (default true): arguments count, as JSON values like those of
+    ``tool_call_match``. A step then scores 0 unless all its reference tools are called, else the
+    mean over its reference calls of the F1 of the arguments (the keys, and each key with its
+    value) against a call of the same tool, each call used once, equal ones first. Without it, a
+    step scores the share of matched names.
+    ``metric_type`` (only without both): that share is of the reference calls (``recall``,
+    default) or of the calls made (``precision``).
+
+    Source: the py-openjudge 0.2.4 definition (``ToolCallStepSequenceMatchGrader``), with these
+    differences: there, a value under another key is a match, a call may serve two references, and
+    strict Jaccard depends on the order of keys. No call and no reference: 1.0 with
+    ``evaluable = false``. Raises ``GradingFailure(invalid_input)`` when the reference is missing or
+    either field cannot be read. Metadata: ``calls``, ``references``, ``steps``,
+    ``reference_steps``.
+    """
+
+    type_name = "tool_call_sequence"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        strict_mode: bool = True,
+        use_jaccard_similarity: bool = True,
+        metric_type: _StepMetric = "recall",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_flag(self.type_name, "strict_mode", strict_mode)
+        check_flag(self.type_name, "use_jaccard_similarity", use_jaccard_similarity)
+        check_choice(self.type_name, "metric_type", metric_type, _StepMetric)
+        self.strict_mode = strict_mode
+        self.use_jaccard_similarity = use_jaccard_similarity
+        self.metric_type: _StepMetric = metric_type
+
+    def evaluate(self, messages: Any, reference_tool_calls: Any = None) -> GraderScore:
+        """The score of one trajectory."""
+        reference = _reference_steps(reference_tool_calls)
+        steps = _predicted(None, messages)
+        counts = {
+            "calls": len(_flat(steps)),
+            "references": len(_flat(reference)),
+            "steps": len(steps),
+            "reference_steps": len(reference),
+        }
+        if not steps and not reference:
+            return self._not_applicable(1.0, _NOTHING, **counts)
+        if self.use_jaccard_similarity:
+            score = self._jaccard(_flat(steps), _flat(reference))
+        else:
+            # Reference steps beyond the last step made score 0.
+            scored = [self._step(*pair) for pair in zip(steps, reference, strict=False)]
+            score = _ratio(sum(scored), len(reference))
+        return self._score(
+            score, f"{len(steps)} steps against {len(reference)} reference steps", **counts
+        )
+
+    def _jaccard(self, calls: list[_Call], references: list[_Call]) -> float:
+        if self.strict_mode:
+            return _overlap(set(calls), set(references))
+        return _overlap({call.name for call in calls}, {call.name for call in references})
+
+    def _step(self, calls: list[_Call], references: list[_Call]) -> float:
+        wanted = Counter(call.name for call in references)
+        made = Counter(call.name for call in calls)
+        if not self.strict_mode:
+            whole = len(references) if self.metric_type == "recall" else len(calls)
+            return (wanted & made).total() / whole
+        return _mean_f1(calls, references) if wanted <= made else 0.0
+
+
+_NOTHING = "no tool call, and none in the reference"
+
+
+class _Call(NamedTuple):
+    """A call by value.
+
+    The arguments are pairs of key and canonical JSON, with key ``None`` when they are no object:
+    nothing but text, so that hashing and comparing cannot recurse.
+    """
+
+    name: str
+    arguments: frozenset[tuple[str | None, str]]
+
+
+def _reference_steps(value: Any) -> list[list[_Call]]:
+    steps = _steps(value, "reference_tool_calls")
+    if any(_UNREADABLE in call.arguments for step in steps for call in step):
+        raise invalid_trajectory(
+            "reference_tool_calls: the arguments of a tool call are not a JSON value"
+        )
+    if not all(call.name for step in steps for call in step):
+        raise invalid_trajectory("reference_tool_calls has a call without a name")
+    return steps
+
+
+def _predicted(tool_calls: Any, messages: Any) -> list[list[_Call]]:
+    if tool_calls is not None:
+        return _steps(tool_calls, "tool_calls")
+    if messages is None:
+        raise invalid_trajectory("there is neither tool_calls nor messages")
+    return [_comparable(calls) for calls in calls_by_turn(messages)]
+
+
+def _steps(value: Any, where: str) -> list[list[_Call]]:
+    """The steps that have calls; a call that stands alone is a step."""
+    if isinstance(value, str):
+        try:
+            value = decode_arguments(value)
+        except ValueError:
+            raise invalid_trajectory(f"{where} is a string that is not JSON") from None
+    if not isinstance(value, list | tuple):
+        raise invalid_trajectory(f"{where} is " + ("missing" if value is None else "not a list"))
+    steps = [step if isinstance(step, list | tuple) else (step,) for step in value]
+    return [
+        _comparable(parse_call(raw, f"{where}[{place}]") for raw in step)
+        for place, step in enumerate(steps)
+        if step
+    ]
+
+
+def _comparable(calls: Iterable[ToolCall]) -> list[_Call]:
+    return [_Call(call.name, _readable_pairs(call.arguments)) for call in calls]
+
+
+_UNREADABLE: tuple[None, str] = (None, "no JSON value")
+
+
+def _readable_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
+    """The arguments; those nested too deeply, say, equal no reference."""
+    try:
+        return _argument_pairs(arguments)
+    except (TypeError, ValueError, RecursionError):
+        return frozenset({_UNREADABLE})
+
+
+def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
+    value = {} if arguments is None or arguments == "" else arguments
+    if isinstance(value, str):
+        try:
+            value = decode_arguments(value)
+        except ValueError:
+            # Broken JSON equals no JSON value, only the same broken string.
+            return frozenset({(None, value)})
+    if isinstance(value, dict):
+        return frozenset((key, _canonical(entry)) for key, entry in value.items())
+    return frozenset({(None, _canonical(value))})
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """The value with whole floats as integers: 1.0 and 1 are one number in JSON."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
+    """Mean F1 of the references, each against an own call of its tool, equal ones first."""
+    unused: dict[str, Counter[_Call]] = defaultdict(Counter)
+    for call in calls:
+        unused[call.name][call] += 1
+    total = 0.0
+    unequal = []
+    for reference in references:
+        if unused[reference.name][reference] > 0:
+            unused[reference.name][reference] -= 1
+            total += 1.0
+        else:
+            unequal.append(reference)
+    rest = {name: iter(list(left.elements())) for name, left in unused.items()}
+    total += sum(_f1(next(rest[reference.name]), reference) for reference in unequal)
+    return total / len(references)
+
+
+def _f1(call: _Call, reference: _Call) -> float:
+    made, wanted = _elements(call), _elements(reference)
+    if not made and not wanted:
+        return 1.0
+    return 2 * len(made & wanted) / (len(made) + len(wanted))
+
+
+def _elements(call: _Call) -> set[tuple[str | None, str | None]]:
+    keys = {(key, None) for key, _ in call.arguments if key is not None}
+    return keys | call.arguments
+
+
+def _flat(steps: Iterable[list[_Call]]) -> list[_Call]:
+    return [call for step in steps for call in step]
+
+
+def _ratio(part: float, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _overlap(one: set[Any], other: set[Any]) -> float:
+    return len(one & other) / len(one | other)

@@ -2,20 +2,31 @@
 
 No script and no network: a content security policy admits the page's own style by hash and nothing
 else. Titles, facts and tiles are text and escaped here; what stands in sections is HTML, whose
-writers escape what others said.
+writers escape what others said. The section on judge calls is empty for a run without judges.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from adjudge.runs.report.charts import esc
+from adjudge.runs.judge_calls import endpoint_name, endpoint_rows, hedge_note
+from adjudge.runs.report.charts import escape_html
 
-__all__ = ["Section", "Tile", "asset", "csp_hash", "framed", "how_to_read", "tiles"]
+__all__ = [
+    "Section",
+    "Tile",
+    "compute_csp_hash",
+    "judge_calls_section",
+    "notes_section",
+    "read_asset",
+    "render_page",
+    "render_tiles",
+]
+
 
 _HEAD = """<!doctype html>
 <html lang="en">
@@ -30,7 +41,7 @@ base-uri 'none'; form-action 'none'">
 <style>{style}</style>
 </head>
 """
-_ALARM = ' class="alarm"'
+_ALARM_ATTRIBUTE = ' class="alarm"'
 
 
 class Section(NamedTuple):
@@ -51,7 +62,7 @@ class Tile(NamedTuple):
     alarm: bool = False
 
 
-def framed(
+def render_page(
     title: str,
     facts: Iterable[tuple[str, str]],
     body: Sequence[Section | str],
@@ -64,49 +75,79 @@ def framed(
     ``body``: sections, those without content left out, and HTML as it is. ``styles``: packages and
     the files in them that follow the style of all. ``above``: HTML before the body.
     """
-    style = "".join(asset(*one) for one in [("adjudge.runs.report", "page.css"), *styles])
+    style = "".join(read_asset(*one) for one in [("adjudge.runs.report", "page.css"), *styles])
     shown = [one for one in body if isinstance(one, str) or one.html]
     links = (one for one in shown if isinstance(one, Section) and one.link)
     parts = (
-        _HEAD.format(hash=csp_hash(style), title=esc(title), style=style),
-        f'<body>\n<header class="page">\n<h1>{esc(title)}</h1>\n<nav aria-label="Sections">',
-        *(f'<a href="#{one.key}">{esc(one.link)}</a>' for one in links),
+        _HEAD.format(hash=compute_csp_hash(style), title=escape_html(title), style=style),
+        f'<body>\n<header class="page">\n<h1>{escape_html(title)}</h1>\n',
+        '<nav aria-label="Sections">',
+        *(f'<a href="#{one.key}">{escape_html(one.link)}</a>' for one in links),
         '</nav>\n<dl class="facts">',
-        *(f"<div><dt>{esc(a)}</dt><dd><span>{esc(b)}</span></dd></div>" for a, b in facts),
+        *(
+            f"<div><dt>{escape_html(a)}</dt><dd><span>{escape_html(b)}</span></dd></div>"
+            for a, b in facts
+        ),
         f"</dl>\n</header>\n{above}<main>\n",
-        *(one + "\n" if isinstance(one, str) else _section(one) for one in shown),
+        *(one + "\n" if isinstance(one, str) else _render_section(one) for one in shown),
         "</main>\n</body>\n</html>\n",
     )
     # What a file name or a policy said may hold lone surrogates, which UTF-8 does not have.
     return "".join(parts).encode("utf-8", "replace").decode()
 
 
-def tiles(entries: Iterable[Tile]) -> str:
+def render_tiles(entries: Iterable[Tile]) -> str:
     """Numbers to be seen first."""
     found = (
-        f"<div{_ALARM if one.alarm else ''}><dt>{esc(one.name)}</dt>"
-        f"<dd>{esc(one.value)}</dd><dd>{esc(one.note)}</dd></div>"
+        f"<div{_ALARM_ATTRIBUTE if one.alarm else ''}><dt>{escape_html(one.name)}</dt>"
+        f"<dd>{escape_html(one.value)}</dd><dd>{escape_html(one.note)}</dd></div>"
         for one in entries
     )
     return f'<dl class="tiles">{"".join(found)}</dl>'
 
 
-def how_to_read(html: str, link: str = "") -> Section:
+def notes_section(html: str, link: str = "") -> Section:
     """What the numbers of a page mean."""
     return Section("notes", "How to read the numbers", html, link)
 
 
-def asset(package: str, name: str) -> str:
+def read_asset(package: str, name: str) -> str:
     """A text file of a package."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     # The browser hashes after its own newline normalisation.
     return text.replace("\r\n", "\n")
 
 
-def csp_hash(text: str) -> str:
+def compute_csp_hash(text: str) -> str:
     """What a content security policy calls a style or script by, without ``sha256-``."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _section(one: Section) -> str:
-    return f'<section id="{one.key}"><h2>{esc(one.title)}</h2>{one.html}</section>\n'
+def _render_section(one: Section) -> str:
+    return f'<section id="{one.key}"><h2>{escape_html(one.title)}</h2>{one.html}</section>\n'
+
+
+def judge_calls_section(summary: Mapping[str, Any]) -> str:
+    """One table per endpoint, and what hedge winners did to the scores."""
+    endpoints = summary.get("endpoints") or []
+    graders = summary.get("graders") or {}
+    notes = [
+        hedge_note(name, grader["judge"]) for name, grader in graders.items() if grader.get("judge")
+    ]
+    if not endpoints:
+        return ""
+    tables = "".join(map(_endpoint_table, endpoints))
+    said = "".join(f"<p>{escape_html(note)}.</p>" for note in notes if note)
+    title = "<h2>Judge calls</h2>"
+    return f'<section id="calls">{title}<div class="calls">{tables}</div>{said}</section>'
+
+
+def _endpoint_table(endpoint: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape_html(label)}</th><td class="n">{escape_html(text)}</td></tr>'
+        for label, text in endpoint_rows(endpoint)
+    )
+    return (
+        f'<table class="metrics"><caption>{escape_html(endpoint_name(endpoint))}</caption>'
+        f"<tbody>{rows}</tbody></table>"
+    )

@@ -1,6 +1,7 @@
-"""The parts of the report that need no script: facts, tiles, charts and tables as HTML.
+"""The parts of the report that need no script: facts, tiles, charts and tables as HTML, sentences.
 
-No text of a sample enters here; names, kinds and paths do, escaped.
+The sentences say what the agreement numbers of a run say. No text of a sample enters here; names,
+kinds and paths do, escaped.
 """
 
 from __future__ import annotations
@@ -9,25 +10,184 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.runs.distributions import GroupSpread, bins_for, group_spread, histogram
 from adjudge.runs.report.charts import (
-    Dot,
-    bar,
-    esc,
+    ForestDot,
+    bar_chart,
+    escape_html,
     forest_axis,
     forest_strip,
+    format_integer,
+    format_number,
+    format_percent,
     histogram_chart,
-    integer,
     mirrored_chart,
-    number,
-    percent,
 )
-from adjudge.runs.report.reading import BASELINES, findings, interval_text
+from adjudge.runs.stats import GroupSpread, bins_for, group_spread, histogram
 
-__all__ = ["Series", "facts", "grader_panels", "metrics", "missing", "reading", "tiles"]
+__all__ = [
+    "BASELINES",
+    "ScoreSeries",
+    "agreement_findings",
+    "agreement_section",
+    "facts_list",
+    "format_concordance",
+    "grader_panels",
+    "metrics_section",
+    "missing_section",
+    "summary_tiles",
+]
 
 
-class Series(NamedTuple):
+BASELINES = {"response_length": "response length", "tool_calls": "number of tool calls"}
+"""Baselines of a summary, and how they read: what a grader must beat to earn its place."""
+
+
+def format_concordance(agreement: Mapping[str, Any] | None) -> str:
+    """``0.712 [0.650, 0.770]``, without the bracket where there is no interval."""
+    if not agreement or agreement.get("value") is None:
+        return "–"
+    low, high = agreement.get("low"), agreement.get("high")
+    if low is None or high is None:
+        return format_number(agreement["value"])
+    return f"{format_number(agreement['value'])} [{format_number(low)}, {format_number(high)}]"
+
+
+def agreement_findings(summary: Mapping[str, Any]) -> list[str]:
+    """Sentences in HTML, the most consequential first; empty where nothing can be said."""
+    return [
+        *(f"Warning: {escape_html(warning)}." for warning in summary.get("warnings") or []),
+        *_reward_finding(summary),
+        *_order_inside_groups(summary),
+        *_only_pooled(summary),
+        *_against_baselines(summary),
+        *_zero_spread_finding(summary),
+        *_missing_finding(summary),
+    ]
+
+
+def _graders(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Concordance within groups of each grader that has one."""
+    found = {name: facts.get("concordance") for name, facts in summary.get("graders", {}).items()}
+    return {name: c for name, c in found.items() if c and c.get("value") is not None}
+
+
+def _verdict(agreement: Mapping[str, Any]) -> str:
+    """``with`` or ``against`` the outcome, ``unclear`` if the interval holds 0.5 or is absent."""
+    low, high = agreement.get("low"), agreement.get("high")
+    if low is not None and low > 0.5:
+        return "with"
+    if high is not None and high < 0.5:
+        return "against"
+    return "unclear"
+
+
+def _reward_finding(summary: Mapping[str, Any]) -> list[str]:
+    found = (summary.get("reward") or {}).get("concordance")
+    if not found or found.get("value") is None:
+        return []
+    verdict = {
+        "with": "orders the samples of a group as the environment does",
+        "against": "orders the samples of a group the wrong way round",
+        "unclear": "is not told apart from chance inside groups",
+    }[_verdict(found)]
+    return [f"The reward {verdict}: {_estimate_phrase(found)}."]
+
+
+def _order_inside_groups(summary: Mapping[str, Any]) -> list[str]:
+    graders = _graders(summary)
+    sorted_names = sorted(graders, key=lambda name: -graders[name]["value"])
+    sentences = []
+    for verdict, text in (
+        ("with", "Graders that follow the environment inside groups"),
+        ("against", "Graders that point the wrong way inside groups"),
+        ("unclear", "Graders not told apart from chance inside groups"),
+    ):
+        chosen = [name for name in sorted_names if _verdict(graders[name]) == verdict]
+        if chosen:
+            # The table beside has all numbers; only those that say something are repeated.
+            each = (
+                _format_names(chosen) if verdict == "unclear" else _with_estimates(chosen, graders)
+            )
+            sentences.append(f"{text}: {each}.")
+    return sentences
+
+
+def _only_pooled(summary: Mapping[str, Any]) -> list[str]:
+    graders = _graders(summary)
+    names = [
+        name
+        for name, facts in summary.get("graders", {}).items()
+        if name in graders
+        and facts.get("auc")
+        and _verdict(facts["auc"]) == "with"
+        and _verdict(graders[name]) != "with"
+    ]
+    if not names:
+        return []
+    pairs = max(graders[name].get("pairs") or 0 for name in names)
+    verb = "follows" if len(names) == 1 else "follow"
+    sentence = (
+        f"{_format_names(names)} {verb} the environment over all samples, but inside groups "
+        f"({format_integer(pairs)} pairs) that does not show: telling prompts apart also raises "
+        "the pooled number, and a group baseline removes it."
+    )
+    return [sentence]
+
+
+def _against_baselines(summary: Mapping[str, Any]) -> list[str]:
+    found = {
+        label: ((summary.get("baselines") or {}).get(key) or {}).get("concordance")
+        for key, label in BASELINES.items()
+    }
+    bases = {label: c for label, c in found.items() if c and c.get("value") is not None}
+    if not bases:
+        return []
+    each = ", ".join(f"{label} {_estimate_phrase(c)}" for label, c in bases.items())
+    strongest = max(abs(c["value"] - 0.5) for c in bases.values())
+    behind = [n for n, c in _graders(summary).items() if abs(c["value"] - 0.5) <= strongest]
+    tail = f" No further from chance than these: {_format_names(behind)}." if behind else ""
+    return [f"Baselines inside groups: {each}.{tail}"]
+
+
+def _zero_spread_finding(summary: Mapping[str, Any]) -> list[str]:
+    share = (summary.get("reward") or {}).get("zero_spread_frac")
+    if share is None:
+        return []
+    if share == 0:
+        return ["Every group has some spread in its reward."]
+    return [f"{format_percent(share)} of groups have the same reward throughout and teach nothing."]
+
+
+def _missing_finding(summary: Mapping[str, Any]) -> list[str]:
+    missing = (summary.get("reward") or {}).get("missing")
+    if not missing:
+        return []
+    total = summary.get("samples") or 0
+    sentence = (
+        f"{format_integer(missing)} of {format_integer(total)} samples "
+        f"({format_percent(missing, total)}) have no reward. They are left out of every "
+        "number here, not counted as zero."
+    )
+    return [sentence]
+
+
+def _with_estimates(names: list[str], graders: Mapping[str, Any]) -> str:
+    return ", ".join(f"{_format_name(name)} {_estimate_phrase(graders[name])}" for name in names)
+
+
+def _estimate_phrase(agreement: Mapping[str, Any]) -> str:
+    return f'<span class="whole">{format_concordance(agreement)}</span>'
+
+
+def _format_name(name: str) -> str:
+    return f"<code>{escape_html(name)}</code>"
+
+
+def _format_names(names: list[str]) -> str:
+    return ", ".join(_format_name(name) for name in names)
+
+
+class ScoreSeries(NamedTuple):
     """One number per sample with what its charts need; all sequences run over the same samples.
 
     ``outcomes`` are the environment's rewards, ``None`` where a sample has none.
@@ -41,7 +201,7 @@ class Series(NamedTuple):
 # --- head ---------------------------------------------------------------------------------------
 
 
-def facts(summary: Mapping[str, Any]) -> str:
+def facts_list(summary: Mapping[str, Any]) -> str:
     """What was graded with what, and when, as a definition list."""
     spec = summary.get("spec") or {}
     mapping = summary.get("map") or {}
@@ -49,39 +209,42 @@ def facts(summary: Mapping[str, Any]) -> str:
     version = f"adjudge {summary['adjudge']}" if summary.get("adjudge") else ""
     when = (summary.get("created"), _speed(elapsed, rate), version)
     entries = [
-        ("Rollouts", _lines(summary.get("inputs") or [])),
-        ("Fields", _lines([f"{ours} ← {theirs}" for ours, theirs in mapping.items()])),
-        ("Reward spec", _lines([x for x in (spec.get("path"), _short(spec.get("hash"))) if x])),
+        ("Rollouts", _span_list(summary.get("inputs") or [])),
+        ("Fields", _span_list([f"{ours} ← {theirs}" for ours, theirs in mapping.items()])),
+        (
+            "Reward spec",
+            _span_list([x for x in (spec.get("path"), _short_digest(spec.get("hash"))) if x]),
+        ),
         ("Groups", _group_source(summary.get("groups") or {})),
-        ("Graded", _lines([x for x in when if x])),
+        ("Graded", _span_list([x for x in when if x])),
     ]
     return "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in entries if text)
 
 
-def _lines(items: Sequence[Any]) -> str:
-    shown = [f"<span>{esc(item)}</span>" for item in items[:4]]
+def _span_list(items: Sequence[Any]) -> str:
+    shown = [f"<span>{escape_html(item)}</span>" for item in items[:4]]
     if len(items) > 4:
         shown.append(f"<span>and {len(items) - 4} more</span>")
     return "".join(shown)
 
 
-def _short(digest: str | None) -> str:
+def _short_digest(digest: str | None) -> str:
     return str(digest or "")[:19]
 
 
 def _speed(elapsed: float | None, rate: float | None) -> str:
-    took = f"{number(elapsed, 1)} s" if elapsed is not None else ""
-    return f"{took} · {integer(rate)} samples/s" if took and rate else took
+    took = f"{format_number(elapsed, 1)} s" if elapsed is not None else ""
+    return f"{took} · {format_integer(rate)} samples/s" if took and rate else took
 
 
 def _group_source(groups: Mapping[str, Any]) -> str:
     source = groups.get("source")
     return {"column": "by their column", "equal prompts": "equal prompts form a group"}.get(
-        str(source), esc(source or "")
+        str(source), escape_html(source or "")
     )
 
 
-def tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
+def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
     """The run in seven numbers."""
     total = summary.get("samples") or 0
     groups, reward = summary.get("groups") or {}, summary.get("reward") or {}
@@ -89,23 +252,31 @@ def tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
     zero, lost = reward.get("zero_spread_frac"), reward.get("missing") or 0
     return "".join(
         [
-            _tile("Samples", integer(total), ""),
-            _tile("Groups", integer(groups.get("count") or 0), _sizes(groups)),
-            _tile("Reward, mean", number(reward.get("mean")), _std_note(reward, total)),
+            _tile("Samples", format_integer(total), ""),
+            _tile("Groups", format_integer(groups.get("count") or 0), _sizes(groups)),
+            _tile("Reward, mean", format_number(reward.get("mean")), _std_note(reward, total)),
             _tile(
-                "Zero-spread groups", percent(zero) if zero is not None else "–", "of the reward"
+                "Zero-spread groups",
+                format_percent(zero) if zero is not None else "–",
+                "of the reward",
             ),
-            _tile("Reward missing", integer(lost), percent(lost, total), alarm=lost > 0),
-            _tile("Not evaluable", integer(not_evaluable), "by at least one grader"),
-            _tile("Broken rows", integer(broken), "kept out", alarm=broken > 0),
+            _tile(
+                "Reward missing", format_integer(lost), format_percent(lost, total), alarm=lost > 0
+            ),
+            _tile("Not evaluable", format_integer(not_evaluable), "by at least one grader"),
+            _tile("Broken rows", format_integer(broken), "kept out", alarm=broken > 0),
         ]
     )
 
 
 def _std_note(reward: Mapping[str, Any], total: int) -> str:
     """The standard deviation, and of how many samples where that is not all."""
-    of = "" if (present := reward.get("present", total)) == total else f", of {integer(present)}"
-    return f"std {number(reward.get('std'))}{of}"
+    of = (
+        ""
+        if (present := reward.get("present", total)) == total
+        else f", of {format_integer(present)}"
+    )
+    return f"std {format_number(reward.get('std'))}{of}"
 
 
 def _tile(name: str, value: str, note: str, *, alarm: bool = False) -> str:
@@ -118,18 +289,18 @@ def _sizes(groups: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return ""
     if low == high:
-        return f"{integer(low)} samples each"
+        return f"{format_integer(low)} samples each"
     middle = groups.get("size_median")
-    note = f", median {number(middle, 1).removesuffix('.0')}" if middle is not None else ""
-    return f"{integer(low)} to {integer(high)} samples{note}"
+    note = f", median {format_number(middle, 1).removesuffix('.0')}" if middle is not None else ""
+    return f"{format_integer(low)} to {format_integer(high)} samples{note}"
 
 
 # --- agreement ----------------------------------------------------------------------------------
 
 
-def reading(summary: Mapping[str, Any]) -> str:
+def agreement_section(summary: Mapping[str, Any]) -> str:
     """Sentences beside a forest plot of pooled AUC and within-group concordance."""
-    said = "".join(f"<li>{sentence}</li>" for sentence in findings(summary))
+    said = "".join(f"<li>{sentence}</li>" for sentence in agreement_findings(summary))
     text = f'<ul class="findings">{said}</ul>' if said else ""
     if not summary.get("env_reward"):
         return (
@@ -149,7 +320,7 @@ def reading(summary: Mapping[str, Any]) -> str:
 def _forest(summary: Mapping[str, Any]) -> str:
     # Long names may break after an underscore.
     graders = {
-        f"<code>{esc(name).replace('_', '_<wbr>')}</code>": found
+        f"<code>{escape_html(name).replace('_', '_<wbr>')}</code>": found
         for name, found in (summary.get("graders") or {}).items()
     }
     baselines = summary.get("baselines") or {}
@@ -174,36 +345,39 @@ def _forest(summary: Mapping[str, Any]) -> str:
 def _forest_row(label: str, found: Mapping[str, Any], kind: str) -> str:
     within, pooled = found.get("concordance") or {}, found.get("auc") or {}
     dots = [
-        Dot(x.get("value"), x.get("low"), x.get("high"), name)
+        ForestDot(x.get("value"), x.get("low"), x.get("high"), name)
         for x, name in ((within, "within"), (pooled, "pooled"))
     ]
-    spoken = f"within group {interval_text(within)}, pooled {interval_text(pooled)}"
+    spoken = f"within group {format_concordance(within)}, pooled {format_concordance(pooled)}"
     return (
         f'<tr class="{kind}"><th scope="row">{label}</th>'
         f'<td class="plot">{forest_strip(dots, spoken)}</td>'
-        f'<td class="n within">{_estimate(within)}</td><td class="n">{_estimate(pooled)}</td></tr>'
+        f'<td class="n within">{_estimate_cell(within)}</td>'
+        f'<td class="n">{_estimate_cell(pooled)}</td></tr>'
     )
 
 
-def _estimate(found: Mapping[str, Any]) -> str:
-    value, _, interval = interval_text(found).partition(" ")
+def _estimate_cell(found: Mapping[str, Any]) -> str:
+    value, _, interval = format_concordance(found).partition(" ")
     pairs = found.get("pairs")
-    tip = f' title="{integer(pairs)} pairs"' if pairs is not None else ""
+    tip = f' title="{format_integer(pairs)} pairs"' if pairs is not None else ""
     return f"<span{tip}><b>{value}</b> <small>{interval or '&nbsp;'}</small></span>"
 
 
 # --- graders ------------------------------------------------------------------------------------
 
 
-def grader_panels(summary: Mapping[str, Any], reward: Series, scores: Sequence[Series]) -> str:
+def grader_panels(
+    summary: Mapping[str, Any], reward: ScoreSeries, scores: Sequence[ScoreSeries]
+) -> str:
     """The reward, then each grader: its distribution and its spread inside groups."""
     total, found = summary.get("samples") or 0, summary.get("reward") or {}
     panels = [_panel("Reward", "what the trainer gets", _reward_facts(found, total), reward, None)]
     for (name, of), series in zip((summary.get("graders") or {}).items(), scores, strict=True):
         panels.append(
             _panel(
-                f"<code>{esc(name)}</code>",
-                _what(of),
+                f"<code>{escape_html(name)}</code>",
+                _grader_description(of),
                 _grader_facts(of, total),
                 series,
                 of.get("score_range"),
@@ -213,8 +387,8 @@ def grader_panels(summary: Mapping[str, Any], reward: Series, scores: Sequence[S
     return "".join(panels)
 
 
-def _what(of: Mapping[str, Any]) -> str:
-    parts = [esc(of.get(key)) for key in ("type", "role") if of.get(key)]
+def _grader_description(of: Mapping[str, Any]) -> str:
+    parts = [escape_html(of.get(key)) for key in ("type", "role") if of.get(key)]
     if of.get("weight") is not None:
         parts.append(f"weight {of['weight']:g}")
     if of.get("score_range"):
@@ -248,16 +422,16 @@ def _grader_facts(of: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
 def _share(count: int | None, total: int) -> str:
     if count is None:
         return "–"
-    return f"{integer(count)} <small>{percent(count, total)}</small>"
+    return f"{format_integer(count)} <small>{format_percent(count, total)}</small>"
 
 
 def _moments(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    span = f"{number(found.get('min'))} to {number(found.get('max'))}"
+    span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
     return [
-        ("mean", number(found.get("mean"))),
-        ("std", number(found.get("std"))),
+        ("mean", format_number(found.get("mean"))),
+        ("std", format_number(found.get("std"))),
         ("min to max", span),
-        ("within-group std", number(found.get("within_group_std"))),
+        ("within-group std", format_number(found.get("within_group_std"))),
     ]
 
 
@@ -265,14 +439,16 @@ def _panel(
     title: str,
     what: str,
     rows: Sequence[tuple[str, str]],
-    series: Series,
+    series: ScoreSeries,
     score_range: Sequence[float | None] | None,
     kinds: Mapping[str, int] | None = None,
 ) -> str:
     listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
     failed = ""
     if kinds:
-        each = " · ".join(f"{esc(kind)} {integer(count)}" for kind, count in kinds.items())
+        each = " · ".join(
+            f"{escape_html(kind)} {format_integer(count)}" for kind, count in kinds.items()
+        )
         failed = f'<p class="kinds">Missing by kind: {each}</p>'
     return (
         f'<section class="panel"><header><h3>{title}</h3><p>{what}</p></header>'
@@ -282,7 +458,7 @@ def _panel(
     )
 
 
-def _distribution(series: Series, score_range: Sequence[float | None] | None) -> str:
+def _distribution(series: ScoreSeries, score_range: Sequence[float | None] | None) -> str:
     present = [x for x in series.values if x is not None]
     if not present:
         return "<figcaption>Distribution</figcaption><p>No value.</p>"
@@ -319,9 +495,9 @@ def _spread(spread: GroupSpread) -> str:
         return f"{caption}<p>No group has two values.</p>"
     groups = len(spread.stds)
     text = (
-        f'<p class="zero"><b>{percent(share)}</b> zero spread '
-        f"<small>{integer(spread.zero)} of {integer(groups)} groups</small></p>"
-        f"{bar(share, 'share of groups without spread')}"
+        f'<p class="zero"><b>{format_percent(share)}</b> zero spread '
+        f"<small>{format_integer(spread.zero)} of {format_integer(groups)} groups</small></p>"
+        f"{bar_chart(share, 'share of groups without spread')}"
     )
     rest = sorted(spread.stds)[spread.zero :]
     if rest:
@@ -333,13 +509,15 @@ def _spread(spread: GroupSpread) -> str:
 # --- missing ------------------------------------------------------------------------------------
 
 
-def missing(summary: Mapping[str, Any]) -> str:
+def missing_section(summary: Mapping[str, Any]) -> str:
     """Missing rewards by kind, by response length and by environment reward."""
     found = summary.get("missing") or {}
     kinds = found.get("by_kind") or {}
     lost = sum(kinds.values())
     parts = [
-        _bars("By kind", ("kind", "missing"), [(esc(k), n, lost) for k, n in kinds.items()]),
+        _bars(
+            "By kind", ("kind", "missing"), [(escape_html(k), n, lost) for k, n in kinds.items()]
+        ),
         _bars("By response length", ("characters", "missing"), _bins(found, "by_length_decile")),
         _bars("By environment reward", ("value", "missing"), _bins(found, "by_env_reward")),
         _bars("By property of the answer", ("property", "missing"), _properties(found)),
@@ -352,7 +530,10 @@ def missing(summary: Mapping[str, Any]) -> str:
 
 def _properties(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """In groups where some but not all rewards are missing, the properties that any answer had."""
-    return [(esc(one["name"]), one["missing"], one["n"]) for one in found.get("by_property") or []]
+    return [
+        (escape_html(one["name"]), one["missing"], one["n"])
+        for one in found.get("by_property") or []
+    ]
 
 
 def _groups_missing(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -366,12 +547,12 @@ def _bins(found: Mapping[str, Any], key: str) -> list[tuple[str, int, int]]:
 
 def _edges(entry: Mapping[str, Any]) -> str:
     if "value" in entry:
-        return _plain(entry["value"])
-    return f"{_plain(entry['low'])} to {_plain(entry['high'])}"
+        return _format_edge(entry["value"])
+    return f"{_format_edge(entry['low'])} to {_format_edge(entry['high'])}"
 
 
-def _plain(x: float) -> str:
-    return integer(x) if math.isfinite(x) and x == round(x) else number(x)
+def _format_edge(x: float) -> str:
+    return format_integer(x) if math.isfinite(x) and x == round(x) else format_number(x)
 
 
 def _bars(title: str, heads: tuple[str, str], rows: Sequence[tuple[str, int, int]]) -> str:
@@ -380,8 +561,8 @@ def _bars(title: str, heads: tuple[str, str], rows: Sequence[tuple[str, int, int
         return ""
     largest = max(count / whole for _, count, whole in rows if whole) or 1.0
     body = "".join(
-        f'<tr><th scope="row">{label}</th><td class="n">{integer(count)} <small>of '
-        f'{integer(whole)}</small></td><td class="n">{percent(count, whole)}</td>'
+        f'<tr><th scope="row">{label}</th><td class="n">{format_integer(count)} <small>of '
+        f'{format_integer(whole)}</small></td><td class="n">{format_percent(count, whole)}</td>'
         f'<td class="plot">{_share_bar(count, whole, largest)}</td></tr>'
         for label, count, whole in rows
     )
@@ -394,16 +575,17 @@ def _bars(title: str, heads: tuple[str, str], rows: Sequence[tuple[str, int, int
 
 def _share_bar(count: int, whole: int, largest: float) -> str:
     share = count / whole if whole else 0.0
-    return bar(share / largest, percent(count, whole), track=False)
+    return bar_chart(share / largest, format_percent(count, whole), track=False)
 
 
-def metrics(summary: Mapping[str, Any]) -> str:
+def metrics_section(summary: Mapping[str, Any]) -> str:
     """The metrics that a trainer would log, folded away; empty without any."""
     found = summary.get("metrics") or {}
     if not found:
         return ""
     body = "".join(
-        f'<tr><th scope="row"><code>{esc(name)}</code></th><td class="n">{_metric(value)}</td></tr>'
+        f'<tr><th scope="row"><code>{escape_html(name)}</code></th>'
+        f'<td class="n">{_format_metric(value)}</td></tr>'
         for name, value in found.items()
     )
     return (
@@ -412,5 +594,5 @@ def metrics(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _metric(value: Any) -> str:
-    return number(value, 4) if isinstance(value, int | float) else esc(value)
+def _format_metric(value: Any) -> str:
+    return format_number(value, 4) if isinstance(value, int | float) else escape_html(value)

@@ -1,5 +1,286 @@
-"""A run folder as a live page."""
+"""The live page of a run folder, and its server.
 
-from adjudge.runs.view.server import ViewServer, ViewSettings, serve
+The server answers this machine only, read only, at fixed paths, with numbers as the only questions.
+"""
 
-__all__ = ["ViewServer", "ViewSettings", "serve"]
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from adjudge.errors import ConfigError
+from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.runs.view import answers
+from adjudge.runs.view.answers import build_overview
+from adjudge.runs.view.run_reader import RunReader
+
+__all__ = ["ViewServer", "ViewSettings", "serve_view"]
+
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_ASSETS = {
+    "/": ("text/html", ("adjudge.runs.view/page.html",)),
+    "/page.css": ("text/css", ("adjudge.runs.report/page.css", "adjudge.runs.view/page.css")),
+    "/page.js": ("text/javascript", ("adjudge.runs.view/page.js",)),
+    "/elements.js": ("text/javascript", ("adjudge.runs.view/elements.js",)),
+    "/charts.js": ("text/javascript", ("adjudge.runs.view/charts.js",)),
+    "/explorer.js": ("text/javascript", ("adjudge.runs.view/explorer.js",)),
+    "/story.js": ("text/javascript", ("adjudge.runs.view/story.js",)),
+}
+_MAX_NUMBER = 2**53
+
+ViewAnswer = Callable[[RunReader, Mapping[str, int | str]], Any]
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any."""
+
+    folder: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+class _RequestRefused(Exception):
+    """A request that is not answered: an HTTP status and why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ViewServer:
+    """Serves one run folder; ``async with`` starts and stops it.
+
+    Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
+    ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
+    Raises :class:`~adjudge.errors.ConfigError` for another host, or an address that is taken.
+    """
+
+    def __init__(self, settings: ViewSettings) -> None:
+        _check_settings(settings)
+        self.settings = settings
+        self.port = settings.port
+        self.reading = RunReader(settings.folder)
+        self._lock = asyncio.Lock()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"http://{host}:{self.port}/"
+
+    async def __aenter__(self) -> ViewServer:
+        app = web.Application(middlewares=[_guard])
+        for path, (kind, files) in _ASSETS.items():
+            app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
+        app.router.add_get("/api/overview", self._overview)
+        for name, answer in _ANSWERS.items():
+            app.router.add_get(f"/api/{name}", partial(self._answered, answer=answer))
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        listener = self._listen()
+        self.port = listener.getsockname()[1]
+        await web.SockSite(self._runner, listener).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _listen(self) -> socket.socket:
+        host, port = self.settings.host, self.settings.port
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise ConfigError(
+                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Use "
+                "--port 0 for a free port."
+            ) from error
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        """Reads what is new; 204 where that is nothing since the version the page has."""
+        async with self._lock:
+            await asyncio.to_thread(self.reading.refresh)
+            if request.query.get("version") == self.reading.version:
+                return web.Response(status=204, headers=_HEADERS)
+            return _response(await asyncio.to_thread(_json, build_overview, self.reading))
+
+    async def _answered(self, request: web.Request, *, answer: ViewAnswer) -> web.Response:
+        """One question about samples; 409 where the folder was read anew since the page looked."""
+        asked = {key: _parse_parameter(key, value) for key, value in request.query.items()}
+        async with self._lock:
+            if asked.get("generation") != self.reading.generation:
+                raise _RequestRefused(409, "the run was written anew")
+            found = await asyncio.to_thread(_json, answer, self.reading, asked)
+        if found == b"null":
+            raise _RequestRefused(404, "no such sample or group")
+        return _response(found)
+
+
+def _check_settings(settings: ViewSettings) -> None:
+    if not is_loopback(settings.host):
+        raise ConfigError(
+            f"--host {settings.host}: the page shows samples to whoever can reach it, so it is "
+            "served on this machine only (allowed: 127.0.0.1, localhost, ::1). From elsewhere, "
+            "run: ssh -L 8000:127.0.0.1:PORT this-machine"
+        )
+    if settings.folder.exists() and not settings.folder.is_dir():
+        raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
+
+
+def _read_assets(files: tuple[str, ...]) -> bytes:
+    parts = (file.split("/") for file in files)
+    return b"".join(resources.files(package).joinpath(name).read_bytes() for package, name in parts)
+
+
+async def _asset(_request: web.Request, *, body: bytes, kind: str) -> web.Response:
+    return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+
+
+def _json(answer: Callable[..., Any], *args: Any) -> bytes:
+    """What ``answer`` finds, as ASCII: escapes carry any text, halves of surrogate pairs too."""
+    found = answer(*args)
+    return json.dumps(found, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _response(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers=_HEADERS)
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def _parse_parameter(key: str, value: str) -> int | str:
+    """A parameter of a question: a whole number, or one of the names of a list of groups."""
+    if key == "show" and value in answers.GROUP_FILTERS:
+        return value
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or key == "show":
+        raise _RequestRefused(400, f"{key[:40]!r} is not a whole number")
+    return int(value)
+
+
+def _required_number(asked: Mapping[str, int | str], key: str) -> int:
+    found = asked.get(key)
+    if not isinstance(found, int) or abs(found) > _MAX_NUMBER:
+        raise _RequestRefused(400, f"{key!r} must be a whole number")
+    return found
+
+
+def _histograms(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
+    return answers.build_histograms(
+        reading, _required_number(asked, "from"), _required_number(asked, "to")
+    )
+
+
+def _groups(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
+    first, last, page = (_required_number(asked, key) for key in ("from", "to", "page"))
+    show = str(asked.get("show", "all"))
+    return answers.list_groups(reading, first, last, show=show, page=page)
+
+
+def _group(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
+    return answers.describe_group(reading, _required_number(asked, "id"))
+
+
+def _sample(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
+    return answers.describe_sample(reading, _required_number(asked, "row"))
+
+
+_ANSWERS: Mapping[str, ViewAnswer] = {
+    "histograms": _histograms,
+    "groups": _groups,
+    "group": _group,
+    "sample": _sample,
+}
+
+
+# --- who may ask --------------------------------------------------------------------------------
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse names that are not this machine's, and what other sites' pages ask."""
+    try:
+        _check_origin(request)
+        return await handler(request)
+    except _RequestRefused as refused:
+        return _error_response(refused.status, str(refused))
+    except web.HTTPException as error:
+        return _error_response(error.status, error.reason)
+
+
+def _check_origin(request: web.Request) -> None:
+    if not is_loopback_header(request.headers.get("Host", "")):
+        raise _RequestRefused(403, "this page answers to 127.0.0.1, localhost and [::1] only")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if request.path.startswith("/api/") and site not in {"none", "same-origin"}:
+        raise _RequestRefused(403, "asked by another site")
+
+
+def _error_response(status: int, message: str) -> web.Response:
+    return web.Response(
+        status=status, text=message + "\n", content_type="text/plain", headers=_HEADERS
+    )
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def serve_view(
+    settings: ViewSettings, ready: Callable[[ViewServer], None], *, until_eof: bool = False
+) -> None:
+    """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input).
+
+    ``ready`` is called once the server listens. Raises :class:`~adjudge.errors.ConfigError` as
+    :class:`ViewServer` does.
+    """
+    asyncio.run(_serve(settings, ready, until_eof))
+
+
+async def _serve(
+    settings: ViewSettings, ready: Callable[[ViewServer], None], until_eof: bool
+) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with ViewServer(settings) as server:
+        if until_eof:
+            loop.add_reader(sys.stdin.fileno(), _watch_input, loop, stop)
+        ready(server)
+        await stop.wait()
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()

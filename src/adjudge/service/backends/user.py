@@ -1,4 +1,7 @@
-"""A class of the user's own behind the judge service: ``module:Class``."""
+"""A class of the user's own behind the judge service (``module:Class``).
+
+Its signatures say what its constructor and ``score`` take.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,170 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Mapping, Sequence, Set
+import typing
+from collections.abc import Callable, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
-from adjudge.config import import_named
-from adjudge.engine.thread import SerialThread
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from adjudge.client.wire import JudgeRequest, JudgeResponse, answer_text
+from adjudge.config import import_named, suggest_name
+from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.service.backends.answers import read_answer
-from adjudge.service.backends.mapping import refused
-from adjudge.service.backends.signature import constructor_arguments, fields_of, taken_fields
+from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
 from adjudge.service.settings import ServiceSettings
 
-__all__ = ["UserBackend"]
+__all__ = [
+    "REQUEST_FIELDS",
+    "UserBackend",
+    "extract_fields",
+    "find_score_fields",
+    "read_constructor_arguments",
+]
+
+
+REQUEST_FIELDS = (
+    "prompt",
+    "completion",
+    "answer",
+    "answer_type",
+    "metadata",
+    "images",
+    "messages",
+    "request_id",
+)
+"""What a ``score`` method may take, by name."""
+
+
+def extract_fields(request: JudgeRequest, max_image_mb: float) -> dict[str, Any]:
+    """A request as the keyword arguments of :data:`REQUEST_FIELDS`.
+
+    ``answer`` is text or ``None``; ``metadata`` a dict, ``images`` a list of ``data:`` URIs, both
+    perhaps empty. Raises ``GradingFailure(invalid_input)`` for a bad image.
+    """
+    return {
+        "prompt": request.prompt,
+        "completion": request.completion,
+        "answer": answer_text(request.answer),
+        "answer_type": request.answer_type,
+        "metadata": dict(request.metadata or {}),
+        "images": [to_data_uri(image, max_image_mb) for image in request.images or ()],
+        "messages": request.messages,
+        "request_id": request.request_id,
+    }
+
+
+def find_score_fields(cls: type, where: str) -> tuple[str, ...]:
+    """Which of :data:`REQUEST_FIELDS` the method ``score`` of ``cls`` takes.
+
+    Raises :class:`ConfigError` for a parameter that no request can fill.
+    """
+    parameters = _parameters(cls, "score", where)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        taken: tuple[str, ...] = REQUEST_FIELDS
+    else:
+        taken = tuple(p.name for p in parameters if p.name in REQUEST_FIELDS)
+    allowed = ", ".join(REQUEST_FIELDS)
+    for parameter in parameters:
+        required = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        by_name = parameter.kind is not parameter.POSITIONAL_ONLY
+        if required and not (by_name and parameter.name in REQUEST_FIELDS):
+            hint = suggest_name(parameter.name, REQUEST_FIELDS)
+            raise ConfigError(
+                f"{where}: score has a required parameter that no request passes by name{hint} "
+                f"(found {parameter.name!r}; allowed: {allowed})"
+            )
+    return taken
+
+
+def _parameters(cls: type, method: str, where: str) -> list[inspect.Parameter]:
+    function = getattr(cls, method)
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{where}: the parameters of {method} cannot be read. Wrap it in a method that names "
+            "them."
+        ) from None
+    bound = isinstance(inspect.getattr_static(cls, method), staticmethod | classmethod)
+    return parameters if bound else parameters[1:]
+
+
+def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) -> dict[str, Any]:
+    """``given`` texts as the constructor's arguments, read as its annotations say.
+
+    Raises :class:`ConfigError` for an argument that it does not take or that cannot be read so,
+    and for one that it needs and did not get.
+    """
+    constructor = inspect.getattr_static(cls, "__init__")
+    if constructor is object.__init__:
+        parameters: list[inspect.Parameter] = []
+    else:
+        parameters = _parameters(cls, "__init__", where)
+    known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for name in given:
+        if name not in known and not takes_all:
+            takes = ", ".join(known) or "nothing"
+            raise ConfigError(
+                f"{where}: the argument {name!r} is unknown{suggest_name(name, known)} "
+                f"(allowed: {takes})"
+            )
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in given:
+            raise ConfigError(
+                f"{where}: the argument {name!r} is missing. Give it with --arg {name}=VALUE."
+            )
+    hints = _type_hints(constructor)
+    return {
+        name: _read_argument(hints.get(name, str), text, where, name)
+        for name, text in given.items()
+    }
+
+
+def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError):  # names that only a type checker knows
+        return {}
+
+
+def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
+    try:
+        adapter = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticSchemaGenerationError:
+        return text
+    except Exception:  # noqa: BLE001  (a class with a configuration of its own takes no other)
+        adapter = TypeAdapter(annotation)
+    for read in (adapter.validate_python, adapter.validate_json):
+        try:
+            return read(text)
+        except ValidationError:
+            continue
+    wanted = inspect.formatannotation(annotation)
+    raise ConfigError(f"{where}: {name}: must be {wanted} (found {text[:80]!r})")
+
 
 _log = logging.getLogger("adjudge.service")
 
-_KEPT_CAUSES = 100
+_MAX_LOGGED_CAUSES = 100
 _CLOSING_S = 5.0
 
 
 class UserBackend:
     """Scores with a class that has ``score(prompt, completion, answer, …)`` or ``score_batch``.
 
-    ``score`` gets, by name, what its signature takes of :data:`FIELDS`; ``score_batch`` gets a list
-    of dicts of them and returns as many answers in order. An answer is a number or a mapping (see
-    :func:`~adjudge.service.backends.answers.read_answer`). Plain methods run in one thread of their
-    own, one call at a time, the constructor too; ``async`` ones on the event loop, which they must
-    not block. ``score_batch`` is preferred where both are there.
+    ``score`` gets, by name, what its signature takes of :data:`REQUEST_FIELDS`; ``score_batch``
+    gets a list of dicts of them and returns as many answers in order. An answer is a number or a
+    mapping (see :func:`~adjudge.service.backends.conversion.read_answer`). Plain methods run in one
+    thread of their own, one call at a time, the constructor too; ``async`` ones on the event loop,
+    which they must not block. ``score_batch`` is preferred where both are there.
 
     A failure is raised as :class:`~adjudge.GradingFailure` with its kind; any other exception is
     that request's ``bug``, whose message has its type and place but not its words, which may quote
@@ -55,18 +192,18 @@ class UserBackend:
         settings: ServiceSettings | None = None,
     ) -> None:
         self._settings = settings or ServiceSettings()
-        self._class = _checked(import_named(target, Path.cwd()), target)
-        self._arguments = constructor_arguments(self._class, arguments or {}, target)
+        self._class = _check_class(import_named(target, Path.cwd()), target)
+        self._arguments = read_constructor_arguments(self._class, arguments or {}, target)
         self.name = target
         self.one_by_one = not hasattr(self._class, "score_batch")
-        self._taken = taken_fields(self._class, target) if self.one_by_one else ()
+        self._score_fields = find_score_fields(self._class, target) if self.one_by_one else ()
         method = getattr(self._class, "score" if self.one_by_one else "score_batch")
         self._is_async = inspect.iscoroutinefunction(method)
         self._thread = SerialThread("adjudge-judge")
         self._object: Any = None
         name = f"{self._class.__module__}:{self._class.__qualname__}"
         self._source = f"{name} {_file_digest(self._class)} {sorted((arguments or {}).items())}"
-        self._known_causes: set[str] = set()
+        self._logged_causes: set[str] = set()
         self.version = self._versioned()
 
     def _versioned(self) -> str:
@@ -83,7 +220,7 @@ class UserBackend:
             raise
         except (Exception, SystemExit) as error:
             raise ConfigError(
-                f"{self.name}: cannot be made: {type(error).__name__}: {error}"
+                f"{self.name}: the judge cannot be started: {type(error).__name__}: {error}"
             ) from error
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
@@ -94,25 +231,25 @@ class UserBackend:
 
     async def _score_one(self, request: JudgeRequest) -> JudgeResponse:
         try:
-            fields = fields_of(request, self._settings.max_image_mb)
+            fields = extract_fields(request, self._settings.max_image_mb)
         except GradingFailure as failure:
-            return refused(request, failure)
-        taken = {name: fields[name] for name in self._taken}
+            return request_failure_response(request, failure)
+        taken = {name: fields[name] for name in self._score_fields}
         try:
             return read_answer(request, await self._call("score", **taken))
         except asyncio.CancelledError as error:
-            return refused(request, self._failure(error))
+            return request_failure_response(request, self._failure(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001  (it is this request's, as stated)
-            return refused(request, self._failure(error))
+            return request_failure_response(request, self._failure(error))
 
     async def _score_batch(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         found: dict[int, JudgeResponse] = {}
         fields: dict[int, dict[str, Any]] = {}
         for place, request in enumerate(requests):
             try:
-                fields[place] = fields_of(request, self._settings.max_image_mb)
+                fields[place] = extract_fields(request, self._settings.max_image_mb)
             except GradingFailure as failure:
-                found[place] = refused(request, failure)
+                found[place] = request_failure_response(request, failure)
         try:
             answers = await self._answers(list(fields.values())) if fields else []
         except GradingFailure as failure:  # the judge has failed, not one of the requests
@@ -134,7 +271,7 @@ class UserBackend:
             if len(fields) > 1 and failure.kind is ErrorKind.BUG:
                 raise RuntimeError(str(failure)) from None
             raise failure from None
-        said = _listed(said)
+        said = _answer_list(said)
         if len(said) != len(fields):
             message = f"score_batch returned {len(said)} answers to {len(fields)} requests"
             raise GradingFailure(ErrorKind.BUG, message)
@@ -170,8 +307,8 @@ class UserBackend:
         if isinstance(error, ConnectionError):
             return GradingFailure(ErrorKind.CONNECTION, f"{name} in the judge")
         said = f"{name} at {places[-1]}" if places else name
-        if said not in self._known_causes and len(self._known_causes) < _KEPT_CAUSES:
-            self._known_causes.add(said)
+        if said not in self._logged_causes and len(self._logged_causes) < _MAX_LOGGED_CAUSES:
+            self._logged_causes.add(said)
             _log.error("%s: %s; called from: %s", self.name, said, ", ".join(places[:-1]))
         return GradingFailure(ErrorKind.BUG, said)
 
@@ -189,13 +326,13 @@ class UserBackend:
             async with asyncio.timeout(_CLOSING_S):
                 await self._hook("close")
         except TimeoutError:  # a call that hangs is not waited for
-            _log.warning("%s: did not close within %g s", self.name, _CLOSING_S)
+            _log.warning("%s: the judge did not close within %g s", self.name, _CLOSING_S)
         finally:
             self._object = None
             self._thread.close()
 
 
-def _listed(said: Any) -> list[Any]:
+def _answer_list(said: Any) -> list[Any]:
     """The answers to a batch; a set or mapping does not say which is whose."""
     unordered = isinstance(said, str | bytes | Mapping | Set)
     if unordered or not hasattr(said, "__iter__"):
@@ -204,14 +341,15 @@ def _listed(said: Any) -> list[Any]:
     return list(said)
 
 
-def _checked(found: Any, target: str) -> type:
+def _check_class(found: Any, target: str) -> type:
     if not isinstance(found, type):
-        raise ConfigError(f"{target}: is a {type(found).__name__}, must be a class")
+        raise ConfigError(f"{target}: must be a class (found {type(found).__name__})")
     for method in ("score", "score_batch"):
         if callable(getattr(found, method, None)):
             return found
     raise ConfigError(
-        f"{target}: must have score(prompt, completion, answer, ...) or score_batch(requests)"
+        f"{target}: the class has no method score(prompt, completion, answer, ...) or "
+        "score_batch(requests). Add one of them."
     )
 
 

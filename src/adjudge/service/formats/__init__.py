@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from adjudge.service.formats.base import Format
-from adjudge.service.formats.llamafactory import LlamaFactory
-from adjudge.service.formats.nemo_gym import NemoGym, NemoGymSession
-from adjudge.service.formats.openrlhf import OpenRLHF
-from adjudge.service.formats.slime import Slime, SlimeWithParts
+from adjudge.service.formats.trainers import (
+    Format,
+    LlamaFactory,
+    NemoGym,
+    NemoGymSession,
+    OpenRLHF,
+    Slime,
+    SlimeWithParts,
+)
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "Format", "NemoGym"]
 
 FORMATS: tuple[Format, ...] = (
     OpenRLHF(),

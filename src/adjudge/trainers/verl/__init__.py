@@ -36,14 +36,13 @@ __all__ = [
 if TYPE_CHECKING:
     from adjudge.trainers.verl.advantage import adjudge_grpo
     from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager
-    from adjudge.trainers.verl.batch_manager import JudgeRewardManager
-    from adjudge.trainers.verl.loop_manager import JudgeRewardLoopManager
+    from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
     from adjudge.trainers.verl.trainer import JudgeTrainerMixin
 
 _MODULE_OF = {
     "JudgeAgentLoopManager": "agent_loops",
-    "JudgeRewardLoopManager": "loop_manager",
-    "JudgeRewardManager": "batch_manager",
+    "JudgeRewardLoopManager": "reward_managers",
+    "JudgeRewardManager": "reward_managers",
     "JudgeTrainerMixin": "trainer",
     "adjudge_grpo": "advantage",
 }
@@ -54,7 +53,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     if name == "JudgeRewardLoopManager":  # looked up anew by every trainer that starts
-        import_module(f"{__name__}.channels").check_before_workers()
+        import_module(f"{__name__}.trainer").check_before_workers()
     else:
         globals()[name] = value
     return value

@@ -1,17 +1,265 @@
-"""``algorithm.adv_estimator=adjudge_grpo``: GRPO that leaves missing rewards out exactly.
+"""Missing rewards and rewards of turns in verl's tensors, and ``adjudge_grpo``.
 
-And that gives each turn of a rollout its own advantage, where rewards stand on turns.
+verl has no missing reward, and one NaN makes a whole group's advantages NaN. So a missing reward
+is written as a number that moves nothing, the mean of the group's others, and its row's ``uid``
+becomes a :class:`MissingRewardUid`, equal to the uid it was, by which ``adjudge_grpo``
+(``algorithm.adv_estimator``) leaves the row out exactly. Which other estimators can do without a
+missing reward, and which is configured, is told here too.
+
+A turn is a run of the policy's own tokens in verl's ``response_mask``. A reward stands on the
+last valid token; with ``adjudge_grpo`` what an event adds to it stands on the last token of that
+event's turn instead, and the rest where it was, so that each turn of a rollout has its own
+advantage. The sum over a row stays the reward.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from adjudge.errors import MissingRewardError
-from adjudge.trainers.verl.left_out import LeftOutUid
+from adjudge.config import suggest_name
+from adjudge.errors import ConfigError, MissingRewardError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.stats import mean
+from adjudge.trainers.verl.batches import parse_chat_messages
+from adjudge.types import RewardResult, RewardSample
 
-__all__ = ["adjudge_grpo"]
+__all__ = [
+    "ADJUDGE_ESTIMATOR",
+    "STOCK_ESTIMATOR",
+    "ImputedRewards",
+    "MissingRewardUid",
+    "TurnReward",
+    "TurnRewardPlacer",
+    "adjudge_grpo",
+    "check_estimator",
+    "configured_estimator",
+    "find_calling_config",
+    "find_turn_ends",
+    "impute_for_validation",
+    "impute_rewards",
+    "make_turn_reward",
+    "raises_on_missing",
+]
+
+
+ADJUDGE_ESTIMATOR = "adjudge_grpo"
+"""Leaves missing rewards out exactly."""
+
+STOCK_ESTIMATOR = "grpo"
+"""Gets the group's mean instead, which inflates the others by a logged factor."""
+
+
+def check_estimator(name: str | None) -> None:
+    """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
+
+    GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number.
+    Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    if name not in {None, ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR}:
+        raise ConfigError(
+            "algorithm.adv_estimator: cannot leave a missing reward out"
+            f"{suggest_name(str(name), [ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR])} (found {name!r}; "
+            f"allowed: {ADJUDGE_ESTIMATOR!r}, exact, or {STOCK_ESTIMATOR!r}, approximate). Use "
+            "one of these, or missing.policy = 'raise' in the spec."
+        )
+
+
+def raises_on_missing(spec: RewardSpec) -> bool:
+    """Whether a reward that is missing stops the run, so that no estimator ever meets one."""
+    return spec.missing.policy == "raise" and spec.reward.sample_rate == 1
+
+
+def configured_estimator(config: Any) -> str | None:
+    """``algorithm.adv_estimator`` of a verl configuration; ``None`` where there is none."""
+    algorithm = None if config is None else config.get("algorithm")
+    found = None if algorithm is None else algorithm.get("adv_estimator")
+    return None if found is None else str(getattr(found, "value", found))
+
+
+def find_calling_config(function: str = "load_reward_manager") -> Any:
+    """The configuration of the call of verl's ``function`` that we are inside of, or ``None``.
+
+    verl 0.6.1 builds reward managers without it, in the trainer's process and (with
+    ``launch_reward_fn_async``) in a Ray task, so the caller's frame is the only place to see it.
+    """
+    caller: FrameType | None = sys._getframe(1)  # noqa: SLF001  (see above)
+    while caller is not None and caller.f_code.co_name != function:
+        caller = caller.f_back
+    return None if caller is None else caller.f_locals.get("config")
+
+
+class MissingRewardUid(str):
+    """A group's uid on a row whose reward is missing; groups with the others as ever.
+
+    It is the one thing of a row that verl hands to an advantage estimator beside its numbers.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class ImputedRewards:
+    """Rewards with stand-ins, and what z-scores of the rows that have one are multiplied by.
+
+    ``inflation`` is by group, √((n−1)/(m−1)) for m rewards of n; groups with m < 2 teach nothing
+    and have none.
+    """
+
+    rewards: list[float]
+    inflation: dict[str, float]
+
+
+def impute_rewards(rewards: Sequence[float | None], groups: Sequence[str]) -> ImputedRewards:
+    """A missing reward becomes its group's mean; without any, the batch's; without any, 0.
+
+    In each case all rows of such a group that the estimator is to leave out get advantage 0.
+    """
+    members = _rows_by_group(groups)
+    overall = mean([reward for reward in rewards if reward is not None]) or 0.0
+    filled = [overall if reward is None else reward for reward in rewards]
+    inflation = {}
+    for group, places in members.items():
+        present = [reward for place in places if (reward := rewards[place]) is not None]
+        n, m = len(places), len(present)
+        if m > 1:
+            inflation[group] = math.sqrt((n - 1) / (m - 1))
+        center = mean(present)
+        for place in places:
+            if rewards[place] is None and center is not None:
+                filled[place] = center
+    return ImputedRewards(filled, inflation)
+
+
+def impute_for_validation(
+    values: Sequence[float | None], groups: Sequence[str], sources: Sequence[str]
+) -> list[float]:
+    """Values with which verl's validation means are those of the values that are there.
+
+    verl averages over a prompt's answers, then over the prompts of a data source. A missing value
+    becomes its prompt's mean; where a prompt has none, the mean over its source's prompts. A
+    source without any value gets NaN, which verl can log.
+    """
+    keys = list(zip(sources, groups, strict=True))
+    present: dict[tuple[str, str], list[float]] = {}
+    for key, value in zip(keys, values, strict=True):
+        if value is not None:
+            present.setdefault(key, []).append(value)
+    of_prompt = {key: math.fsum(found) / len(found) for key, found in present.items()}
+    of_source: dict[str, list[float]] = {}
+    for (source, _), center in of_prompt.items():
+        of_source.setdefault(source, []).append(center)
+
+    def filled(key: tuple[str, str], value: float | None) -> float:
+        found = of_prompt.get(key) if value is None else value
+        found = mean(of_source.get(key[0], [])) if found is None else found
+        return math.nan if found is None else found
+
+    return [filled(key, value) for key, value in zip(keys, values, strict=True)]
+
+
+def _rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    return members
+
+
+_log = logging.getLogger("adjudge")
+
+
+class TurnReward(float):
+    """A reward that remembers what each event adds to it; to anybody else the number that it is.
+
+    It is how a reward actor tells a rollout worker, which alone knows the response mask. ``before``
+    is how many of the events belong to the prompt, ``None`` where nobody knows.
+    """
+
+    __slots__ = ("before", "events")
+    before: int | None
+    events: tuple[float, ...]
+
+    def __new__(cls, value: float, events: Sequence[float], before: int | None) -> TurnReward:
+        """``value`` is the reward, and ``events`` add up to a part of it."""
+        made = super().__new__(cls, value)
+        made.events, made.before = tuple(events), before
+        return made
+
+    def __reduce__(self) -> tuple[type[TurnReward], tuple[float, tuple[float, ...], int | None]]:
+        return type(self), (float(self), self.events, self.before)
+
+
+def make_turn_reward(result: RewardResult, sample: RewardSample, raw_prompt: Any) -> float | None:
+    """The result's score, with its events where it has any.
+
+    ``raw_prompt`` is verl's column of that name (plain data) or ``None``: events of a conversation
+    begin with the assistant's turns in its prompt. Events that a rollout brings as ``events`` are
+    all its own.
+    """
+    if result.score is None or not result.event_rewards:
+        return result.score
+    before: int | None = 0
+    if (sample.extra or {}).get("events") is None:
+        opening = parse_chat_messages(raw_prompt)
+        roles = [message.get("role") for message in opening or []]
+        before = None if opening is None else roles.count("assistant")
+    return TurnReward(result.score, result.event_rewards, before)
+
+
+def find_turn_ends(response_mask: Any) -> list[list[int]]:
+    """The last token of each turn, for each row of a mask ``[B, R]``."""
+    import torch  # noqa: PLC0415  (heavy)
+
+    own = response_mask.bool()
+    ends = own & ~torch.nn.functional.pad(own[:, 1:], (0, 1))
+    return [row.nonzero().flatten().tolist() for row in ends]
+
+
+class TurnRewardPlacer:
+    """Puts events' rewards on their turns; says once where they are no match."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def place(self, row: Any, last: int, ends: Sequence[int], reward: float | None) -> None:
+        """Spread ``reward``, which stands on ``last`` of ``row`` ``[R]``, over the turns; in place.
+
+        ``ends`` are the turns' last tokens. What has no events, or one turn, stays as it is; so
+        does, with a warning, a reward whose events and turns are not equally many.
+        """
+        if not isinstance(reward, TurnReward) or len(ends) < 2:
+            return
+        own = _events_by_turn(reward, len(ends))
+        if own is None or not all(map(math.isfinite, own)):
+            self._say(reward, len(ends))
+            return
+        added = row.new_tensor(own)
+        # Less what the turns get as the row rounds it, so that the row's sum is rounded once.
+        row[last] = reward - added.double().sum().item()
+        row[list(ends)] += added
+
+    def _say(self, reward: TurnReward, turns: int) -> None:
+        if self._told:
+            return
+        self._told = True
+        _log.warning(
+            "%d events (%s of the prompt) do not fit a response of %d turns, or are no finite "
+            "numbers. The turns of such a rollout share one advantage.",
+            len(reward.events), "?" if reward.before is None else reward.before, turns,
+        )  # fmt: skip
+
+
+def _events_by_turn(reward: TurnReward, turns: int) -> Sequence[float] | None:
+    """The events of the response, one for each turn: the last ones, behind the prompt's."""
+    events, before = reward.events, reward.before
+    fits = len(events) >= turns if before is None else len(events) - before == turns
+    return events[-turns:] if fits else None
+
 
 _EPSILON = 1e-6  # verl's own
 
@@ -33,7 +281,7 @@ def adjudge_grpo(
 
     A turn is a run of ones in ``response_mask``. Rewards that stand before a rollout's last turn
     are not credited to what came after: turns then have advantages of their own, by the formula of
-    :func:`~adjudge.rewards.turns.turn_advantages`. In a group without such rewards, all turns have
+    :func:`~adjudge.rewards.groups.turn_advantages`. In a group without such rewards, all turns have
     the rollout's.
     """
     import torch  # noqa: PLC0415  (heavy)
@@ -41,21 +289,21 @@ def adjudge_grpo(
     divide = True if config is None else config.get("norm_adv_by_std_in_grpo", True)
     with torch.no_grad():
         scores = token_level_rewards.sum(dim=-1)
-        turn, ahead = _by_turn(token_level_rewards, response_mask)
+        turn, ahead = _rewards_to_go(token_level_rewards, response_mask)
         advantages = torch.zeros_like(ahead, dtype=scores.dtype)
         missing = scores.isnan()
         if missing.any() and bool((missing | ~response_mask.bool().any(dim=-1)).all()):
             raise MissingRewardError(  # rows without a token are a trainer's padding
                 "not one reward of this batch is there; the logs of reward workers say why", []
             )
-        for rows in _present(index, missing.tolist()).values():
+        for rows in _rows_with_reward(index, missing.tolist()).values():
             if len(rows) > 1:
-                advantages[rows] = _of_group(scores[rows], ahead[rows], divide=divide)
+                advantages[rows] = _group_advantages(scores[rows], ahead[rows], divide=divide)
         spread = advantages.gather(1, turn) * response_mask
     return spread, spread
 
 
-def _by_turn(rewards: Any, response_mask: Any) -> tuple[Any, Any]:
+def _rewards_to_go(rewards: Any, response_mask: Any) -> tuple[Any, Any]:
     """Each token's turn ``[B, R]``, and what is still to come at each turn ``[B, T]``, float64.
 
     What stands behind a turn, up to the next, is that turn's. A rollout of fewer turns, or none,
@@ -76,7 +324,7 @@ def _by_turn(rewards: Any, response_mask: Any) -> tuple[Any, Any]:
     return turn, ahead.gather(1, torch.minimum(places, last.unsqueeze(-1)))
 
 
-def _of_group(scores: Any, ahead: Any, *, divide: bool) -> Any:
+def _group_advantages(scores: Any, ahead: Any, *, divide: bool) -> Any:
     """Advantages ``[n, T]``, or ``[n, 1]`` for all turns where no reward came before the last."""
     import torch  # noqa: PLC0415  (heavy)
 
@@ -88,10 +336,10 @@ def _of_group(scores: Any, ahead: Any, *, divide: bool) -> Any:
     return (centred / scale).to(scores.dtype)
 
 
-def _present(index: Any, missing: Sequence[bool]) -> dict[Any, list[int]]:
+def _rows_with_reward(index: Any, missing: Sequence[bool]) -> dict[Any, list[int]]:
     """Rows that have a reward, by group."""
     groups: dict[Any, list[int]] = {}
     for row, (uid, gone) in enumerate(zip(index, missing, strict=True)):
-        if not (gone or isinstance(uid, LeftOutUid)):
+        if not (gone or isinstance(uid, MissingRewardUid)):
             groups.setdefault(uid, []).append(row)
     return groups

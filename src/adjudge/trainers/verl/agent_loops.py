@@ -12,10 +12,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from adjudge.errors import GradingFailure, JudgeAuthError
-from adjudge.trainers.verl.channels import group_service_of
-from adjudge.trainers.verl.estimators import OURS, estimator_of
-from adjudge.trainers.verl.group_service import SIZE, seat_of
-from adjudge.trainers.verl.turn_rewards import Placer, TurnReward, turn_ends
+from adjudge.trainers.verl.advantage import (
+    ADJUDGE_ESTIMATOR,
+    TurnReward,
+    TurnRewardPlacer,
+    configured_estimator,
+    find_turn_ends,
+)
+from adjudge.trainers.verl.reward_sources import (
+    GROUP_SIZE_COLUMN,
+    make_group_service,
+    read_group_member,
+)
 
 __all__ = ["JudgeAgentLoopManager", "JudgeAgentLoopWorker"]
 
@@ -31,7 +39,7 @@ if find_spec("verl") is not None:  # tools that read documentation import every 
     _Manager, _Worker = AgentLoopManagerTQ, AgentLoopWorkerTQ.__ray_actor_class__
 
 
-_placer = Placer()
+_placer = TurnRewardPlacer()
 
 
 class TurnOutput(_Output):
@@ -48,7 +56,7 @@ class TurnOutput(_Output):
         found: dict[str, Any] = super().as_dict()
         if "rm_scores" in found:
             row, mask = found["rm_scores"], found["response_mask"]
-            [ends] = turn_ends(mask.unsqueeze(0))
+            [ends] = find_turn_ends(mask.unsqueeze(0))
             _placer.place(row, len(row) - 1, ends, reward)
         return found
 
@@ -58,8 +66,8 @@ class JudgeAgentLoopWorker(_Worker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._groups = group_service_of(self.config)
-        self._by_turn = estimator_of(self.config) == OURS
+        self._groups = make_group_service(self.config)
+        self._by_turn = configured_estimator(self.config) == ADJUDGE_ESTIMATOR
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         """Also lets a rollout of one output have its rewards on turns; of several, none has."""
@@ -74,7 +82,7 @@ class JudgeAgentLoopWorker(_Worker):
         if self._groups is not None:
             rollout = self.config.actor_rollout_ref.rollout
             usual = rollout.val_kwargs.n if trajectory["validate"] else rollout.n
-            prompt = {**prompt, SIZE: int(prompt.get("__rollout_n__", usual))}
+            prompt = {**prompt, GROUP_SIZE_COLUMN: int(prompt.get("__rollout_n__", usual))}
         await super()._run_prompt(prompt, sampling_params, trajectory=trajectory, trace=trace)
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **columns: Any) -> Any:
@@ -96,9 +104,9 @@ class JudgeAgentLoopWorker(_Worker):
         if self._groups is None:
             return
         try:
-            await self._groups.announce(seat_of(columns, 0))
+            await self._groups.announce(read_group_member(columns, 0))
         except GradingFailure as failure:  # the group's timeout will do
-            _log.warning("a failed rollout could not be announced: %s", failure)
+            _log.warning("a failed rollout could not be reported: %s", failure)
 
 
 class JudgeAgentLoopManager(_Manager):

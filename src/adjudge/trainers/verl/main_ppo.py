@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adjudge.trainers.verl.trainer import judge_trainer
+from adjudge.trainers.verl.trainer import make_judge_trainer
 
-__all__ = ["JudgeTaskRunnerMixin", "main", "task_runner"]
+__all__ = ["JudgeTaskRunnerMixin", "main", "make_task_runner"]
 
 
 class JudgeTaskRunnerMixin:
@@ -33,10 +33,10 @@ class JudgeTaskRunnerMixin:
 
     def trainer_class(self) -> type:
         """The trainer that takes the place of verl's."""
-        return judge_trainer()
+        return make_judge_trainer()
 
 
-def task_runner(mixin: type = JudgeTaskRunnerMixin) -> type:
+def make_task_runner(mixin: type = JudgeTaskRunnerMixin) -> type:
     """Verl's ``TaskRunner`` with the mixin."""
     from verl.trainer.main_ppo import TaskRunner  # noqa: PLC0415  (heavy)
 
@@ -46,14 +46,16 @@ def task_runner(mixin: type = JudgeTaskRunnerMixin) -> type:
 def main(runner: type | None = None) -> None:
     """Start Ray as verl does, and train; reads the command line.
 
-    ``runner``: the class that trains, by default :func:`task_runner`'s.
+    ``runner``: the class that trains, by default :func:`make_task_runner`'s.
     """
     import hydra  # noqa: PLC0415  (verl's)
     import ray  # noqa: PLC0415  (heavy)
     from verl.trainer import main_ppo  # noqa: PLC0415  (heavy)
 
     def train(config: Any) -> None:
-        main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(runner or task_runner()))
+        main_ppo.run_ppo(
+            config, task_runner_class=ray.remote(num_cpus=1)(runner or make_task_runner())
+        )
 
     folder = str(Path(main_ppo.__file__).with_name("config"))
     hydra.main(config_path=folder, config_name="ppo_trainer", version_base=None)(train)()

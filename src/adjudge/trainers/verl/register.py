@@ -15,36 +15,34 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from adjudge.trainers.verl.advantage import adjudge_grpo
-from adjudge.trainers.verl.batch_manager import JudgeRewardManager
-from adjudge.trainers.verl.estimators import OURS
-from adjudge.trainers.verl.loop_manager import JudgeRewardLoopManager
+from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, adjudge_grpo
+from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
 
-__all__ = ["NAME", "compute_score", "register_all"]
+__all__ = ["MANAGER_NAME", "compute_score", "register_adjudge"]
 
-NAME = "adjudge"
+MANAGER_NAME = "adjudge"
 """The value of ``reward_model.reward_manager`` (0.9.1: ``reward.reward_manager.name``)."""
 
 compute_score = JudgeRewardManager
 """What ``custom_reward_function.name`` finds; the manager takes its own class for "no function"."""
 
 
-def register_all() -> None:
+def register_adjudge() -> None:
     """Put the managers and the estimator into verl's registries; again is fine."""
     from verl.trainer.ppo.core_algos import register_adv_est  # noqa: PLC0415  (heavy)
 
-    register_adv_est(OURS)(adjudge_grpo)
+    register_adv_est(ADJUDGE_ESTIMATOR)(adjudge_grpo)
     if find_spec("verl.experimental.reward_loop") is not None:
         from verl.experimental.reward_loop import reward_manager  # noqa: PLC0415
 
-        reward_manager.register(NAME)(JudgeRewardLoopManager)
+        reward_manager.register(MANAGER_NAME)(JudgeRewardLoopManager)
         return
     from verl.experimental.reward.reward_loop import registry  # noqa: PLC0415
     from verl.workers.reward_manager import register  # noqa: PLC0415
 
-    register(NAME)(JudgeRewardManager)
-    registry.register(NAME)(JudgeRewardLoopManager)
+    register(MANAGER_NAME)(JudgeRewardManager)
+    registry.register(MANAGER_NAME)(JudgeRewardLoopManager)
 
 
 if find_spec("verl") is not None:  # tools that read documentation import every module
-    register_all()
+    register_adjudge()

@@ -8,13 +8,41 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.trainers.verl.batch_manager import JudgeRewardManager
-from adjudge.trainers.verl.columns import DETAILS, GONE, METRICS, MISSING
-from adjudge.trainers.verl.estimators import check_estimator, estimator_of, never_missing
+from adjudge.trainers.verl.advantage import (
+    check_estimator,
+    configured_estimator,
+    find_calling_config,
+    raises_on_missing,
+)
+from adjudge.trainers.verl.batches import (
+    DETAILS_COLUMN,
+    METRICS_COLUMN,
+    MISSING_COLUMN,
+    MISSING_PARTS,
+)
+from adjudge.trainers.verl.reward_managers import JudgeRewardManager
+from adjudge.trainers.verl.reward_sources import make_checked_scorer
 
-__all__ = ["JudgeTrainerMixin", "judge_trainer"]
+__all__ = ["JudgeTrainerMixin", "check_before_workers", "make_judge_trainer"]
 
-_NOT_DUMPED = {METRICS, "uid"}
+_COLUMNS_NOT_DUMPED = {METRICS_COLUMN, "uid"}
+
+
+def check_before_workers() -> None:
+    """Refuse in the trainer's process what the workers would refuse later, and register names.
+
+    verl 0.9.1 looks our class up where the trainer starts, but makes managers only in actors, whose
+    errors V1 counts as failed rollouts. The caller's frame is the only place to see the
+    configuration from. Outside of verl nothing is done.
+    """
+    config = find_calling_config("resolve_reward_manager_cls")
+    if config is None:
+        return
+    from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: PLC0415  (heavy)
+
+    from adjudge.trainers.verl import register  # noqa: F401, PLC0415  (needs verl)
+
+    make_checked_scorer(config, get_custom_reward_fn(config))
 
 
 class JudgeTrainerMixin:
@@ -34,8 +62,10 @@ class JudgeTrainerMixin:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         spec = getattr(getattr(self.reward_fn, "source", None), "spec", None)
-        if isinstance(self.reward_fn, JudgeRewardManager) and not (spec and never_missing(spec)):
-            check_estimator(estimator_of(self.config))
+        if isinstance(self.reward_fn, JudgeRewardManager) and not (
+            spec and raises_on_missing(spec)
+        ):
+            check_estimator(configured_estimator(self.config))
         self._dumped: list[Any] | None = None
 
     def init_workers(self) -> None:
@@ -45,7 +75,7 @@ class JudgeTrainerMixin:
 
         def update_and_report(batch: Any) -> Any:
             output = update(batch)
-            for metrics in batch.non_tensor_batch.get(METRICS, ()):
+            for metrics in batch.non_tensor_batch.get(METRICS_COLUMN, ()):
                 output.meta_info["metrics"].update(metrics)
             return output
 
@@ -79,7 +109,7 @@ class JudgeTrainerMixin:
         manager.collected = []
         try:
             found = super()._validate()  # type: ignore[misc]  # of the trainer beside us
-            judged = _averaged(manager.collected)
+            judged = _weighted_means(manager.collected)
         finally:
             manager.collected = None
         return {**found, **{f"val-aux/{name}": value for name, value in judged.items()}}
@@ -112,8 +142,8 @@ class JudgeTrainerMixin:
         """
         n = len(inputs)
         info = dict(reward_extra_infos_dict or {})
-        details = all_details if all_details is not None else info.pop(DETAILS, None)
-        info.pop(DETAILS, None)
+        details = all_details if all_details is not None else info.pop(DETAILS_COLUMN, None)
+        info.pop(DETAILS_COLUMN, None)
         columns: dict[str, Sequence[Any] | None] = {
             "messages": messages if messages is not None else self._messages(n),
             "input": inputs,
@@ -121,13 +151,13 @@ class JudgeTrainerMixin:
             "score": scores,
             "step": [self.global_steps] * n,
             "gts": gts,
-            **{key: column for key, column in info.items() if key not in _NOT_DUMPED},
-            DETAILS: None if details is None else [_parsed(one) for one in details],
+            **{key: column for key, column in info.items() if key not in _COLUMNS_NOT_DUMPED},
+            DETAILS_COLUMN: None if details is None else [_parse_details(one) for one in details],
         }
         kept = {key: col for key, col in columns.items() if col is not None and len(col) == n}
-        rows = [{key: _json(column[i]) for key, column in kept.items()} for i in range(n)]
+        rows = [{key: _to_json(column[i]) for key, column in kept.items()} for i in range(n)]
         for row in rows:
-            _without_stand_ins(row)
+            _restore_missing(row)
         folder = Path(dump_path)
         folder.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -143,17 +173,17 @@ class JudgeTrainerMixin:
         return found if len(found) == n else [None] * n
 
 
-def _without_stand_ins(row: dict[str, Any]) -> None:
-    details = row.get(DETAILS)
-    gone = details.pop(GONE, []) if isinstance(details, dict) else []
-    if row.get(MISSING) == 1.0:
+def _restore_missing(row: dict[str, Any]) -> None:
+    details = row.get(DETAILS_COLUMN)
+    gone = details.pop(MISSING_PARTS, []) if isinstance(details, dict) else []
+    if row.get(MISSING_COLUMN) == 1.0:
         gone = [*gone, "score", "reward"]
     for name in gone:
         if name in row:
             row[name] = None
 
 
-def _averaged(
+def _weighted_means(
     collected: Sequence[tuple[Sequence[Any], Mapping[str, float]]],
 ) -> dict[str, float]:
     """Metrics of several batches as one, weighted by their samples."""
@@ -166,17 +196,17 @@ def _averaged(
     return {name: total / weight for name, (total, weight) in sums.items() if weight}
 
 
-def _parsed(details: Any) -> Any:
+def _parse_details(details: Any) -> Any:
     return json.loads(details) if isinstance(details, str) else details
 
 
-def _json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A value that JSON has; NaN is null."""
     item = value.item() if hasattr(value, "item") else value
     return None if isinstance(item, float) and not math.isfinite(item) else item
 
 
-def judge_trainer() -> type:
+def make_judge_trainer() -> type:
     """The ``RayPPOTrainer`` of verl with the mixin."""
     from verl.trainer.ppo.ray_trainer import RayPPOTrainer  # noqa: PLC0415  (heavy)
 

@@ -1,0 +1,79 @@
+"""What holds in every test of both packages: no message of a ``ConfigError`` is unknown."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError
+
+_ROOT = Path(__file__).parent
+_SOURCES = (str(_ROOT / "src"), str(_ROOT / "lab" / "src"))
+_checked: set[tuple[str, int]] = set()
+_unknown: list[str] = []
+
+
+@cache
+def _generator() -> ModuleType:
+    spec = spec_from_file_location("generate_errors", _ROOT / "docs" / "generate_errors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def _patterns() -> list[re.Pattern[str]]:
+    return [message.pattern for message in _generator().find_messages()]
+
+
+@cache
+def _multiline_patterns() -> list[re.Pattern[str]]:
+    messages = _generator().find_messages()
+    return [message.pattern for message in messages if "\n" in message.template]
+
+
+@cache
+def _wordless_lines(file: str) -> set[int]:
+    found: set[int] = _generator().find_wordless_lines(Path(file))
+    return found
+
+
+def _record(error: ConfigError, *arguments: Any) -> None:
+    ValueError.__init__(error, *arguments)
+    frame = sys._getframe(1)
+    place = (frame.f_code.co_filename, frame.f_lineno)
+    if place in _checked or not place[0].startswith(_SOURCES):
+        return
+    if place[1] in _wordless_lines(place[0]):
+        return
+    text = str(error)
+    lines = [] if any(one.search(text) for one in _multiline_patterns()) else text.splitlines()
+    for line in lines:
+        if line.strip() and not any(one.search(line) for one in _patterns()):
+            _unknown.append(f"{place[0]}:{place[1]}: {line}")
+            return
+    _checked.add(place)
+
+
+@pytest.fixture(autouse=True)
+def _messages_are_documented() -> Iterator[None]:
+    yield
+    unknown = _unknown.copy()
+    _unknown.clear()
+    assert not unknown, f"messages that docs/generate_errors.py does not find: {unknown}"
+
+
+def pytest_configure() -> None:
+    """Record each message where it is made."""
+    ConfigError.__init__ = _record  # type: ignore[assignment, method-assign]

@@ -1,0 +1,1 @@
+"""What trains or generates on adjudge's rewards: RL runs, judges, policy evaluation, studies."""

@@ -1,0 +1,569 @@
+"""``adjudge eval ifeval`` and ``adjudge eval healthbench``: responses on benchmarks, as tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.errors import ConfigError
+from adjudge_lab.evaluation.healthbench_run import (
+    USUAL_TAGS,
+    HealthbenchJob,
+    evaluate_healthbench,
+    group_tags,
+    healthbench_missing_lines,
+)
+from adjudge_lab.evaluation.ifeval.generation import (
+    GenerationSettings,
+    VllmSettings,
+    check_generation,
+)
+from adjudge_lab.evaluation.ifeval.run import (
+    IfevalJob,
+    evaluate_ifeval,
+    ifeval_missing_lines,
+    model_headline,
+)
+from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
+
+__all__ = ["eval_healthbench", "eval_ifeval", "print_ifeval", "print_missing"]
+
+_DASH = "–"
+_LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
+           ("prompt", "loose", "Pr(L)"), ("instruction", "loose", "Ins(L)"))  # fmt: skip
+_SHORT = {(level, reading): short for level, reading, short in _LEVELS}
+
+_Entry = Mapping[str, Any]
+_RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
+_VLLM_OPTIONS = {"--tp-size": "tp_size", "--gpu-mem-util": "gpu_mem_util",
+         "--max-model-len": "max_model_len"}  # fmt: skip
+_SAMPLING_OPTIONS = {
+    "--n-samples": "n_samples",
+    "--max-tokens": "max_tokens",
+    "--batch-size": "batch_size",
+    "--temperature": "temperature",
+    "--top-p": "top_p",
+    "--top-k": "top_k",
+    "--dtype": "dtype",
+    "--concurrency": "concurrency",
+}
+
+_Folder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
+]
+_AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
+_JoinKey = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="prompt|key",
+        help="Match responses to prompts by the prompt's text [default], or by its key.",
+    ),
+]
+
+
+def eval_ifeval(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="A model, as for --model, or a file of responses (.jsonl).",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
+            "checkpoint's "
+            "folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="OTHER",
+            help="Compare with this model on the same prompts. Can be repeated.",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", metavar="FILE", help="The file with IFEval's prompts (input_data.jsonl)."
+        ),
+    ] = None,
+    responses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--responses",
+            metavar="FILE",
+            help="A file of responses to score (prompt and response in each row). Can be "
+            "repeated. With "
+            "a model: the file that its responses are written to.",
+        ),
+    ] = None,
+    by: _JoinKey = None,
+    n_samples: Annotated[
+        int | None, typer.Option("--n-samples", min=1, help="Samples per prompt [default: 1].")
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="The most tokens of a response [default: 2048]."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=1,
+            help="The batch size of a model that is loaded here [default: 16].",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="The sampling temperature [default: 0].")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="The share of nucleus sampling [default: off].")
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", help="Sample from so many likeliest tokens [default: all]."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype",
+            metavar="float32|bfloat16|float16",
+            help="The data type of the weights [default: automatic].",
+        ),
+    ] = None,
+    tp_size: Annotated[
+        int | None,
+        typer.Option(
+            "--tp-size", help="Generate with vLLM, split over so many GPUs [default: no vLLM]."
+        ),
+    ] = None,
+    gpu_mem_util: Annotated[
+        float | None,
+        typer.Option("--gpu-mem-util", help="With vLLM: the share of GPU memory to use."),
+    ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            "--max-model-len", help="With vLLM: the most tokens of prompt and response together."
+        ),
+    ] = None,
+    ckpt_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--ckpt-dir", help="verl's FSDP checkpoint (or a run's folder) to merge and score."
+        ),
+    ] = None,
+    merge_target: Annotated[
+        Path | None,
+        typer.Option("--merge-target", help="The folder that the merged model is written to."),
+    ] = None,
+    verl_python: Annotated[
+        str | None,
+        typer.Option(
+            "--verl-python", help="The Python with verl that does the merge [default: this one]."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", min=1, help="The most requests to an endpoint in flight."),
+    ] = None,
+    folder: _Folder = None,
+    as_json: _AsJson = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Score a model or stored responses on IFEval.
+
+    A model generates responses (here with transformers or vLLM, or behind an endpoint), or
+    --responses are scored without a model. Reports Pr(S), Ins(S), Pr(L) and Ins(L), also by
+    category and type, with 95 % bootstrap intervals over prompts, and compares several models on
+    the same prompts.
+
+    Writes responses.jsonl, eval_results_strict.jsonl, eval_results_loose.jsonl, summary.json and
+    report.html. The same command with the same -o resumes and generates only what is missing.
+
+    Example: adjudge eval ifeval --data input_data.jsonl --responses responses.jsonl
+
+    Example: adjudge eval ifeval runs/first --data input_data.jsonl --n-samples 8
+    --temperature 0.7 -o runs/i
+
+    Example: adjudge eval ifeval --data input_data.jsonl --ckpt-dir checkpoints
+    --merge-target merged -o runs/c
+    """
+    options = {
+        "--n-samples": n_samples,
+        "--max-tokens": max_tokens,
+        "--batch-size": batch_size,
+        "--temperature": temperature,
+        "--top-p": top_p,
+        "--top-k": top_k,
+        "--dtype": dtype,
+        "--concurrency": concurrency,
+        "--tp-size": tp_size,
+        "--gpu-mem-util": gpu_mem_util,
+        "--max-model-len": max_model_len,
+        "--ckpt-dir": ckpt_dir,
+        "--merge-target": merge_target,
+        "--verl-python": verl_python,
+    }
+    what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
+    prompts = _only_file("--data", data, what)
+    served = {"base_url": base_url, "api_key_env": api_key_env}
+    candidates = [
+        _read_candidate(one, served) for one in (target, model, *(against or ())) if one is not None
+    ]
+    stored = [Path(one) for one in responses or ()]
+    merged = _merge_target(options, candidates)
+    candidates[:0] = merged
+    models = [one for one in candidates if isinstance(one, PolicyTarget)]
+    responses_to = _responses_file(models, stored)
+    if responses_to is None:
+        candidates += stored
+    if not candidates:
+        raise ConfigError(
+            "TARGET or --responses: is required. Give a model that generates (a folder, a name "
+            "on the "
+            "hub, http://HOST/v1#MODEL), or a file of prompts and responses."
+        )
+    job = IfevalJob(
+        data=prompts,
+        folder=folder or new_folder("eval"),
+        candidates=candidates,
+        by=_read_join_key(by),
+        how=_read_generation(options, generates=bool(models)),
+        responses_to=responses_to,
+    )
+    for one in merged:
+        check_generation(one, job.how)  # before what takes minutes
+        _merge(options, quiet=quiet)
+    with (
+        say_how_to_resume(job.folder),
+        StageBars(show=not quiet) as bar,
+        redirect_stdout(sys.stderr),
+    ):
+        job.on_progress = bar.update
+        evaluate_ifeval(job)
+    if as_json:
+        print_missing(errors(), job.summary)
+        print_json(job.summary)
+    else:
+        print_ifeval(output(), errors(), job)
+
+
+def _only_file(option: str, given: Sequence[str] | None, what: str) -> Path:
+    if given is None or len(given) != 1:
+        raise ConfigError(f"{option}: must be given exactly once, with {what}")
+    return Path(given[0])
+
+
+def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path:
+    if name.lower().endswith(_RESPONSE_FILES):
+        return Path(name)
+    if name.endswith(".toml"):
+        raise ConfigError(
+            f"{name}: is not a model or a file of responses (allowed: a model's folder, a run "
+            "folder "
+            "of adjudge train, a name on the hub, http://HOST/v1#MODEL, a .jsonl of responses)"
+        )
+    return find_policy_target(name, **served)
+
+
+def _merge_target(
+    options: Mapping[str, Any], others: Sequence[PolicyTarget | Path]
+) -> list[PolicyTarget]:
+    """The model that ``--ckpt-dir`` will be, where it is given."""
+    if options["--ckpt-dir"] is None:
+        for name in ("--merge-target", "--verl-python"):
+            if options[name] is not None:
+                raise ConfigError(f"{name}: needs --ckpt-dir. Add --ckpt-dir, or remove {name}.")
+        return []
+    if options["--merge-target"] is None:
+        raise ConfigError(
+            "--ckpt-dir: needs --merge-target. Give the folder that the merged model is written to."
+        )
+    place = str(options["--merge-target"].resolve())
+    if place in {one.place for one in others if isinstance(one, PolicyTarget)}:
+        raise ConfigError(f"{place}: is given twice. Give it once.")
+    return [PolicyTarget(name=str(options["--merge-target"]), kind="folder", place=place)]
+
+
+def _merge(options: Mapping[str, Any], *, quiet: bool) -> None:
+    def say(line: str) -> None:
+        if not quiet:
+            errors().print(f"[dim]{clean(line)}[/]")
+
+    ckpt, target = options["--ckpt-dir"], options["--merge-target"]
+    merge_checkpoint(ckpt, target, python=options["--verl-python"], say=say)
+
+
+def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> Path | None:
+    """With a model, ``--responses`` is where its responses are kept."""
+    if not models or not stored:
+        return None
+    if len(models) > 1 or len(stored) > 1:
+        raise ConfigError(
+            "--responses: needs one model and one file, in which the model's responses are "
+            "kept. Use "
+            "--against FILE.jsonl to compare with stored responses."
+        )
+    return stored[0]
+
+
+def _read_join_key(value: str | None) -> Any:
+    if value not in (None, "prompt", "key"):
+        raise ConfigError(f"--by: has an unknown value (found {value!r}; allowed: prompt, key)")
+    return value or "prompt"
+
+
+def _read_generation(options: Mapping[str, Any], *, generates: bool) -> GenerationSettings:
+    drawn = {name: value for name in _SAMPLING_OPTIONS if (value := options[name]) is not None}
+    loaded = {name: value for name in _VLLM_OPTIONS if (value := options[name]) is not None}
+    if not generates and (given := [*drawn, *loaded]):
+        raise ConfigError(f"{given[0]}: has no effect without a model. Name a model as TARGET.")
+    settings = {_VLLM_OPTIONS[name]: value for name, value in loaded.items()}
+    return GenerationSettings(
+        **{_SAMPLING_OPTIONS[name]: value for name, value in drawn.items()},
+        vllm=VllmSettings(**settings) if loaded else None,
+    )
+
+
+def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
+    """Accuracies, categories and types of each model, differences, what is in no share."""
+    summary = job.summary
+    models = summary["models"]
+    console.print(
+        f"[bold]IFEval[/]: {summary['prompts']:,} prompts of {clean(summary['data'])}  ·  "
+        f"{summary['seconds']:.1f} s"
+    )
+    console.print(_overall_table(models))
+    for one in models:
+        console.print(_category_table(one))
+    for at in range(0, len(summary["compared"]), len(_LEVELS)):
+        console.print(_comparison_table(summary["compared"][at : at + len(_LEVELS)]))
+    print_missing(errors, summary)
+    console.print(
+        "[dim]In percent; S strict, L loose; in brackets 95 % bootstrap intervals over prompts. "
+        "Several samples of a prompt count with their mean, not their best. Missing responses are "
+        "left out.[/]"
+    )
+    files = "eval_results_{strict,loose}.jsonl  summary.json  report.html"
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}", highlight=False, soft_wrap=True)
+
+
+def print_missing(console: Console, summary: _Entry) -> None:
+    """A warning a line: what is in no share, and why."""
+    for one in summary["models"]:
+        for line in ifeval_missing_lines(one):
+            console.print(f"[yellow]{clean(one['name'])}:[/] {clean(line)}", soft_wrap=True)
+
+
+def _ifeval_table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        table.add_column(clean(heading), justify="right", no_wrap=True)
+    return table
+
+
+def _overall_table(models: Sequence[_Entry]) -> Table:
+    table = _ifeval_table("", [short for *_, short in _LEVELS])
+    for one in models:
+        cells = [one[reading][level] for level, reading, _ in _LEVELS]
+        table.add_row(clean(one["name"]), *(_percent(cell) for cell in cells))
+        table.add_row("", *(f"[dim]{_interval(cell)}[/]" for cell in cells))
+    return table
+
+
+def _category_table(one: _Entry) -> Table:
+    table = _ifeval_table(model_headline(one), ("strict", "95 %", "loose", "95 %", "of"))
+    types = one["strict"]["by_type"]
+    for category in one["strict"]["by_category"]:
+        table.add_row(
+            f"[bold]{clean(category)}[/]", *_strict_loose_cells(one, "by_category", category)
+        )
+        for name in types:
+            own, _, rest = name.partition(":")
+            if own == category:
+                table.add_row(f"  {clean(rest)}", *_strict_loose_cells(one, "by_type", name))
+    return table
+
+
+def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
+    strict, loose = (one[reading][part][name] for reading in ("strict", "loose"))
+    cells = [_percent(strict), _interval(strict), _percent(loose), _interval(loose)]
+    return [*cells, f"{strict['n']:,}"]
+
+
+def _comparison_table(compared: Sequence[_Entry]) -> Table:
+    """One pair of models: a row a reading and level."""
+    headings = ("points", "95 %", "p", "only/only", "McNemar p", "prompts")
+    table = _ifeval_table(f"{compared[0]['a']} less {compared[0]['b']}", headings)
+    for one in compared:
+        only = _DASH if one["only_a"] is None else f"{one['only_a']:,}/{one['only_b']:,}"
+        difference = one["difference"]
+        table.add_row(
+            _SHORT[one["level"], one["reading"]],
+            _DASH if difference is None else f"{100 * difference:+.2f}",
+            _interval(one),
+            _p_value(one["p"]),
+            only,
+            _p_value(one["mcnemar_p"]),
+            f"{one['prompts']:,}",
+        )
+    return table
+
+
+def _percent(one: _Entry) -> str:
+    return _DASH if one["value"] is None else f"{100 * one['value']:.2f}"
+
+
+def _interval(one: _Entry) -> str:
+    # The bracket is markup to the console unless it is escaped.
+    low, high = one["low"], one["high"]
+    return _DASH if low is None else rf"\[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _p_value(value: float | None) -> str:
+    return _DASH if value is None else f"{value:.4f}"
+
+
+def eval_healthbench(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="A reward spec with a grader of type rubric: SPEC.toml, or SPEC.toml#GRADER.",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", metavar="FILE", help="The file with HealthBench's rows (prompt, rubrics)."
+        ),
+    ] = None,
+    responses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--responses",
+            metavar="FILE",
+            help="The file of responses to score (prompt and response in each row).",
+        ),
+    ] = None,
+    by: _JoinKey = None,
+    wait_for_judge: WaitForJudge = 0.0,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
+        ),
+    ] = None,
+    folder: _Folder = None,
+    as_json: _AsJson = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Score stored responses on HealthBench with a rubric grader.
+
+    The rubric grader of TARGET marks the criteria of each row for the responses. Reports the
+    official score with its bootstrap standard deviation, overall and by tag.
+
+    Example: adjudge eval healthbench judge.toml --data healthbench.parquet
+    --responses responses.jsonl -o runs/h
+    """
+    if target is None:
+        raise ConfigError(
+            "TARGET: is required. Give a reward spec with a grader of type rubric (SPEC.toml, or "
+            "SPEC.toml#GRADER); its judge marks the criteria."
+        )
+    rows = _only_file("--data", data, "HealthBench's rows (prompt, rubrics)")
+    what = "a file of responses (prompt and response a row)"
+    answers = _only_file("--responses", responses, what)
+    wait_for_judges([target], wait_for_judge)
+    job = HealthbenchJob(
+        target=target,
+        data=rows,
+        responses=answers,
+        folder=folder or new_folder("eval"),
+        by=_read_join_key(by),
+        concurrency=concurrency,
+        show_progress=not quiet,
+    )
+    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+        evaluate_healthbench(job)
+    _print_healthbench_missing(errors(), job.summary)
+    if as_json:
+        print_json(job.summary)
+    else:
+        _print_healthbench(output(), job)
+
+
+def _print_healthbench_missing(console: Console, summary: Mapping[str, Any]) -> None:
+    for line in healthbench_missing_lines(summary):
+        console.print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
+
+
+def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
+    summary = job.summary
+    console.print(
+        f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
+        f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", overflow="fold")
+    for heading in ("score", "SD", "95 %", "n"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("[bold]overall[/]", *_score_cells(summary["overall"]))
+    groups = group_tags(summary["tags"])
+    for name in (one for one in groups if one in USUAL_TAGS):
+        table.add_row(f"[bold]{clean(name)}[/]", *[""] * 4)
+        for value, one in groups[name].items():
+            table.add_row(f"  {clean(value)}", *_score_cells(one))
+    console.print(table)
+    if others := [
+        f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
+    ]:
+        console.print(f"[dim]also by {clean(', '.join(others))}: report.html[/]")
+    console.print(
+        "[dim]Score: points met over positive points; not clipped for a sample, the mean is "
+        "clipped "
+        "to 0 to 1. SD and 95 % interval: bootstrap over prompts. Missing samples are left out.[/]"
+    )
+    files = "scores.jsonl  summary.json  report.html  grading/"
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}", highlight=False, soft_wrap=True)
+
+
+def _score_cells(one: Mapping[str, Any]) -> list[str]:
+    if one["score"] is None:
+        return [_DASH, _DASH, _DASH, "0"]
+    low, high = one["low"], one["high"]
+    # The bracket is markup to the console unless it is escaped.
+    interval = _DASH if low is None else rf"\[{low:.3f}, {high:.3f}]"
+    return [f"{one['score']:.4f}", f"{one['bootstrap_std']:.4f}", interval, f"{one['n_samples']:,}"]

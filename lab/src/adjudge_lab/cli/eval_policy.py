@@ -1,0 +1,304 @@
+"""``adjudge eval policy``: one or two policies on seeds, and their judges, as tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
+from adjudge.cli.grade import new_folder
+from adjudge.errors import ConfigError
+from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
+from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
+from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.runfile_tables import parse_seeds
+
+__all__ = ["eval_policy", "print_evaluation"]
+
+_MOST_ROWS = 40
+_DASH = "–"
+
+
+def eval_policy(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="The run file (.toml), or a model as for --model."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
+            "checkpoint's "
+            "folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="The run file with task, judges and seeds [default: the run folder's]."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="1-20",
+            help="The seeds to play [default: those of [evaluation] in the run file].",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", metavar="OTHER", help="Compare with this policy on the same seeds."
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
+        ),
+    ] = None,
+    no_judges: Annotated[
+        bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+) -> None:
+    """Evaluate a policy on seeds: its official score, and how well judges agree with it.
+
+    The official score is the environment's reward. For each judge: the mean, and Pearson's r and
+    Spearman's rho against the official score, with 95 % bootstrap intervals over seeds. A failed
+    judge call is missing, never 0. Two policies (--against) play the same seeds and are compared
+    in pairs.
+
+    Writes three files to the run folder: episodes.jsonl (every episode with messages and verdicts),
+    summary.json, and report.html. The same command with the same -o resumes, and repeats failed
+    judge calls.
+
+    Example: adjudge eval policy run.toml --model runs/first --against runs/first@0 --seeds 1-20
+    -o runs/e
+    """
+    other = _one_baseline(against)
+    job = _make_job(
+        _PolicyArguments(target, model, config, other, base_url, api_key_env), seeds, folder
+    )
+    job.judged = not no_judges
+    with (
+        say_how_to_resume(job.folder),
+        StageBars(show=not quiet) as bar,
+        redirect_stdout(sys.stderr),
+    ):
+        job.on_progress = bar.update
+        evaluate_targets(job)
+    if as_json:
+        print_json(job.summary)
+    else:
+        print_evaluation(output(), job)
+
+
+def _one_baseline(against: list[str] | None) -> str | None:
+    if against and len(against) > 1:
+        raise ConfigError("--against: is given more than once (allowed: one policy). Give it once.")
+    return against[0] if against else None
+
+
+class _PolicyArguments:
+    """The policies and the run file that the command line means."""
+
+    def __init__(
+        self,
+        target: str | None,
+        model: str | None,
+        config: Path | None,
+        against: str | None,
+        base_url: str | None,
+        api_key_env: str | None,
+    ) -> None:
+        if target is not None and target.endswith(".toml"):
+            if config is not None:
+                raise ConfigError(f"{target} and --config: both name a run file. Give one of them.")
+            config = Path(target)
+        elif target is not None:
+            if model is not None:
+                raise ConfigError(
+                    f"{target} and --model: both name a model. Name the second one with --against."
+                )
+            model = target
+        if model is None:
+            raise ConfigError(
+                "--model: is required. Give a run folder of adjudge train, RUN@STEP, a "
+                "checkpoint's "
+                "folder, http://HOST/v1#MODEL, or a name on the hub."
+            )
+        found = [
+            find_policy_target(one, base_url=base_url, api_key_env=api_key_env)
+            for one in (model, against)
+            if one is not None
+        ]
+        if len({one.identity for one in found}) < len(found):
+            raise ConfigError(f"--against {against!r}: is the same model as --model")
+        self.targets: list[PolicyTarget] = found
+        self.config = config or _find_run_file(found[0])
+
+
+def _find_run_file(target: PolicyTarget) -> Path:
+    """The run file that a run folder keeps; asked for where there is none."""
+    if target.run is not None and (kept := Path(target.run) / "config.toml").is_file():
+        return kept
+    raise ConfigError(
+        "--config: is required. Give the run file with the task and the judges (a run folder of "
+        "adjudge train has its own)."
+    )
+
+
+def _make_job(arguments: _PolicyArguments, seeds: str | None, folder: Path | None) -> EvaluationJob:
+    run = load_run_file(arguments.config)
+    try:
+        wanted = run.evaluation.held_out if seeds is None else parse_seeds(seeds)
+    except ValueError as error:
+        raise ConfigError(f"--seeds {seeds!r}: {error}") from None
+    return EvaluationJob(
+        run, arguments.config, folder or new_folder("eval"), arguments.targets, wanted
+    )
+
+
+def print_evaluation(console: Console, job: EvaluationJob) -> None:
+    """Each model's judges against the official score, the comparison, the seeds, the cost."""
+    summary = job.summary
+    judged = f"judged by {summary['judge']}" if summary["judges"] else "no judge was asked"
+    console.print(
+        f"[bold]{clean(summary['task'])}[/]: {summary['seeds']:,} seeds, {clean(judged)}"
+        f"  ·  {summary['seconds']:.1f} s"
+    )
+    for model in summary["models"]:
+        console.print(_judges(model))
+        for line in _cost_lines(model):
+            console.print(f"[dim]{clean(line)}[/]", soft_wrap=True)
+    if summary["comparison"]:
+        console.print(_comparison(summary))
+    console.print(_seeds(summary, job.rows))
+    if (left := summary["seeds"] - _MOST_ROWS) > 0:
+        console.print(f"[dim]… and {left:,} more seeds (episodes.jsonl)[/]")
+    console.print(
+        "[dim]r (Pearson) and rho (Spearman) against the official score; 95 % bootstrap intervals "
+        "over seeds; what failed is missing, never 0.[/]"
+    )
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  episodes.jsonl  summary.json  report.html")
+
+
+def _table(title: str, first: str, headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
+    table.add_column(first, overflow="fold")
+    for heading in headings:
+        style = "dim" if heading.startswith("95") else ""
+        table.add_column(clean(heading), justify="right", style=style, overflow="fold")
+    return table
+
+
+def _judges(model: Mapping[str, Any]) -> Table:
+    """Official score, graders and reward of one model."""
+    table = _table(model["name"], "", ("mean", "95 %", "r", "95 %", "rho", "95 %", "missing"))
+    table.add_row(
+        "official score", *_estimate(model["official"]), *[""] * 4, _missing_cell(model, None)
+    )
+    for name, found in model["scores"].items():
+        cells = [_estimate(found[key]) for key in ("mean", "pearson", "spearman")]
+        flat = [cell for pair in cells for cell in pair]
+        table.add_row(clean(name), *flat, _missing_cell(model, found))
+    return table
+
+
+def _estimate(found: Mapping[str, Any]) -> tuple[str, str]:
+    value, low, high = found["value"], found["low"], found["high"]
+    interval = escape(found["why"]) if low is None else f"{low:.2f} to {high:.2f}"
+    return (_DASH if value is None else f"{value:.3f}"), interval
+
+
+def _missing_cell(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
+    kinds = [f"not played: {kind} {count:,}" for kind, count in model["not_played"].items()]
+    if found is not None:
+        kinds += [f"{kind} {count:,}" for kind, count in found["missing"].items()]
+    elif model["no_official"]:
+        kinds.append(f"not paid for {model['no_official']:,}")
+    return f"[yellow]{clean(', '.join(kinds))}[/]" if kinds else "0"
+
+
+def _cost_lines(model: Mapping[str, Any]) -> list[str]:
+    """Calls, tokens and cost, where anybody said."""
+    lines = []
+    policy, judges = model["policy"], model["judges"]
+    if policy:
+        lines.append(
+            f"policy: {policy['calls']:,} replies, {policy['input_tokens']:,} tokens in, "
+            f"{policy['output_tokens']:,} out"
+        )
+    if judges["input_tokens"] or judges["output_tokens"]:
+        cost = judges["cost_usd"]
+        priced = "cost unknown: no price" if cost is None else f"{cost:.4f} USD"
+        lines.append(
+            f"judges: {judges['input_tokens']:,} tokens in, {judges['output_tokens']:,} out, "
+            f"{priced}"
+        )
+    return lines
+
+
+def _comparison(summary: Mapping[str, Any]) -> Table:
+    model, baseline = (one["name"] for one in summary["models"])
+    headings = ("mean", "its mean", "difference", "95 %", "p", "wins/ties/losses", "seeds of both")
+    table = _table(f"{model} against {baseline}", "", headings)
+    for name, one in summary["comparison"].items():
+        table.add_row(
+            "official score" if name == OFFICIAL_SCORE else clean(name),
+            *(_DASH if one[key] is None else f"{one[key]:.3f}" for key in ("model", "baseline")),
+            *_estimate(one["difference"]),
+            _DASH if one["p"] is None else f"{one['p']:.4f}",
+            f"{one['wins']}/{one['ties']}/{one['losses']}",
+            f"{one['difference']['n']:,}",
+        )
+    return table
+
+
+def _seeds(summary: Mapping[str, Any], rows: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
+    names = list(summary["models"][0]["scores"])
+    several = len(rows) > 1
+    headings = []
+    for place in range(len(rows)):
+        mark = f" {place + 1}" if several else ""
+        headings += [f"{name}{mark}" for name in ("official", *names, "turns")]
+    table = _table("", "seed", headings)
+    for own in list(zip(*rows, strict=True))[:_MOST_ROWS]:
+        cells = [cell for row in own for cell in _seed(row, names)]
+        table.add_row(str(own[0]["seed"]), *cells)
+    return table
+
+
+def _seed(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Official score, the scores of ``names``, turns; in a missing reward's place, why."""
+    if row["error"] is not None:
+        return [f"[yellow]{clean(row['error']['kind'])}[/]", *[""] * (len(names) + 1)]
+    scores = [grader_scores([row], name)[row["seed"]] for name in names]
+    cells = [_DASH if x is None else f"{x:.3f}" for x in (row["env_reward"], *scores)]
+    if names and names[-1] == REWARD_SCORE and (gone := row["missing"]):
+        cells[-1] = f"[yellow]{clean(gone['kind'])}[/]"
+    return [*cells, str(row["turns"])]

@@ -1,0 +1,223 @@
+"""``adjudge train --dry-run``: what a run or the training of a judge would do.
+
+Of a judge: its settings; for verl the exact command and files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.cli.console import clean, output, print_json
+from adjudge.runs.judge_calls import COST_UNIT_EPISODES
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.rl.plan import GraderPlan, RunPlan, VerlPlan
+
+__all__ = ["print_judge_plan", "print_run_plan"]
+
+
+def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
+    """Print what :func:`adjudge_lab.rl.plan.plan_run` found."""
+    if as_json:
+        print_json(found.data())
+        return
+    console = output()
+    _print_run(console, found)
+    if found.graders:
+        _print_judging(console, found)
+    _print_unsupported(console, found)
+    if found.warnings:
+        console.print("\n[bold]warnings[/]")
+        for warning in found.warnings:
+            _print_point(console, clean(warning))
+    if found.verl is not None:
+        _print_verl(console, found.verl)
+
+
+def _print_run(console: Console, found: RunPlan) -> None:
+    rollouts = found.rollouts
+    per_step = (
+        f"{rollouts['per_step']:,} a step ({rollouts['groups_per_step']:,} groups of "
+        f"{rollouts['per_step'] // rollouts['groups_per_step']}), {rollouts['steps']:,} steps: "
+        f"{rollouts['training']:,}"
+    )
+    held_out = (
+        f"{rollouts['evaluation'] // rollouts['evaluations']:,} held-out episodes, "
+        f"{rollouts['evaluations']:,} times: {rollouts['evaluation']:,}"
+    )
+    turns = "one turn" if found.turns == 1 else f"at most {found.turns:,} turns"
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in (
+        ("run file", found.file),
+        ("backend", found.backend),
+        ("policy", found.policy),
+        ("task", f"{found.task}, {turns}"),
+        ("judge", found.judge or "none: judge.enabled is false"),
+        ("reward", found.reward),
+        ("learning rate", found.assumed_learning_rate),
+        ("rollouts", per_step),
+        ("evaluation", held_out),
+        ("settings", "  ".join(f"{key}={value}" for key, value in found.settings.items())),
+    ):
+        if value:
+            table.add_row(name, clean(value))
+    console.print(table)
+
+
+def _print_judging(console: Console, found: RunPlan) -> None:
+    console.print()
+    table = _table("grader", "scope", "weight", "calls an episode")
+    for one in found.graders:
+        table.add_row(
+            clean(one.name),
+            one.scope,
+            f"{one.weight:g}" if one.weight else "report",
+            _calls_cell(one),
+        )
+    console.print(table)
+    if not found.setups:
+        return
+    console.print()
+    table = _table("setup", "calls", "tokens in", "tokens out",
+                   f"USD per {COST_UNIT_EPISODES:,}")  # fmt: skip
+    for setup in found.setups:
+        table.add_row(
+            clean(setup.setup),
+            f"{setup.calls:g}",
+            f"{setup.input_tokens:,.0f}",
+            f"{setup.output_tokens:,.0f}",
+            _cost_cell(setup.cost_usd, COST_UNIT_EPISODES),
+        )
+    console.print(table)
+    console.print(f"[dim]{clean(found.assumed)}[/]")
+    whole = found.in_all
+    cost = "" if whole["cost_usd"] is None else f"; {_cost_cell(whole['cost_usd'], 1)} USD"
+    console.print(
+        f"[bold]the whole run[/]  ≤ {whole['calls']:,.0f} calls, {whole['input_tokens']:,.0f} "
+        f"tokens in, {whole['output_tokens']:,.0f} out{cost}"
+    )
+
+
+def _calls_cell(one: GraderPlan) -> str:
+    if not one.asks_judge:
+        return "rule"
+    return "not counted" if one.calls is None else f"≤ {one.calls:g}"
+
+
+def _print_unsupported(console: Console, found: RunPlan) -> None:
+    if not found.unmet:
+        return
+    flag = "the run needs --approximate"
+    if any(not one.runs for one in found.unmet):
+        flag = "the run is not possible"
+    console.print(
+        f"\n[bold yellow]settings that backend {clean(found.backend)!r} does not support[/]: {flag}"
+    )
+    for one in found.unmet:
+        _print_point(console, clean(str(one)))
+
+
+def _print_verl(console: Console, verl: VerlPlan) -> None:
+    from adjudge_lab.rl.verl.run import format_command  # noqa: PLC0415
+
+    console.print(f"\n[bold]verl {verl.version}[/]")
+    console.print(_safe_lines(format_command(verl.command, verl.environment)), soft_wrap=True)
+    for path, content in verl.files.items():
+        console.print(f"\n[bold]{clean(path)}[/]")
+        console.print(_safe_lines(_file_preview(content)), soft_wrap=True)
+
+
+def _file_preview(content: Any) -> str:
+    if isinstance(content, str):
+        return content.rstrip()
+    first = msgspec.json.encode(content["first"]).decode()
+    return f"{content['rows']:,} rows, the first: {first}"
+
+
+def _safe_lines(text: str) -> Text:
+    """Text of several lines without control characters or markup of its own."""
+    return Text("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
+
+
+def _print_point(console: Console, text: str) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("-", text)
+    console.print(table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _cost_cell(cost: float | None, times: int) -> str:
+    return "no price" if cost is None else f"≤ {cost * times:.4g}"
+
+
+_DEFAULT_FOLDER = Path("runs/judge")
+"""Where a plan without ``-o`` would write."""
+
+
+def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) -> None:
+    """Print the file with every default and every variable of the environment in its place.
+
+    For verl also its command; with a ``folder``, the files that it reads are written there.
+    """
+    resolved = judge.model_dump(mode="json", exclude_none=True)
+    verl = None if judge.backend == "trl" else _plan_verl(judge, folder)
+    if as_json:
+        found = resolved if verl is None else {**resolved, "verl": verl.data()}
+        print_json(found)
+        return
+    console = output()
+    for name, value in resolved.items():
+        pairs = value.items() if isinstance(value, dict) else [("", value)]
+        told = "  ".join(f"{key}={one}" if key else str(one) for key, one in pairs)
+        console.print(f"[bold]{clean(name):<12}[/] {clean(told)}", soft_wrap=True)
+    if verl is not None:
+        _print_judge_verl(verl, folder)
+
+
+def _plan_verl(judge: JudgeFile, folder: Path | None) -> Any:
+    from adjudge_lab.judge_training.verl.run import plan_verl_judge  # noqa: PLC0415  (when asked for)
+
+    return plan_verl_judge(judge, folder or _DEFAULT_FOLDER, write=folder is not None)
+
+
+def _print_judge_verl(plan: Any, folder: Path | None) -> None:
+    from adjudge_lab.judge_training.verl.run import COMMAND_FILE  # noqa: PLC0415
+    from adjudge_lab.rl.verl.run import format_command  # noqa: PLC0415
+
+    console, files = output(), plan.files
+    console.print("\n[bold]verl 0.6.1[/]")
+    console.print(_safe_lines(format_command(plan.command, plan.environment)), soft_wrap=True)
+    first = msgspec.json.encode(files.first).decode()
+    for path, rows, more in (
+        (files.train, files.train_rows, f", the first: {first}"),
+        (files.validation, files.val_rows, ""),
+    ):
+        console.print(f"\n[bold]{clean(path)}[/]")
+        console.print(_safe_lines(f"{rows:,} rows{more}"), soft_wrap=True)
+    unusable = sum(files.facts[f"{part}_rows"]["unusable"] for part in ("train", "val"))
+    notes = [f"{unusable:,} rows are unusable and are left out"] if unusable else []
+    if plan.unmeasured:
+        notes.append(
+            "no tokenizer on this machine: rows that are too long are found during training"
+        )
+    if folder is None:
+        notes.append("with -o FOLDER these files are written, with the command as " + COMMAND_FILE)
+    console.print()
+    for note in notes:
+        console.print(f"[dim]{clean(note)}[/]", soft_wrap=True)

@@ -1,0 +1,365 @@
+"""``adjudge study run`` and ``adjudge study diff``: policies trained against judges.
+
+What a terminal shows of a study: its plan, its results, and what two run files differ in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import TaskID
+from rich.table import Table
+
+from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import new_folder
+from adjudge.config import load_toml
+from adjudge.runs.report.charts import format_number
+from adjudge_lab.studies.summary_view import (
+    CellView,
+    cell_name,
+    cell_views,
+    length_feature,
+    pilot_note,
+    plan_answer,
+    plan_cells,
+    plan_title,
+)
+
+if TYPE_CHECKING:
+    from adjudge_lab.studies.study import Study
+
+__all__ = [
+    "diff_run_files",
+    "print_differences",
+    "print_study",
+    "print_study_plan",
+    "run_study_file",
+]
+
+
+_MOST_JUDGES = 8
+
+
+def print_study(console: Console, summary: Mapping[str, Any]) -> None:
+    """What a study came to: each plan's cells and answer, then who sees whose gains."""
+    cells = cell_views(summary)
+    for plan in summary["plans"]:
+        console.print(f"[bold]{clean(plan_title(plan))}[/]")
+        _print_results(console, plan_cells(plan, cells), length_feature(summary))
+        console.print(f"{clean(plan_answer(plan, summary))}\n", soft_wrap=True)
+    if len(summary["transfer"]["scorers"]) <= _MOST_JUDGES + 1 and summary["transfer"]["rows"]:
+        console.print("[bold]Trained on one, scored by all[/]  [dim]gains in SDs[/]")
+        console.print(_transfer_table(summary["transfer"]), crop=False)
+    console.print(
+        "[dim]Gains are in SDs of the initial policy's answers; below each number its 95 % "
+        "interval. "
+        "Onset: seeds in which the judge's reward kept rising while the gold reward fell.[/]"
+    )
+    if note := pilot_note(summary):
+        console.print(f"[bold yellow]{clean(note)}[/]", soft_wrap=True)
+
+
+def _print_results(console: Console, cells: Sequence[CellView], feature: str | None) -> None:
+    table = _narrow_table(
+        "trained on", "gold", "gold gain", "proxy gain", f"Δ {feature or 'length'}"
+    )
+    table.add_column("onset", no_wrap=True)
+    why: dict[str, None] = {}
+    for cell in cells:
+        end = cell.gap["end"]
+        found = [*(end[name] for name in ("gold_level", "gold", "proxy")),
+                 cell.features.get(feature or "", {}).get("change")]  # fmt: skip
+        why |= {f"{cell.name}: {one['why']}": None for one in found if one and one["value"] is None}
+        table.add_row(clean(cell.name), *map(_estimate, found), _onset(cell.onset))
+    console.print(table, crop=False)
+    for text in why:
+        console.print(f"[dim]– {clean(text)}[/]", soft_wrap=True)
+
+
+def _transfer_table(found: Mapping[str, Any]) -> Table:
+    table = _narrow_table("trained on", *(clean(name) for name in found["scorers"]))
+    for row in found["rows"]:
+        table.add_row(
+            clean(row["judge"]), *(_estimate(row["gains"][name]) for name in found["scorers"])
+        )
+    return table
+
+
+def _narrow_table(first: str, *numbers: str) -> Table:
+    """A column of names that may be broken, and numbers that may not.
+
+    To be printed with ``crop=False``: a table that is too wide would lose its last digits.
+    """
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold", min_width=10)
+    for heading in numbers:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def _estimate(found: Mapping[str, Any] | None) -> str:
+    if found is None or found["value"] is None:
+        return "–"
+    ends = "no interval"
+    if found["low"] is not None and found["high"] is not None:
+        ends = f"{format_number(found['low'], 2)} to {format_number(found['high'], 2)}"
+    return f"{format_number(found['value'], 2)}\n[dim]{ends}[/]"
+
+
+def _onset(onset: Mapping[str, Any]) -> str:
+    """How many seeds had one, and below it the median step."""
+    if not onset["known"]:
+        return "–"
+    when = "" if onset["median_step"] is None else f"\n[dim]step {onset['median_step']:g}[/]"
+    return f"{onset['hacked']}/{onset['known']}{when}"
+
+
+def print_study_plan(console: Console, found: Mapping[str, Any]) -> None:
+    """What :func:`adjudge_lab.studies.run.plan_study` found."""
+    stamp = "  [bold yellow]PILOT[/]" if found["pilot"] else ""
+    console.print(f"[bold]{clean(found['label'] or 'study')}[/]{stamp}")
+    console.print(_facts(found))
+    console.print()
+    console.print(_plan_table(found["plans"], len(found["seeds"])))
+    console.print()
+    console.print(_judge_table(found["judges"]))
+    for warning in found["warnings"]:
+        console.print(f"[yellow]warning[/] {clean(warning)}", soft_wrap=True)
+
+
+def _facts(found: Mapping[str, Any]) -> Table:
+    runs = found["runs"]
+    calls = found["calls"]
+    table = _table("", "", shown=False)
+    for name, text in (
+        ("folder", found["folder"]),
+        ("gold", found["gold"]),
+        ("seeds", ", ".join(map(str, found["seeds"]))),
+        *((name, _done_text(runs[name])) for name in ("policies", "judges", "arms")),
+        ("held out", ", ".join(found["held_out"]) or "none"),
+        ("judge calls", "not counted" if calls is None else f"≤ {calls:,.0f} in the arms' runs"),
+    ):
+        table.add_row(name, clean(text))
+    return table
+
+
+def _done_text(count: Mapping[str, int]) -> str:
+    there = f", {count['done']:,} done already" if count["done"] else ""
+    return f"{count['in_all']:,}{there}"
+
+
+def _plan_table(plans: Sequence[Mapping[str, Any]], seeds: int) -> Table:
+    table = _table("plan", "question", "judge, mitigation", "arms")
+    for one in plans:
+        question = one["question"] + (f" over {one['x']}" if one["x"] else "")
+        cells = "\n".join(clean(cell_name(*cell)) for cell in one["cells"])
+        arms = f"{len(one['cells'])} × {seeds} seeds"
+        table.add_row(
+            clean(one["name"]), clean(question), cells, f"{arms}\n[dim]{one['arms']} in all[/]"
+        )
+    return table
+
+
+def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("judge", "levels", "bias", "how", "")
+    for one in judges:
+        state = {True: "trained already", False: "to be trained", None: ""}[one["trained"]]
+        held = "held out" if one["held_out"] else ""
+        table.add_row(
+            clean(one["name"]),
+            clean(_listed_text(one["levels"])),
+            clean(_listed_text(one["bias"])),
+            clean(one["how"]),
+            ", ".join(text for text in (held, state) if text),
+        )
+    return table
+
+
+def _listed_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items()) or "–"
+
+
+def print_differences(console: Console, files: tuple[Path, Path], found: Sequence[Any]) -> None:
+    """A line for each key in which two run files differ."""
+    if not found:
+        console.print("The two files are equal, defaults included.")
+        return
+    table = _table("key", *(clean(path) for path in files))
+    for one in found:
+        table.add_row(clean(one.key), clean(_value(one.left)), clean(_value(one.right)))
+    console.print(table)
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _table(first: str, *others: str, shown: bool = True) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=shown)
+    table.add_column(first, overflow="fold", style="" if shown else "bold")
+    for heading in others:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def run_study_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The study file.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The study's folder [default: runs/study-TIME]. With the folder of an interrupted "
+            "study, the study resumes.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="How many runs go on at the same time [default: by the cores].",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan and write nothing."),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", min=0, help="Add this number to each of the file's seeds [default: 0]."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
+) -> None:
+    """Train policies against judges that differ in a known way, and report the results.
+
+    Trains first the initial policy of each seed, then the judges, then the arms: each judge of a
+    plan with each mitigation and seed. Every checkpoint is scored by all judges and by the gold
+    reward. Arms that differ in more than their judge and mitigation are an error.
+
+    Writes report.html, summary.json, manifest.json, a tidy table of all scores, and the folders of
+    the trained models. The same command with the same -o resumes, also with one more arm.
+
+    Exit code: 0 done, 2 a bad file, 3 an arm failed or a judge could not be reached (the other arms
+    are reported).
+
+    Example: adjudge study study.toml --dry-run
+    """
+    study = _load_study(file, seed or 0)
+    folder = folder or new_folder("study")
+    if dry_run:
+        _show_plan(study, folder, as_json=as_json)
+        return
+    summary = _run_with_bars(study, file, folder, jobs, quiet=quiet)
+    if as_json:
+        print_json(summary)
+    else:
+        print_study(output(), summary)
+        output().print(
+            f"\n[bold]{clean(folder)}/[/]  report.html  summary.json  manifest.json",
+            soft_wrap=True,
+        )
+    if missed := {**summary["failed"], **summary.get("unscored", {})}:
+        _print_failed(missed)
+        raise typer.Exit(3)
+
+
+def diff_run_files(
+    left: Annotated[Path, typer.Argument(metavar="A.toml", help="One run file.")],
+    right: Annotated[Path, typer.Argument(metavar="B.toml", help="The other run file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
+) -> None:
+    """Show how two run files differ, defaults included.
+
+    Two arms of a study compare judges only where nothing else differs: model, prompts, sampling and
+    evaluation.
+
+    Exit code: 0 the files are equal, 1 they differ, 2 a bad file.
+
+    Example: adjudge study diff rl.toml ruscarl.toml
+    """
+    from adjudge_lab.rl.runfile_checks import load_run_file  # noqa: PLC0415
+    from adjudge_lab.studies.manifest import diff_settings  # noqa: PLC0415
+
+    found = diff_settings(load_run_file(left), load_run_file(right))
+    if as_json:
+        print_json([one._asdict() for one in found])
+    else:
+        print_differences(output(), (left, right), found)
+    if found:
+        raise typer.Exit(1)
+
+
+def _load_study(file: Path, seed: int) -> Study:
+    """The study in ``file``, with ``seed`` added to each of its seeds."""
+    from adjudge_lab.studies.study import Study  # noqa: PLC0415  (`study swap` needs none)
+
+    study = Study.load(file)
+    if not seed:
+        return study
+    data = {**load_toml(file, keep_references=True), "seeds": [one + seed for one in study.seeds]}
+    return Study.from_dict(data, where=str(file), folder=file.parent)
+
+
+def _run_with_bars(
+    study: Study, file: Path, folder: Path, jobs: int | None, *, quiet: bool
+) -> dict[str, Any]:
+    """Run the study, with bars; its summary."""
+    from adjudge_lab.studies.run import StudyJob, run_study  # noqa: PLC0415  (not a plan)
+
+    with _StudyBars(show=not quiet) as bars:
+        job = StudyJob(
+            study=study, source=file, folder=folder, jobs=jobs,
+            on_phase=bars.update, on_arm=bars.arm,
+        )  # fmt: skip
+        with say_how_to_resume(folder), redirect_stdout(sys.stderr):
+            return run_study(job)
+
+
+class _StudyBars(StageBars):
+    """A bar for each phase, and one for each run while it lasts."""
+
+    def __init__(self, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._runs: dict[str, TaskID] = {}
+
+    def arm(self, name: str, stage: str, done: int, total: int) -> None:
+        """``done`` of ``total`` of what a run is at; hidden when that is over."""
+        if name not in self._runs:
+            self._runs[name] = self._bars.add_task("", total=total)
+        self._bars.update(
+            self._runs[name],
+            description=f"  {clean(name)} [dim]{clean(stage)}[/]",
+            completed=done,
+            total=total,
+            visible=done < total,
+        )
+
+
+def _show_plan(study: Study, folder: Path, *, as_json: bool) -> None:
+    from adjudge_lab.studies.run import plan_study  # noqa: PLC0415
+
+    found = plan_study(study, folder)
+    if as_json:
+        print_json(found)
+    else:
+        print_study_plan(output(), found)
+
+
+def _print_failed(failed: Mapping[str, str]) -> None:
+    for name, why in failed.items():
+        errors().print(f"[red]failed[/] {clean(name)}: {clean(why)}")
+    errors().print(
+        "The other arms are reported. The same command with the same -o tries the failed ones "
+        "again."
+    )

@@ -1,0 +1,242 @@
+"""``adjudge study replay``: dumped judge prompts asked again, or their replies read again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import new_folder
+from adjudge.errors import ConfigError
+from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
+from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
+
+__all__ = ["replay"]
+
+_MAX_PROBLEMS_SHOWN = 5
+
+
+def replay(
+    dump: Annotated[
+        Path,
+        typer.Argument(
+            help="JSONL or Parquet with a judge prompt in each row, and perhaps its reply and "
+            "score."
+        ),
+    ],
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge",
+            "-j",
+            metavar="SPEC.toml#JUDGE",
+            help="The judge to ask, or http://HOST/v1#MODEL [default: none; the recorded "
+            "replies are "
+            "parsed again].",
+        ),
+    ] = None,
+    parse: Annotated[
+        str,
+        typer.Option(
+            "--parse",
+            metavar="strict|anywhere|either",
+            help="Where the verdict must be: strict: it is the whole reply or its start; anywhere; "
+            "either: strict first, then anywhere.",
+        ),
+    ] = "strict",
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--form",
+            metavar="marks|brackets|score",
+            help="The form of the replies: {'1': 'PRESENT', …}, [[1]], or a score [default: "
+            "detected "
+            "from each prompt].",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", metavar="LOW:HIGH", help="The range of a score, such as 1:5."),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="How often each prompt is asked.")] = 1,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", help="The temperature [default: the judge's own]."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", help="The most tokens of a reply [default: the judge's own]."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", help="The most questions in flight.")
+    ] = 16,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            "-m",
+            metavar="FIELD=COLUMN",
+            help=f"Read a field ({', '.join(DUMP_FIELDS)}) from another column; dots reach into "
+            "nested "
+            "columns. Can be repeated.",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The folder [default: runs/replay-TIME]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+) -> None:
+    """Ask a judge the prompts of a dump again, or parse the recorded replies again.
+
+    Reports for each judge and source of the dump: how many verdicts could be parsed, and why the
+    others could not (they are missing, never 0); the means over rows with both scores; how many
+    scores changed; and the range of the scores of one item. Marks are scored by the points in the
+    row's rubrics, or in the prompt.
+
+    Writes answers.jsonl, rows.jsonl and summary.json. The same command with the same -o asks only
+    prompts without a reply; with another --parse it parses the recorded replies. Broken lines of
+    the dump are listed and skipped.
+
+    Exit code: 0 done, 2 bad input, 3 the judge did not answer.
+
+    Example: adjudge study replay scores.jsonl --parse either -o runs/again
+
+    Example: adjudge study replay scores.jsonl --judge reward.toml#strict --repeats 5 -o runs/noise
+    """
+    job = ReplayJob(
+        dump=dump,
+        folder=folder or new_folder("replay"),
+        judge=_find_judge(judge, api_key_env, temperature, max_tokens),
+        parse=parse,
+        form=form,
+        scale=_parse_scale(scale),
+        repeats=repeats,
+        concurrency=concurrency,
+        mapping=_parse_map(mapping or []),
+    )
+    with (
+        say_how_to_resume(job.folder),
+        StageBars(show=not quiet) as bar,
+        redirect_stdout(sys.stderr),
+    ):
+        job.on_progress = bar.update
+        replay_dump(job)
+    _report(job, as_json=as_json)
+    if job.judge is not None and not any(arm["parsed"] for arm in job.summary["arms"]):
+        errors().print("[red]No reply could be read:[/] all verdicts are missing")
+        raise typer.Exit(3)
+
+
+def _find_judge(
+    name: str | None, api_key_env: str | None, temperature: float | None, max_tokens: int | None
+) -> ReplayJudge | None:
+    given = {"temperature": temperature, "max_tokens": max_tokens}
+    sampling = {key: value for key, value in given.items() if value is not None}
+    if name is not None:
+        return find_replay_judge(name, api_key_env=api_key_env, sampling=sampling)
+    if sampling or api_key_env is not None:
+        option = f"--{next(iter(sampling))}" if sampling else "--api-key-env"
+        option = option.replace("_", "-")
+        raise ConfigError(f"{option}: has no effect without a judge. Add --judge.")
+    return None
+
+
+def _parse_scale(given: str | None) -> tuple[float | None, float | None]:
+    if given is None:
+        return None, None
+    low, _, high = given.partition(":")
+    try:
+        return float(low), float(high)
+    except ValueError:
+        raise ConfigError(f"--scale {given!r}: must be LOW:HIGH, such as 1:5") from None
+
+
+def _parse_map(entries: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, equals, column = (part.strip() for part in entry.partition("="))
+        if not (name and equals and column) or name in found:
+            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, each field once")
+        found[name] = column
+    return found
+
+
+def _report(job: ReplayJob, *, as_json: bool) -> None:
+    problems = job.summary["problems"]
+    for one in problems["first"][:_MAX_PROBLEMS_SHOWN]:
+        errors().print(f"[yellow]line {one['line']}[/] of {clean(one['file'])}: "
+                       f"{clean(one['reason'])}")  # fmt: skip
+    if problems["count"] > _MAX_PROBLEMS_SHOWN:
+        errors().print(
+            f"[yellow]… and {problems['count'] - _MAX_PROBLEMS_SHOWN} more[/] (summary.json)"
+        )
+    if as_json:
+        print_json(job.summary)
+        return
+    console = output()
+    _print_summary(console, job.summary)
+    files = "rows.jsonl  summary.json" + ("  answers.jsonl" if job.judge else "")
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}")
+
+
+def _print_summary(console: Console, summary: Mapping[str, Any]) -> None:
+    """Two tables: by judge and source, and the ranges of items."""
+    asked = summary["asked"]
+    by = "the recorded replies" if asked is None else (
+        f"{clean(asked['model'])}, {asked['prompts']:,} prompts × {asked['repeats']}, "
+        f"{asked['now']:,} asked now"
+    )  # fmt: skip
+    console.print(f"{summary['rows']:,} rows, read {summary['parse']}: {by}")
+    table = _table("judge", "source", "parsed", "recorded", "now", "changed", "missing")
+    for arm in summary["arms"]:
+        common = arm["common"]
+        table.add_row(
+            clean(arm["judge"]),
+            clean(arm["source"]),
+            f"{arm['parsed']:,}/{arm['verdicts']:,}",
+            _number(common["recorded"]),
+            _number(common["score"]),
+            f"{common['changed']:,}/{common['rows']:,}",
+            ", ".join(f"{count:,} {kind}" for kind, count in arm["unparsable"].items()) or "–",
+        )
+    console.print(table)
+    if any(one["repeated"] for one in summary["ranges"]):
+        console.print()
+        table = _table("source", "items", "repeated", "mean range", "largest", "of item")
+        for one in summary["ranges"]:
+            table.add_row(
+                clean(one["source"]), f"{one['items']:,}", f"{one['repeated']:,}",
+                _number(one["mean"]), _number(one["largest"]), clean(one["item"] or "–"),
+            )  # fmt: skip
+        console.print(table)
+    console.print(
+        "[dim]recorded, now: means over the rows that have both; missing verdicts are in none. "
+        "Ranges: largest less smallest score of one item.[/]"
+    )
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        is_text = heading in ("judge", "source", "missing", "of item")
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

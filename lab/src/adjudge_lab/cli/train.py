@@ -1,0 +1,477 @@
+"""``adjudge train``: a policy learns from judges, a judge from preferences, or both in a chain.
+
+What the file says: ``kind = "rl"`` (the default), ``"judge"`` or ``"chain"``. A policy and a judge
+are trained here, by verl, or on a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.grade import new_folder
+from adjudge.config import load_env_file, load_toml
+from adjudge.errors import ConfigError
+from adjudge.graders.llm.trained_judge_card import SPEC_FILE
+from adjudge.runs.sentinel import SentinelAlarm
+from adjudge_lab.cli.plan import print_judge_plan
+from adjudge_lab.judge_training.chain.file import ChainFile, ResolvedStage
+from adjudge_lab.judge_training.chain.report import chain_summary_lines
+from adjudge_lab.judge_training.chain.run import chain_plan, chain_plan_lines
+from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob
+from adjudge_lab.judge_training.report import judge_summary_lines
+from adjudge_lab.rl.launch import run_module, submit_job
+from adjudge_lab.rl.rewards import find_judge_key_env
+from adjudge_lab.rl.run import TrainingJob, train_run
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.trl_backend import StepMetrics
+
+__all__ = ["train", "train_chain_file", "train_judge_file"]
+
+
+def train_chain_file(
+    path: Path,
+    folder: Path | None,
+    *,
+    seed: int | None,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Do the chain of ``path`` in ``folder``, or with ``dry_run`` say what its stages come to."""
+    chain = ChainFile.load(path).with_seed_offset(seed or 0)
+    folder = folder or new_folder("chain")
+    if dry_run:
+        found = chain_plan(chain, folder)
+        _print_chain(found, as_json=as_json, lines=chain_plan_lines(found))
+        return
+    from adjudge_lab.judge_training.chain.run import ChainJob, run_chain  # noqa: PLC0415  (not a plan)
+
+    with _ChainBars(len(chain.stages), show=not quiet) as bars:
+        job = ChainJob(
+            chain, path, folder,
+            on_stage=bars.stage, on_progress=bars.update, on_alarm=bars.alarm,
+        )  # fmt: skip
+        with say_how_to_resume(folder):
+            run_chain(job)
+    _print_chain(job.summary, as_json=as_json, lines=chain_summary_lines(job.summary))
+    if not as_json:
+        output().print(f"\n[bold]{clean(folder)}/[/]  report.html  summary.json", soft_wrap=True)
+
+
+def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> None:
+    if as_json:
+        print_json(found)
+        return
+    for line in lines:
+        output().print(clean(line), soft_wrap=True)
+
+
+class _ChainBars(StageBars):
+    """A bar for each part of a stage, a line as each stage begins."""
+
+    def __init__(self, stages: int, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._stages_in_all = stages
+
+    def stage(self, number: int, stage: ResolvedStage, over: bool) -> None:
+        """A line for the stage that begins, or was done before."""
+        if self.show:
+            said = "done before" if over else f"{stage.kind}, {stage.folder}"
+            place = f"[bold]{number}/{self._stages_in_all} {clean(stage.name)}[/]"
+            self.line(f"{place}  [dim]{clean(said)}[/]")
+
+    def alarm(self, alarm: SentinelAlarm) -> None:
+        """A line for what a policy's sentinel just found."""
+        if self.show:
+            where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
+            self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
+
+
+def train_judge_file(
+    path: Path,
+    folder: Path | None,
+    *,
+    seed: int | None,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+    ray: str | None = None,
+    poll: bool = False,
+) -> None:
+    """Train the judge of ``path`` into ``folder``, or with ``dry_run`` say what it resolves to.
+
+    ``ray``: submit it as a job to the cluster whose dashboard is there, by default
+    ``grpo.ray_address`` (or ``RAY_ADDRESS``) where GRPO on verl gives one; ``poll``: follow it.
+    """
+    judge = JudgeFile.load(path)
+    if seed is not None:
+        judge = judge.with_seed(seed)
+    if dry_run:
+        print_judge_plan(judge, folder, as_json=as_json)
+        return
+    address = ray or _cluster_address(judge)
+    if address is not None:
+        raise typer.Exit(_submit_judge(path, address, folder, seed=seed, poll=poll))
+    folder = folder or new_folder("judge")
+    try:
+        if judge.backend == "verl":
+            summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
+        else:
+            summary = _here(judge, path, folder, quiet=quiet)
+    except KeyboardInterrupt:
+        errors().print(f"To resume, run the same command with -o {clean(folder)}")
+        raise
+    if as_json:
+        print_json(summary)
+        return
+    console = output()
+    for line in judge_summary_lines(summary):
+        console.print(clean(line), soft_wrap=True)
+    asks = (folder / SPEC_FILE).exists()  # else it was taught to answer, not to judge
+    names = ["judge.json", *([SPEC_FILE] if asks else []), "report.html"]
+    console.print(f"\n[bold]{clean(folder)}/[/]  {'  '.join(names)}")
+    if asks:
+        console.print(f"[dim]adjudge serve {clean(folder)}[/]", soft_wrap=True)
+
+
+def _here(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
+    from adjudge_lab.judge_training.run import run_judge  # noqa: PLC0415  (not for a plan)
+
+    with StageBars(show=not quiet) as bars:
+        return run_judge(JudgeJob(judge, path, folder, on_progress=bars.update))
+
+
+def _by_verl(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
+    from adjudge_lab.judge_training.verl.run import run_verl_judge  # noqa: PLC0415  (when asked for)
+
+    def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
+        return run_module(
+            list(argv), env=env, on_line=(lambda _: None) if quiet else _print_log_line
+        )
+
+    found = run_verl_judge(judge, path, folder, launch=launch)
+    if isinstance(found, int):
+        raise typer.Exit(found)
+    return found
+
+
+def _cluster_address(judge: JudgeFile) -> str | None:
+    """The dashboard that the file, or the environment, gives for GRPO on verl.
+
+    Inside a job of a cluster ``RAY_ADDRESS`` is not a dashboard's, and the run is done there.
+    """
+    if judge.backend != "verl" or judge.method != "grpo":
+        return None
+    address = judge.grpo.ray_address
+    given = "ray_address" in judge.grpo.model_fields_set
+    return address if given and address.startswith(("http://", "https://")) else None
+
+
+def _submit_judge(
+    path: Path, address: str, folder: Path | None, *, seed: int | None, poll: bool
+) -> int:
+    if folder is None or not folder.is_absolute():
+        raise ConfigError(
+            "--ray: needs -o with an absolute folder. Use a folder that the cluster's machines "
+            "share "
+            "or keep: the folder that a job runs in is deleted with the job."
+        )
+    arguments = ["-o", str(folder), *(() if seed is None else ("--seed", str(seed)))]
+    # Ray has its own RAY_ADDRESS in a job, which is not the dashboard's.
+    names = [name for name in JUDGE_VARIABLES if name != "RAY_ADDRESS" and os.environ.get(name)]
+    env = {name: os.environ[name] for name in names}
+    return submit_job(
+        path,
+        address=address,
+        arguments=arguments,
+        env=env,
+        poll=poll,
+        on_line=_print_log_line,
+    )
+
+
+_OF_JUDGED = ("reward", "judge", "gold")
+
+
+class TrainingKind(StrEnum):
+    """What is trained."""
+
+    RL = "rl"
+    JUDGE = "judge"
+    CHAIN = "chain"
+
+
+def train(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The run file, given as an option.")
+    ] = None,
+    kind: Annotated[
+        TrainingKind | None,
+        typer.Option(
+            "--type", help="What is trained; must be the run file's kind [default: the "
+            "run file's]."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output",
+            help="The run folder [default: runs/train-TIME]. With the folder of an interrupted "
+            "run, "
+            "the run resumes.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(
+            "--seed", min=0, help="The seed [default: the run file's]; for a chain it is added "
+            "to each stage's."
+        )
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file", help="A file of KEY=VALUE lines that are set as environment "
+            "variables."
+        ),
+    ] = None,
+    approximate: Annotated[
+        bool,
+        typer.Option(
+            "--approximate", help="Run although the backend does not support all settings of "
+            "the file."
+        ),
+    ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray", metavar="ADDRESS",
+            help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.",
+        ),
+    ] = None,
+    poll: Annotated[
+        bool, typer.Option("--poll", help="Follow a submitted job until it ends.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON instead of text.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress bar and no line per step.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Train a policy against judges and environments, a judge, or both in a chain, by one file.
+
+    The policy plays episodes; each episode is judged when it ends; TRL's GRPOTrainer (or verl)
+    learns from the rewards. A failed judge call is a missing reward, which training leaves out.
+
+    Writes to the run folder during the run: metrics.jsonl (a row per step), rollouts.jsonl (every
+    rollout with its verdicts), evaluation.jsonl (held-out episodes) and checkpoints/; at the end
+    model/, summary.json and report.html. adjudge view FOLDER shows the run while it goes on. The
+    same command with the same -o resumes an interrupted run; finished episodes are not played and
+    paid for again. A sentinel checks whether the judge's reward still measures what it should;
+    [sentinel] action decides whether it warns or stops the run.
+
+    A file with kind = "judge" trains a judge. Its folder is the judge: use adjudge serve FOLDER, or
+    [judge] folder in a run file. A file with kind = "chain" has [[stages]] that run in order, such
+    as a judge, its evaluation on unseen pairs, and a policy that learns from it. A stage refers to
+    the result of an earlier one as "@NAME"; finished stages are not repeated. See
+    docs/training-judges.md.
+
+    Needs torch and TRL: pip install "adjudge-lab[train]". base = "tiny" needs no network and no
+    GPU; --dry-run needs none of them.
+
+    Example: adjudge train examples/rl_tiny.toml -o runs/first
+
+    Example: adjudge train examples/judge_tiny.toml -o runs/chain
+    """
+    path = _single_run_file(run, config)
+    if env_file is not None:
+        load_env_file(env_file)
+    found = load_toml(path).get("kind", "rl")
+    if kind is not None and kind != found:
+        raise ConfigError(
+            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(kind)!r})"
+        )
+    if poll and ray is None and found != "judge":  # which may name a cluster itself
+        raise ConfigError("--poll: needs --ray. Give the cluster's ADDRESS with --ray.")
+    if approximate and found != "rl":
+        raise ConfigError(
+            f"--approximate: works only for the training of a policy (found kind = {found!r} in "
+            f"{path}). Remove --approximate."
+        )
+    shared: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
+    if found == "judge":
+        train_judge_file(path, folder, **shared, ray=ray, poll=poll)
+        return
+    if found == "chain":
+        if ray is not None:
+            raise ConfigError("--ray: cannot run a chain. Submit its stages one by one.")
+        train_chain_file(path, folder, **shared)
+        return
+    wanted = load_run_file(path)
+    if seed is not None:
+        wanted = wanted.with_seed(seed)
+    if dry_run:
+        from adjudge_lab.cli.plan import print_run_plan  # noqa: PLC0415  (only when asked for)
+        from adjudge_lab.rl.plan import plan_run  # noqa: PLC0415  (only when asked for)
+        from adjudge_lab.rl.rewards import check_run_machine  # noqa: PLC0415
+
+        print_run_plan(plan_run(wanted), as_json=as_json)
+        check_run_machine(wanted)
+        return
+    from adjudge_lab.rl.backend_checks import check_backend_support  # noqa: PLC0415  (not for a plan)
+
+    check_backend_support(wanted, approximate)
+    if ray is not None:
+        _submit_policy(wanted, path, ray, folder, seed=seed, approximate=approximate, poll=poll)
+        return
+    if wanted.backend == "verl":
+        from adjudge_lab.rl.verl.run import run_verl  # noqa: PLC0415  (only when asked for)
+
+        raise typer.Exit(run_verl(wanted, folder or new_folder("train"), launch=_launch_module))
+    _train_here(wanted, path, folder or new_folder("train"), quiet=quiet, as_json=as_json)
+
+
+def _single_run_file(run: Path | None, config: Path | None) -> Path:
+    given = [path for path in (run, config) if path is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            "RUN.toml: must be given exactly once. Use either adjudge train RUN.toml or --config "
+            "RUN.toml."
+        )
+    return given[0]
+
+
+def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json: bool) -> None:
+    with _PolicyBars(show=not quiet) as bar:
+        job = TrainingJob(
+            run,
+            path,
+            folder,
+            on_progress=bar.update,
+            on_row=(lambda *_: None) if quiet else bar.row,
+            on_alarm=bar.alarm,
+        )
+        bar.begin(folder)
+        with say_how_to_resume(folder):
+            train_run(job)
+    if as_json:
+        print_json(job.summary)
+    else:
+        _print_summary(job)
+
+
+def _submit_policy(
+    run: RunFile,
+    path: Path,
+    address: str,
+    folder: Path | None,
+    *,
+    seed: int | None,
+    approximate: bool,
+    poll: bool,
+) -> None:
+    if folder is None or not folder.is_absolute():
+        raise ConfigError(
+            "--ray: needs -o with an absolute folder. Use a folder that the cluster's machines "
+            "share "
+            "or keep: the folder that a job runs in is deleted with the job."
+        )
+    arguments = ["-o", str(folder), *(["--approximate"] * approximate)]
+    if seed is not None:
+        arguments += ["--seed", str(seed)]
+    named = (find_judge_key_env(run), run.services.task_key_env if run.services.task_url else None)
+    env = {name: os.environ[name] for name in named if name is not None and name in os.environ}
+    raise typer.Exit(
+        submit_job(
+            path, address=address, arguments=arguments, env=env, poll=poll, on_line=_print_log_line
+        )
+    )
+
+
+def _launch_module(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    return run_module(list(argv), env=env, on_line=_print_log_line)
+
+
+def _print_log_line(text: str) -> None:
+    output().print(clean(text), soft_wrap=True, highlight=False)
+
+
+def _print_summary(job: TrainingJob) -> None:
+    console, summary = output(), job.summary
+    first, last = summary["first"], summary["last"]
+    steps = f"{summary['steps']} of {summary['steps_planned']} steps"
+    console.print(
+        f"[bold]{steps}[/] in {summary['seconds']['total']:.0f} s; mean of the first → last tenth:"
+    )
+    for name, key in (
+        ("reward", "reward"), ("environment", "env"), ("judge", "judge"), ("gold", "gold"),
+        ("length, tokens", "length"),
+    ):  # fmt: skip
+        if first[key] is not None and last[key] is not None:
+            share = _share_shown(summary) if key in _OF_JUDGED else ""
+            console.print(f"  {name:<16}{first[key]:7.3f} → {last[key]:.3f}{share}")
+    _print_sentinel(console, summary)
+    console.print(f"\n[bold]{clean(job.folder)}/[/]  report.html  rollouts.jsonl  model/")
+    console.print(f"[dim]adjudge view {clean(job.folder)}[/]", soft_wrap=True)
+
+
+def _share_shown(summary: dict[str, Any]) -> str:
+    """How many rollouts stand behind a mean of rewards, where some are missing."""
+    missing = [summary[when]["missing"] or 0.0 for when in ("first", "last")]
+    if not any(missing):
+        return ""
+    shares = " → ".join(f"{1 - share:.1%}" for share in missing)
+    return f"  [yellow]of {shares} of the rollouts; the other rewards are missing[/]"
+
+
+def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
+    alarms = summary["sentinel"]["alarms"]
+    if not alarms:
+        console.print("  sentinel        no alarms")
+    for one in alarms:
+        style = "bold" if one["note"] else "bold yellow"
+        where = f"step {one['step']}, {one['rule'].replace('_', ' ')}"
+        console.print(
+            f"  sentinel        [{style}]{where}[/]: {clean(one['seen'])}", soft_wrap=True
+        )
+        console.print(f"                  [dim]→[/] {clean(one['advice'])}", soft_wrap=True)
+
+
+class _PolicyBars(StageBars):
+    """A bar a stage; steps and alarms are lines above them."""
+
+    def begin(self, folder: Path) -> None:
+        """A line with where the run is written, and how to watch it."""
+        if self.show:
+            self.line(f"[bold]{clean(folder)}/[/]  [dim]adjudge view {clean(folder)}[/]")
+
+    def row(self, step: int, row: StepMetrics) -> None:
+        """A line a step: what it came to, and how much of it is whose."""
+        parts = [
+            f"{name}={row[name]:.3g}"
+            for name in ("mean_return", "env_return", "judge_return")
+            if name in row
+        ]
+        if missing := row.get("judge/missing_frac"):
+            parts.append(f"missing={missing:.1%}")
+        self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {' '.join(parts)}")
+
+    def alarm(self, alarm: SentinelAlarm) -> None:
+        """A line for what the sentinel just found."""
+        where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
+        self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")

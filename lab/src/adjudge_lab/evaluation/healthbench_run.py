@@ -1,0 +1,437 @@
+"""A whole HealthBench evaluation: answers joined, marked, aggregated, and written as a page.
+
+The marks are those of a reward spec's rubric grader, asked about the rows' own rubrics. Whatever
+files, tags and keys are called is escaped everywhere on the page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.config import load_toml, suggest_name
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.page import interval_strip
+from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.rubrics import rubric_digest
+from adjudge.runs.folder import atomic_write
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.report.charts import escape_html, format_integer, format_number
+from adjudge.runs.report.frame import Section, notes_section, render_page
+from adjudge_lab.evaluation.healthbench import (
+    HealthbenchAnswer,
+    HealthbenchItem,
+    HealthbenchJoinBy,
+    MarkedSample,
+    build_missing_sample,
+    mark_sample,
+    read_healthbench_answers,
+    read_healthbench_items,
+    summarise_healthbench,
+)
+from adjudge_lab.evaluation.ifeval.files import open_benchmark_folder
+
+__all__ = [
+    "USUAL_TAGS",
+    "HealthbenchJob",
+    "evaluate_healthbench",
+    "group_tags",
+    "healthbench_missing_lines",
+    "load_rubric_grader_spec",
+    "write_healthbench_page",
+]
+
+
+_OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
+
+
+def load_rubric_grader_spec(
+    target: str, *, concurrency: int | None = None
+) -> tuple[RewardSpec, str]:
+    """The spec of ``FILE.toml`` or ``FILE.toml#GRADER`` with that grader alone, and its name.
+
+    Its rubric is each row's, its formula HealthBench's (``points``, not clipped), whatever the spec
+    says; how it asks, and whom, is the spec's. Raises :class:`ConfigError` for a spec without a
+    rubric grader or with several of which none is named, and for one with a rubric of its own.
+    """
+    file, _, wanted = target.partition("#")
+    path = Path(file)
+    if path.suffix.lower() != ".toml":
+        raise ConfigError(f"{target}: must be a reward spec (allowed: SPEC.toml, SPEC.toml#GRADER)")
+    whole = RewardSpec.load(path)
+    entry = _choose_rubric_grader(whole, wanted)
+    if isinstance(entry.judge, list) or entry.panel is not None:
+        raise ConfigError(f"{target}: {entry.name} has several judges. Give it one judge.")
+    if own := [key for key in _OWN_RUBRIC_KEYS if (entry.model_extra or {}).get(key) is not None]:
+        raise ConfigError(
+            f"{target}: {entry.name}.{own[0]}: cannot be set, because every row has its own "
+            "rubric. Leave it out."
+        )
+    data = load_toml(path)
+    table = next(one for one in data["graders"] if one["name"] == entry.name)
+    kept = {key: value for key, value in table.items() if key not in ("mapper", "scope")}
+    data["graders"] = [
+        {**kept, "field": "rubric", "scheme": "points", "clip": False, "weight": 1.0}
+    ]
+    data["reward"] = {"normalise": False}
+    data["missing"] = {
+        key: value
+        for key, value in data.get("missing", {}).items()
+        if key in ("max_missing", "patience_s")
+    }
+    if concurrency is not None:
+        data["max_concurrency"] = concurrency
+    return RewardSpec.from_dict(data, where=str(path), folder=path.parent), entry.name
+
+
+def _choose_rubric_grader(spec: RewardSpec, wanted: str) -> GraderEntry:
+    rubrics = {entry.name: entry for entry in spec.graders if entry.type == "rubric"}
+    if wanted:
+        if wanted not in rubrics:
+            raise ConfigError(
+                f"{spec.where}#{wanted}: there is no grader of type rubric with this "
+                f"name{suggest_name(wanted, rubrics)}"
+            )
+        return rubrics[wanted]
+    if len(rubrics) == 1:
+        return next(iter(rubrics.values()))
+    named = f". Name one: {spec.where}#GRADER ({', '.join(rubrics)})." if rubrics else ""
+    raise ConfigError(
+        f"{spec.where}: must have one grader of type rubric, which marks the criteria (found "
+        f"{len(rubrics)}){named}"
+    )
+
+
+USUAL_TAGS = ("theme", "axis", "level")
+"""The tags that HealthBench is reported by."""
+_MOST_LINES = 10
+
+_SummaryEntry = Mapping[str, Any]
+
+
+def group_tags(tags: Mapping[str, _SummaryEntry]) -> dict[str, dict[str, _SummaryEntry]]:
+    """``{"axis": {"accuracy": …}}``: the usual names first, then the others as they come."""
+    groups: dict[str, dict[str, _SummaryEntry]] = {}
+    for tag, one in tags.items():
+        name, _, value = tag.partition(":")
+        groups.setdefault(name, {})[value or name] = one
+    order = [name for name in USUAL_TAGS if name in groups]
+    return {name: groups[name] for name in [*order, *(n for n in groups if n not in order)]}
+
+
+def healthbench_missing_lines(summary: _SummaryEntry) -> list[str]:
+    """What is in no score, or is not what it seems, a line each."""
+    lines = []
+    if kinds := summary["missing_by_kind"]:
+        said = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
+        low, high = summary["bounds"]
+        lines.append(
+            f"{_plural(sum(kinds.values()), 'sample')} without a score: {said}; with them the "
+            f"score lies between {low:.4f} and {high:.4f}"
+        )
+    if unsaid := summary["unsaid"]:
+        lines.append(f"{_plural(unsaid, 'response')} empty or still thinking, judged as such")
+    if gone := summary["without_response"]["count"]:
+        named = ", ".join(str(key)[:40] for key in summary["without_response"]["first"])
+        more = ", …" if gone > len(summary["without_response"]["first"]) else ""
+        lines.append(f"{_plural(gone, 'prompt')} without a response (key {named}{more})")
+    if strays := summary["strays"]["count"]:
+        lines.append(f"{_plural(strays, 'response')} to no prompt of the benchmark")
+    if cut := summary["cut_by_length"]:
+        lines.append(f"{_plural(cut, 'response')} ended by the length limit")
+    problems = summary["problems"]
+    lines += [f"{p['file']}:{p['line']}: {p['reason']}" for p in problems[:_MOST_LINES]]
+    if len(problems) > _MOST_LINES:
+        lines.append(f"and {len(problems) - _MOST_LINES:,} more lines (summary.json)")
+    return lines
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+_NOTES = """<p>A sample&rsquo;s score is the points of its criteria that are met over all positive \
+points; it is not clipped, and faults can bring it far below 0. The benchmark&rsquo;s score is the \
+mean over samples, clipped to 0 to 1 once, at the end. Several samples of a prompt count with \
+their mean.</p>
+<p>By tag: the same formula on the criteria that carry it (axis, level), or the samples whose row \
+carries it (theme). The spread is the standard deviation of the clipped mean over 1,000 bootstrap \
+resamples of the prompts; the interval is its 2.5 % to 97.5 % quantile: other prompts of this \
+kind, not other judges.</p>
+<p>A sample with a criterion that the judge gave no mark for has no score: nothing is assumed, and \
+no weight moves to the other criteria. Its interval says where the score must lie.</p>"""
+
+
+def write_healthbench_page(path: Path, summary: _SummaryEntry) -> None:
+    """Write the page to ``path``, UTF-8."""
+    found = [
+        ("score", "Score", _scores_table("", [("HealthBench", summary["overall"])])),
+        ("tags", "By tag", _tag_tables(summary)),
+        ("missing", "Not counted", _missing_section(summary)),
+    ]
+    sections = [Section(key, title, text, title) for key, title, text in found]
+    html = render_page(
+        "HealthBench",
+        _facts(summary),
+        [*sections, notes_section(_NOTES)],
+        styles=[("adjudge.judge_evaluation.benchmarks", "page.css")],
+    )
+    path.write_text(html, encoding="utf-8", newline="\n")
+
+
+def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
+    judge, scored = summary["judge"], f"{summary['scored']:,} of {summary['samples']:,}"
+    return [
+        ("Responses", summary["responses"]),
+        ("Prompts", f"{format_integer(summary['prompts'])} of {summary['data']}"),
+        ("Judge", f"{judge['grader']} of {judge['spec']}"),
+        ("Samples with a score", scored),
+        ("Took", f"{summary['seconds']:g} s"),
+        ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+    ]
+
+
+def _tag_tables(summary: _SummaryEntry) -> str:
+    return "".join(
+        _scores_table(name, [(value, one) for value, one in tags.items()])
+        for name, tags in group_tags(summary["tags"]).items()
+    )
+
+
+def _missing_section(summary: _SummaryEntry) -> str:
+    lines = "".join(f"<p>{escape_html(line)}</p>" for line in healthbench_missing_lines(summary))
+    rows = [
+        (escape_html(f"{one['key']} #{one['sample']}"), f"<td>{escape_html(one['kind'])}</td>",
+         _number_cell(one["low"]), _number_cell(one["high"]),
+         f"<td>{escape_html(one['reason'][:300])}</td>")
+        for one in summary["missing"]
+    ]  # fmt: skip
+    return lines + (_html_table("", ("kind", "at least", "at most", ""), rows) if rows else "")
+
+
+def _scores_table(caption: str, entries: Sequence[tuple[str, _SummaryEntry]]) -> str:
+    rows = []
+    for name, one in entries:
+        strip = interval_strip(one["score"], one["low"], one["high"], f"{name}: {one['score']}")
+        low = one["low"]
+        said = (
+            escape_html(one["why"])
+            if low is None
+            else f"{format_number(low)} to {format_number(one['high'])}"
+        )
+        rows.append(
+            (
+                escape_html(name),
+                _number_cell(one["score"]),
+                _number_cell(one["bootstrap_std"]),
+                f'<td class="i">{said}</td>',
+                f'<td class="plot">{strip}</td>',
+                f'<td class="n">{one["n_samples"]:,}</td>',
+            )
+        )
+    return _html_table(caption, ("score", "SD", "95 %", "0 to 1", "n"), rows)
+
+
+def _number_cell(value: float | None) -> str:
+    return f'<td class="n">{"–" if value is None else f"{value:,.4f}"}</td>'
+
+
+def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose rows have a heading cell's content first, then whole cells."""
+    titled = f"<caption>{escape_html(caption)}</caption>" if caption else ""
+    heads = "".join(f'<th scope="col">{escape_html(one)}</th>' for one in ("", *head))
+    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in rows)
+    return (
+        f'<div class="scroll"><table class="judges">{titled}<thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+_MOST_NAMED = 20
+_GRADING = "grading"
+
+_ItemAnswer = tuple[HealthbenchItem, HealthbenchAnswer]
+
+
+@dataclass
+class HealthbenchJob:
+    """What is to be evaluated, and where it goes; ``summary`` is what it comes to.
+
+    ``target``: ``SPEC.toml`` or ``SPEC.toml#GRADER``, whose rubric grader marks the criteria.
+    ``budget_usd``: what its judge may cost.
+    """
+
+    target: str
+    data: Path
+    responses: Path
+    folder: Path
+    by: HealthbenchJoinBy = "prompt"
+    concurrency: int | None = None
+    budget_usd: float | None = None
+    show_progress: bool = True
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
+    """Mark every answer, aggregate; the summary.
+
+    Writes ``rollouts.jsonl`` (what the judge is asked about), ``grading/`` (a run folder of
+    ``adjudge grade``, with every mark and reason), ``scores.jsonl`` (a row a sample),
+    ``summary.json`` and ``report.html``. The same folder is gone on with: only what has no answer
+    yet is asked. Raises :class:`~adjudge.errors.ConfigError` for what cannot be evaluated,
+    :class:`~adjudge.errors.RunFolderError` for a folder of anything else, and as
+    :func:`~adjudge.runs.grading.grade_rollouts`.
+    """
+    started = time.perf_counter()
+    spec, grader = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    items = read_healthbench_items(job.data, job.by)
+    answers, problems = read_healthbench_answers(job.responses, job.by)
+    places = {item.place: item for item in items}
+    pairs = [(places[one.place], one) for one in answers if one.place in places]
+    if not pairs:
+        other = "key" if job.by == "prompt" else "prompt"
+        raise ConfigError(
+            f"{job.responses}: no response belongs to a prompt of {job.data} by {job.by}. Use "
+            f"--by {other} to join by the other column."
+        )
+    manifest = _build_manifest(job, items, spec.hash)
+    with open_benchmark_folder(job.folder, manifest) as folder:
+        asked = [pair for pair in pairs if not pair[1].failure]
+        grading = _build_grading_job(job, spec, asked)
+        details = _grader_details(grading, asked, grader)
+        samples = [_score_sample(item, one, details) for item, one in pairs]
+        atomic_write(
+            folder.path / "scores.jsonl", map(_encode_line, map(msgspec.to_builtins, samples))
+        )
+        judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
+        job.summary = {
+            "adjudge": adjudge.__version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "benchmark": "healthbench",
+            "data": str(job.data),
+            "responses": str(job.responses),
+            "by": job.by,
+            "judge": judge,
+            "prompts": len(items),
+            **summarise_healthbench(samples),
+            "missing": _first_missing(samples),
+            **_coverage(items, answers, places),
+            "problems": [msgspec.to_builtins(one) for one in problems],
+            "calls": grading.summary.get("endpoints", []),
+            "resumed_results": grading.resumed,
+            "seconds": round(time.perf_counter() - started, 1),
+        }
+        folder.write_json("summary.json", job.summary)
+        write_healthbench_page(folder.path / "report.html", job.summary)
+    return job.summary
+
+
+def _build_manifest(
+    job: HealthbenchJob, items: Sequence[HealthbenchItem], spec_hash: str
+) -> dict[str, Any]:
+    content = "\n".join(f"{one.place} {rubric_digest(one.rubric)}" for one in items)
+    return {
+        "kind": "healthbench",
+        "adjudge": adjudge.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": job.responses.stem,
+        "models": [str(job.responses.resolve()), spec_hash],
+        "prompts": sha256(content.encode("utf-8", "replace")).hexdigest()[:16],
+        "by": job.by,
+    }
+
+
+def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnswer]) -> GradingJob:
+    rollouts = job.folder / "rollouts.jsonl"
+    atomic_write(rollouts, (_encode_line(_rollout_row(item, one)) for item, one in pairs))
+    return GradingJob(
+        paths=[rollouts],
+        spec=spec,
+        folder=job.folder / _GRADING,
+        show_progress=job.show_progress,
+        budget_usd=job.budget_usd,
+    )
+
+
+def _rollout_row(item: HealthbenchItem, answer: HealthbenchAnswer) -> dict[str, Any]:
+    rubric = [
+        {"criterion": one.text, "id": one.id, "points": one.worth, "tags": one.tags}
+        for one in item.rubric.criteria
+    ]
+    row = {
+        "group": item.key,
+        "sample": answer.sample,
+        "messages": [*item.turns, {"role": "assistant", "content": answer.text}],
+        "response": answer.text,
+        "rubric": rubric,
+    }
+    return {**row, "finish_reason": "length"} if answer.cut else row
+
+
+def _grader_details(
+    grading: GradingJob, pairs: Sequence[_ItemAnswer], grader: str
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """What the grader told of each sample that could be asked about."""
+    results = grade_rollouts(grading) if pairs else []
+    found = {}
+    for (item, answer), result in zip(pairs, results, strict=True):
+        found[item.place, answer.sample] = (result.details or {}).get(grader) or {}
+    return found
+
+
+def _score_sample(
+    item: HealthbenchItem, answer: HealthbenchAnswer, details: dict[tuple[str, int], dict[str, Any]]
+) -> MarkedSample:
+    if answer.failure:
+        return build_missing_sample(item, answer, answer.failure, "the response could not be made")
+    return mark_sample(item, answer, details[item.place, answer.sample])
+
+
+def _first_missing(samples: Sequence[MarkedSample]) -> list[dict[str, Any]]:
+    """The samples without a score, the widest interval first."""
+    without = [one for one in samples if one.score is None]
+    without.sort(key=lambda one: (one.low - one.high, one.key, one.sample))
+    named = ("key", "sample", "kind", "reason", "low", "high")
+    return [{name: getattr(one, name) for name in named} for one in without[:_MOST_NAMED]]
+
+
+def _coverage(
+    items: Sequence[HealthbenchItem],
+    answers: Sequence[HealthbenchAnswer],
+    places: dict[str, HealthbenchItem],
+) -> dict[str, Any]:
+    answered = {one.place for one in answers}
+    without = [item.key for item in items if item.place not in answered]
+    strays = sorted(one.line for one in answers if one.place not in places)
+    return {
+        "without_response": {"count": len(without), "first": without[:_MOST_NAMED]},
+        "strays": {"count": len(strays), "first": strays[:_MOST_NAMED]},
+        "cut_by_length": sum(one.cut for one in answers if one.place in places),
+    }
+
+
+def _encode_line(row: Any) -> bytes:
+    try:
+        return msgspec.json.encode(row) + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate of a response has no UTF-8
+        return msgspec.json.encode(_replace_surrogates(row)) + b"\n"
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {key: _replace_surrogates(inner) for key, inner in value.items()}
+    return (
+        [_replace_surrogates(inner) for inner in value]
+        if isinstance(value, list | tuple)
+        else value
+    )

@@ -1,0 +1,1 @@
+"""IFEval over whole files: responses generated, scored with intervals, compared, written."""

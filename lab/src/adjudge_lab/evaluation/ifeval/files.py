@@ -1,0 +1,480 @@
+"""IFEval's files: prompts, responses, verl's Parquet file, and the folder of an evaluation.
+
+Files of responses are read as far as they are good. The folder is claimed for its models and
+prompts, and a model's responses are appended as they come; only the same ones continue it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import (
+    ConfigError,
+    GradingFailure,
+    RolloutError,
+    RunFolderError,
+)
+from adjudge.graders.instructions.report import IfevalJoinBy
+from adjudge.judges.base import Reply
+from adjudge.rollouts.columns import parse_conversation
+from adjudge.rollouts.rows import (
+    RESPONSES_COLUMN,
+    check_files,
+    decode_line,
+    has_response_list,
+    is_parquet,
+    last_question,
+    parse_row,
+    read_rows,
+)
+from adjudge.runs.folder import atomic_write, hold_lock, write_json
+
+__all__ = [
+    "BenchmarkFolder",
+    "FileProblem",
+    "IfevalResponse",
+    "JoinKey",
+    "OnResponse",
+    "ResponsesFile",
+    "SampleKey",
+    "check_parquet_origin",
+    "check_parquet_prompts",
+    "open_benchmark_folder",
+    "read_ifeval_prompts",
+    "read_ifeval_responses",
+    "read_tolerant_rows",
+    "write_response_parquet",
+]
+
+
+SampleKey = tuple[str, int]
+"""A prompt, and the number of its sample."""
+
+OnResponse = Callable[[SampleKey, Reply | GradingFailure], None]
+"""Hears of each response as it comes, also of one that failed."""
+
+JoinKey = str | int
+"""What prompts and responses are joined by: the prompt's text, or its key."""
+
+
+class FileProblem(msgspec.Struct, frozen=True):
+    """A line of a file that is not used, or was mended, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+class IfevalResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One response to the prompt at ``place``.
+
+    ``text`` is whatever the file has there; ``failure`` the kind of what kept it from being made
+    (``text`` is ``None`` then); ``cut``: it ended by its length limit.
+    """
+
+    place: JoinKey
+    sample: int
+    text: Any
+    line: int
+    cut: bool = False
+    failure: str = ""
+
+
+def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
+    """IFEval's own file: ``key``, ``prompt``, ``instruction_id_list``, ``kwargs`` a row.
+
+    Raises :class:`ConfigError` for a row that is broken or has no text as ``prompt``, for two rows
+    with the same prompt (or the same key, where ``by`` says so), and for an empty file: prompts
+    are the benchmark, so none is left out in silence.
+    """
+    rows: list[dict[str, Any]] = []
+    seen: dict[tuple[str, JoinKey], str] = {}
+    for where, row in read_rows([path]):
+        if isinstance(row, RolloutError):
+            raise ConfigError(str(row))
+        if not isinstance(row.get("prompt"), str) or "instruction_id_list" not in row:
+            raise ConfigError(
+                f"{where}: a prompt of IFEval must have key, prompt, instruction_id_list and "
+                f"kwargs (found {', '.join(map(repr, list(row)[:8])) or 'nothing'})"
+            )
+        for column in dict.fromkeys(("prompt", by)):
+            place = row.get(column)
+            if not isinstance(place, str | int):
+                raise ConfigError(f"{where}: has no {column!r} to join by")
+            if (first := seen.setdefault((column, place), where)) != where:
+                raise ConfigError(f"{where}: has the same {column} as {first}. Keep one of them.")
+        rows.append(row)
+    if not rows:
+        raise ConfigError(f"{path}: has no prompts")
+    return rows
+
+
+def read_tolerant_rows(
+    path: Path, problems: list[FileProblem]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The good rows of a file with their lines; what is wrong with the others goes to ``problems``.
+
+    A crash leaves a line cut off, NUL bytes in its place, or NUL bytes before a whole line: such a
+    line is passed over, or read without them, and reading goes on. Raises :class:`ConfigError` for
+    a file that is not there or is of no known kind.
+    """
+    check_files([path])
+    if is_parquet(path):
+        for number, (_, columns) in enumerate(read_rows([path]), 1):
+            if isinstance(columns, dict):
+                yield number, columns
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            row, reason = _parse_line(line, f"{path}:{number}")
+            if reason:
+                problems.append(FileProblem(str(path), number, reason))
+            if row is not None:
+                yield number, row
+
+
+def _parse_line(line: bytes, where: str) -> tuple[dict[str, Any] | None, str]:
+    """A line's row, where it has one, and what is wrong with it."""
+    nuls = line.count(b"\0")
+    text = decode_line(line.rstrip(b"\0 \t\r\n"))
+    if not text:
+        return None, f"{nuls:,} NUL bytes and nothing else" if nuls else ""
+    _, row = parse_row(text, where)
+    if isinstance(row, RolloutError):
+        reason = str(row).removeprefix(f"{where}: ")
+        torn = "" if line.endswith(b"\n") else "cut off (no line end): "
+        return None, f"{torn}{reason}" + (f"; {nuls:,} NUL bytes" if nuls else "")
+    return row, f"read without its {nuls:,} NUL bytes" if nuls else ""
+
+
+def read_ifeval_responses(
+    path: Path, by: IfevalJoinBy
+) -> tuple[list[IfevalResponse], list[FileProblem]]:
+    """Responses of a file, ``prompt`` (or ``key``) and ``response`` a row, and what was wrong.
+
+    Several to one prompt are its samples: numbered by ``sample`` where rows have it (of equal
+    numbers the later row holds), else in the order of the file. A row with a list ``responses``, as
+    verl's generation writes it, has one sample in each place of it; a null there is one that could
+    not be made (``unknown``). A prompt in chat form is its last user message.
+    """
+    problems: list[FileProblem] = []
+    found: dict[tuple[JoinKey, int], IfevalResponse] = {}
+    counted: dict[JoinKey, int] = {}
+    for line, row in _split_response_lists(read_tolerant_rows(path, problems)):
+        place = row.get(by)
+        if not isinstance(place, str | int) or isinstance(place, bool):
+            problems.append(FileProblem(str(path), line, f"has no {by!r} to join by"))
+            continue
+        if not _is_response(row):
+            problems.append(FileProblem(str(path), line, "has no 'response'"))
+            continue
+        sample = row.get("sample")
+        if type(sample) is not int:
+            sample = counted.get(place, 0)
+            counted[place] = sample + 1
+        found[place, sample] = _build_response(row, place, sample, line)
+    if not found:
+        raise ConfigError(f"{path}: has no responses{_first_problem(problems)}")
+    return list(found.values()), problems
+
+
+def _split_response_lists(
+    rows: Iterator[tuple[int, dict[str, Any]]],
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows with a text as prompt, and one response each."""
+    for line, row in rows:
+        chat = (
+            parse_conversation(row.get("prompt")) if isinstance(row.get("prompt"), list) else None
+        )
+        whole = row if chat is None else {**row, "prompt": last_question(chat)}
+        if not has_response_list(row):
+            yield line, whole
+            continue
+        inside = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        for text in row[RESPONSES_COLUMN]:
+            one = {"key": inside.get("key"), **whole, "response": text}
+            yield line, one if text is not None else {**one, "error": {"kind": "unknown"}}
+
+
+def _is_response(row: dict[str, Any]) -> bool:
+    return "response" in row or isinstance(row.get("error"), dict)
+
+
+def _build_response(row: dict[str, Any], place: JoinKey, sample: int, line: int) -> IfevalResponse:
+    error = row.get("error")
+    failure = str(error.get("kind", "unknown")) if isinstance(error, dict) else ""
+    return IfevalResponse(
+        place=place,
+        sample=sample,
+        text=None if failure else row.get("response"),
+        line=line,
+        cut=row.get("finish_reason") == "length",
+        failure=failure,
+    )
+
+
+def _first_problem(problems: Sequence[FileProblem]) -> str:
+    return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
+
+
+_MANIFEST = "run.json"
+_OTHER_RUN_FILES = (
+    "summary.json",
+    "metrics.jsonl",
+    "rewards.jsonl",
+    "episodes.jsonl",
+    "judgements.jsonl",
+)
+_IDENTITY_KEYS = {"models": "models or responses", "prompts": "prompts (--data)", "by": "--by"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
+
+
+class BenchmarkFolder:
+    """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        file = path / _MANIFEST
+        if not file.exists():
+            if taken := [name for name in _OTHER_RUN_FILES if (path / name).exists()]:
+                raise RunFolderError(
+                    f"{path}: holds {taken[0]} of another run. Give another folder with -o."
+                )
+            self.write_json(_MANIFEST, manifest)
+            return
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
+        if found.get("kind") != manifest["kind"]:
+            raise RunFolderError(f"{path}: holds another run. Give another folder with -o.")
+        for key, words in _IDENTITY_KEYS.items():
+            if found.get(key) != msgspec.to_builtins(manifest[key]):
+                raise RunFolderError(
+                    f"{path}: holds an evaluation with other {words}. Give another folder with -o."
+                )
+
+    def model_folder(self, place: int, name: str, count: int) -> Path:
+        """Where the files of one model go: here, or with several in a folder each."""
+        if count == 1:
+            return self.path
+        slug = _UNSAFE.sub("-", name)[-60:].strip("-.") or "model"
+        return self.path / f"{place + 1}-{slug}"
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write ``value`` as indented JSON; readers see the old file or the new one."""
+        write_json(self.path / name, value)
+
+
+@contextmanager
+def open_benchmark_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[BenchmarkFolder]:
+    """The folder of one evaluation, for this process alone.
+
+    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
+    process is writing to it.
+    """
+    with hold_lock(path):
+        yield BenchmarkFolder(path, manifest)
+
+
+class ResponsesFile:
+    """``path``, where responses made under ``identity`` are kept, a line each.
+
+    Lines that a crash left are passed over and named in ``problems``: their responses are made
+    again. Raises :class:`~adjudge.errors.RunFolderError` for a file with responses of something
+    else, which would pass for this model's.
+    """
+
+    def __init__(self, path: Path, identity: str) -> None:
+        if path.suffix.lower() not in (".jsonl", ".ndjson"):
+            raise ConfigError(f"{path}: responses must be written to a .jsonl file")
+        self.path = path
+        self.problems: list[FileProblem] = []
+        self.origin = sha256(identity.encode()).hexdigest()[:16]
+        self._rows: dict[SampleKey, dict[str, Any]] = {}
+        if path.exists():
+            for line, row in read_tolerant_rows(path, self.problems):
+                self._take(line, row)
+            _truncate_torn_line(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def _take(self, line: int, row: dict[str, Any]) -> None:
+        prompt, sample = row.get("prompt"), row.get("sample")
+        if row.get("generated_by") != self.origin:
+            raise RunFolderError(
+                f"{self.path}: line {line} is from another model or other generation settings. "
+                "Give another file, or another folder with -o."
+            )
+        if isinstance(prompt, str) and type(sample) is int:
+            self._rows[prompt, sample] = row
+
+    def has(self, wanted: SampleKey) -> bool:
+        """Whether this response was made; one that failed was not."""
+        return "response" in self._rows.get(wanted, {})
+
+    def append_response(self, key: Any, wanted: SampleKey, said: Reply | GradingFailure) -> None:
+        """Append a response, or what kept it from being made."""
+        prompt, sample = wanted
+        row: dict[str, Any] = {"key": key, "prompt": prompt, "sample": sample}
+        if isinstance(said, GradingFailure):
+            row["error"] = {"kind": said.kind.value, "message": str(said)}
+        else:
+            row |= {"response": said.text, "finish_reason": said.finish_reason}
+        row["generated_by"] = self.origin
+        self._rows[wanted] = row
+        with self.path.open("ab") as file:
+            file.write(_encode_line(row))
+
+    def sort(self, order: Iterable[SampleKey]) -> None:
+        """Write the file again, whole: ``order`` first, then whatever else it has."""
+        places = dict.fromkeys([*order, *self._rows])
+        atomic_write(
+            self.path, (_encode_line(self._rows[one]) for one in places if one in self._rows)
+        )
+
+    def failures(self, wanted: Iterable[SampleKey]) -> list[Mapping[str, Any]]:
+        """The errors of those that could not be made."""
+        rows = (self._rows.get(one, {}) for one in wanted)
+        return [row["error"] for row in rows if "error" in row]
+
+
+def _encode_line(row: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(row) + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate of a response has no UTF-8
+        mended = {
+            name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+            for name, value in row.items()
+        }
+        return msgspec.json.encode(mended) + b"\n"
+
+
+def _truncate_torn_line(path: Path) -> None:
+    """End the file at its last whole line, so that appending starts on a line."""
+    data = path.read_bytes()
+    if not data.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+IFEVAL_DATA_SOURCE = "ifeval"
+_ORIGIN_KEY = b"adjudge.generated_by"
+
+
+def check_parquet_prompts(path: Path, prompts: Sequence[Mapping[str, Any]]) -> None:
+    """Raise :class:`ConfigError` where Parquet cannot be written, or not of these prompts."""
+    if path.exists():
+        check_files([path])
+    try:
+        import pyarrow.parquet  # noqa: F401, PLC0415  (an extra, heavy)
+    except ImportError:
+        raise ConfigError(
+            f"{path}: Parquet needs pyarrow, which is not installed. Run: pip install "
+            "'adjudge[parquet]'"
+        ) from None
+    _parquet_table(
+        path, [_parquet_row(number, prompt, []) for number, prompt in enumerate(prompts)]
+    )
+
+
+def check_parquet_origin(path: Path, made_by: str) -> None:
+    """Raise :class:`~adjudge.errors.RunFolderError` for a file that ``made_by`` did not make.
+
+    ``made_by`` is that of :class:`ResponsesFile`; writing would lose the file.
+    """
+    import pyarrow.parquet  # noqa: PLC0415
+
+    if not path.exists():
+        return
+    try:
+        found = pyarrow.parquet.read_schema(path).metadata or {}
+    except (pyarrow.ArrowException, OSError):
+        found = {}
+    if found.get(_ORIGIN_KEY) != made_by.encode():
+        raise RunFolderError(
+            f"{path}: is from another model or other generation settings, and would be "
+            "replaced. Give another file (stored responses alone are judged without a model)."
+        )
+
+
+def write_response_parquet(
+    path: Path,
+    prompts: Sequence[Mapping[str, Any]],
+    responses: Sequence[IfevalResponse],
+    by: str,
+    *,
+    made_by: str = "",
+) -> None:
+    """One row a prompt, in the order of ``prompts``; the file is written anew.
+
+    ``prompt`` (chat messages), ``data_source``, ``ability``, ``reward_model`` (``style``, and as
+    ``ground_truth`` the instructions and their arguments as JSON), ``extra_info`` (``index``,
+    ``key``), ``instruction_id_list`` and ``kwargs`` as IFEval has them, ``responses``: a text a
+    sample, null for one that was not made. Raises :class:`ConfigError` for prompts that fit no
+    columns.
+    """
+    import pyarrow.parquet  # noqa: PLC0415
+
+    texts: dict[Any, dict[int, str | None]] = {}
+    for one in responses:
+        text = one.text if isinstance(one.text, str) else None
+        texts.setdefault(one.place, {})[one.sample] = text
+    samples = 1 + max((one.sample for one in responses), default=0)
+    rows = [
+        _parquet_row(number, prompt, [texts.get(prompt[by], {}).get(k) for k in range(samples)])
+        for number, prompt in enumerate(prompts)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    table = _parquet_table(path, rows)
+    known = table.schema.metadata or {}
+    table = table.replace_schema_metadata({**known, _ORIGIN_KEY: made_by.encode()})
+    pyarrow.parquet.write_table(table, part)
+    os.replace(part, path)  # noqa: PTH105  (atomic)
+
+
+def _parquet_table(path: Path, rows: list[dict[str, Any]]) -> Any:
+    """``rows`` as a table; a column of Parquet has one type."""
+    import pyarrow  # noqa: PLC0415
+
+    try:
+        return pyarrow.Table.from_pylist(rows)
+    except (pyarrow.ArrowException, OverflowError) as error:
+        raise ConfigError(
+            f"{path}: key, instruction_id_list or kwargs of the prompts do not fit a Parquet "
+            f"column ({error}). Give --responses a .jsonl file."
+        ) from None
+
+
+def _parquet_row(number: int, prompt: Mapping[str, Any], texts: list[str | None]) -> dict[str, Any]:
+    wanted = {name: prompt.get(name) for name in ("instruction_id_list", "kwargs")}
+    return {
+        "prompt": [{"role": "user", "content": prompt["prompt"]}],
+        "data_source": IFEVAL_DATA_SOURCE,
+        "ability": "instruction_following",
+        "reward_model": {"style": "rule", "ground_truth": msgspec.json.encode(wanted).decode()},
+        "extra_info": {"index": number, "key": prompt.get("key")},
+        "instruction_id_list": prompt["instruction_id_list"],
+        "kwargs": _fill_kwargs(prompt.get("kwargs") or []),
+        "responses": [None if text is None else _replace_surrogates(text) for text in texts],
+    }
+
+
+def _fill_kwargs(kwargs: Any) -> Any:
+    """Parquet has no object without fields; an argument that is null is none."""
+    if not isinstance(kwargs, list):
+        return kwargs
+    return [{"prompt_to_repeat": None, **one} if isinstance(one, dict) else one for one in kwargs]
+
+
+def _replace_surrogates(text: str) -> str:
+    """A lone surrogate has no UTF-8."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,362 @@
+"""Responses to IFEval prompts: by transformers or vLLM in this process, or behind an endpoint.
+
+vLLM draws many prompts at a time, on one or several GPUs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.config import suggest_name
+from adjudge.engine.loop import run_all, run_blocking
+from adjudge.errors import (
+    PASSING_KINDS,
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    JudgeAuthError,
+    JudgeUnavailable,
+)
+from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.models.local import LocalChatModel
+from adjudge.judges.models.local_loading import (
+    DTYPES,
+    apply_chat_template,
+    compute_model_digest,
+    convert_to_turns,
+    get_special_tokens,
+)
+from adjudge.judges.wire.common import split_thinking
+from adjudge_lab.evaluation.ifeval.files import OnResponse, SampleKey
+from adjudge_lab.evaluation.targets import PolicyTarget
+
+__all__ = [
+    "GenerationSettings",
+    "VllmSettings",
+    "check_generation",
+    "check_vllm_installed",
+    "generate_responses",
+    "generate_with_vllm",
+    "generation_identity",
+]
+
+
+_IN_FLIGHT = 32
+_BATCH = 16
+_MAX_FIRST_FAILURES = 16
+"""So many passing failures and no reply: the server is away."""
+
+
+class VllmSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How vLLM loads a model: GPUs it is split over, the share of their memory, longest input."""
+
+    tp_size: int = 1
+    gpu_mem_util: float = 0.9
+    max_model_len: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (("--tp-size", self.tp_size), ("--max-model-len", self.max_model_len)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{option}: must be at least 1 (found {value})")
+        if not 0 < self.gpu_mem_util <= 1:
+            found = self.gpu_mem_util
+            raise ConfigError(
+                f"--gpu-mem-util: must be a number above 0 and at most 1 (found {found})"
+            )
+
+
+def check_vllm_installed() -> None:
+    """Raise :class:`ConfigError` where vLLM is not."""
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "--tp-size, --gpu-mem-util, --max-model-len: need vLLM, which is not installed. "
+            "Run: pip install vllm, or leave them out (transformers generates then), or ask a "
+            "running server as http://HOST/v1#MODEL"
+        )
+
+
+def generate_with_vllm(
+    model: str,
+    settings: VllmSettings,
+    wanted: Sequence[SampleKey],
+    keep: OnResponse,
+    *,
+    sampling: Mapping[str, Any],
+    dtype: str | None,
+    lot: int,
+) -> None:
+    """Generate ``lot`` responses at a time; ``keep`` hears of each when its lot is done.
+
+    Raises :class:`ConfigError` for a model that vLLM cannot load.
+    """
+    vllm: Any = importlib.import_module("vllm")
+    try:
+        engine = vllm.LLM(
+            model=model,
+            tensor_parallel_size=settings.tp_size,
+            gpu_memory_utilization=settings.gpu_mem_util,
+            max_model_len=settings.max_model_len,
+            dtype=dtype or "auto",
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"{model}: vLLM cannot load the model: {first}") from error
+
+    tokenizer = engine.get_tokenizer()
+    if not tokenizer.chat_template:
+        raise ConfigError(f"{model}: the model has no chat template, so it cannot be asked")
+    longest = engine.llm_engine.model_config.max_model_len - sampling["max_tokens"]
+    for start in range(0, len(wanted), lot):
+        encoded: list[tuple[SampleKey, list[int]]] = []
+        for one in wanted[start : start + lot]:
+            try:
+                encoded.append((one, _encode_prompt(tokenizer, one[0], longest)))
+            except GradingFailure as failure:
+                keep(one, failure)
+        if not encoded:
+            continue
+        made = engine.generate(
+            [{"prompt_token_ids": ids} for _, ids in encoded],
+            sampling_params=[
+                vllm.SamplingParams(**sampling, seed=_sample_seed(*one)) for one, _ in encoded
+            ],
+            use_tqdm=False,
+        )
+        for (one, _), output in zip(encoded, made, strict=True):
+            said = output.outputs[0]
+            text, reasoning = split_thinking(said.text)
+            keep(one, Reply(text=text, reasoning=reasoning, finish_reason=said.finish_reason))
+
+
+def _encode_prompt(tokenizer: Any, prompt: str, longest: int) -> list[int]:
+    """The tokens that transformers would be given here; what does not fit is not asked."""
+    turns = convert_to_turns([{"role": "user", "content": prompt}], get_special_tokens(tokenizer))
+    ids = apply_chat_template(tokenizer, turns, reply=True)
+    if len(ids) > longest:
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"the prompt's {len(ids)} tokens and max_tokens exceed the model's length",
+        )
+    return ids
+
+
+def _sample_seed(prompt: str, sample: int) -> int:
+    return random.Random(f"{sample} {prompt}").getrandbits(30)  # noqa: S311  (no secret)
+
+
+class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How responses are made; raises :class:`ConfigError` for what cannot be meant.
+
+    ``temperature`` 0 takes the likeliest token always. ``batch_size`` (16; with vLLM 256 prompts a
+    lot) is a local model's, ``concurrency`` (32) an endpoint's; ``dtype`` a local model's.
+    """
+
+    n_samples: int = 1
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int = 2048
+    batch_size: int | None = None
+    concurrency: int | None = None
+    dtype: str | None = None
+    vllm: VllmSettings | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_samples", "max_tokens", "batch_size", "concurrency", "top_k"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{_option_name(name)}: must be at least 1 (found {value})")
+        if not 0 <= self.temperature <= 10:
+            raise ConfigError(
+                f"--temperature: must be a number from 0 to 10 (found {self.temperature})"
+            )
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ConfigError(
+                f"--top-p: must be a number above 0 and at most 1 (found {self.top_p})"
+            )
+        if self.dtype is not None and self.dtype not in DTYPES:
+            hint = suggest_name(self.dtype, DTYPES)
+            raise ConfigError(
+                f"--dtype: is unknown{hint} (found {self.dtype!r}; allowed: {', '.join(DTYPES)})"
+            )
+        if self.temperature == 0:
+            if self.n_samples > 1:
+                raise ConfigError(
+                    f"--n-samples {self.n_samples}: all samples are the same at temperature 0. "
+                    "Give --temperature as well."
+                )
+            for name in ("top_p", "top_k"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(
+                        f"{_option_name(name)}: has no effect at temperature 0. Give --temperature."
+                    )
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """As chat models take it."""
+        names = ("temperature", "top_p", "top_k", "max_tokens")
+        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
+
+
+def _option_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def generation_identity(target: PolicyTarget, how: GenerationSettings) -> str:
+    """What responses depend on: the model and how they are drawn, and not how many or how fast."""
+    made_by = compute_model_digest(target.place) if target.kind == "folder" else target.identity
+    engine = target.kind if target.kind == "endpoint" else "vllm" if how.vllm else "transformers"
+    length = how.vllm.max_model_len if how.vllm else None
+    return f"{made_by} {engine} {how.dtype} {length} {sorted(how.sampling.items())}"
+
+
+def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
+    """Raise :class:`ConfigError` for options that this kind of model does not have."""
+    if target.kind == "endpoint":
+        for name in ("batch_size", "dtype", "vllm"):
+            if getattr(how, name) is not None:
+                option = "--tp-size, --gpu-mem-util, --max-model-len" if name == "vllm" else (
+                    _option_name(name)
+                )  # fmt: skip
+                raise ConfigError(
+                    f"{option}: can only be used with a model that is loaded here; the server "
+                    f"of {target.name} has its own. Leave it out."
+                )
+        return
+    if how.concurrency is not None:
+        raise ConfigError(
+            f"--concurrency: can only be used with an endpoint. Use --batch-size for {target.name}."
+        )
+    if how.vllm is not None:
+        check_vllm_installed()
+        return
+    for library in ("torch", "transformers"):
+        if importlib.util.find_spec(library) is None:
+            raise ConfigError(
+                f"{target.name}: generation here needs torch and transformers ({library} is "
+                "not installed). Run: pip install 'adjudge[train]', or give an endpoint, "
+                "http://HOST/v1#MODEL"
+            )
+
+
+def generate_responses(
+    target: PolicyTarget,
+    how: GenerationSettings,
+    wanted: Sequence[SampleKey],
+    keep: OnResponse,
+) -> None:
+    """Make the ``wanted`` responses; ``keep`` hears of each as it comes, also of what failed.
+
+    Raises :class:`ConfigError` for a model that cannot be loaded, :class:`JudgeAuthError` for a
+    refused key, :class:`JudgeUnavailable` for a server that answers nothing.
+    """
+    check_generation(target, how)
+    if not wanted:
+        return
+    if how.vllm is not None:
+        generate_with_vllm(
+            target.place, how.vllm, wanted, keep,
+            sampling=how.sampling, dtype=how.dtype, lot=how.batch_size or 256,
+        )  # fmt: skip
+    elif target.kind == "endpoint":
+        model = _endpoint(target, how.concurrency or _IN_FLIGHT)
+        run_blocking(
+            _ask_model(model, how, wanted, keep, how.concurrency or _IN_FLIGHT, seeded=True)
+        )
+    else:
+        size = how.batch_size or _BATCH
+        local = LocalChatModel(target.place, dtype=how.dtype, batch_size=size)
+        run_blocking(_ask_local_model(local, how, wanted, keep, size))
+
+
+def _endpoint(target: PolicyTarget, in_flight: int) -> ChatModel:
+    return OpenAIChatModel(
+        target.model,
+        base_url=target.place,
+        preset="vllm" if target.api_key_env is None else "openai",
+        api_key_env=target.api_key_env,
+        settings=EndpointSettings(
+            max_concurrency=in_flight,
+            start_concurrency=min(20, in_flight),
+            min_concurrency=min(4, in_flight),
+            deadline_s=600.0,
+            hedge=False,  # a second draw that is faster is a shorter one
+            dedupe=False,
+        ),
+    )
+
+
+async def _ask_local_model(
+    model: LocalChatModel,
+    how: GenerationSettings,
+    wanted: Sequence[SampleKey],
+    keep: OnResponse,
+    size: int,
+) -> None:
+    await model.start()
+    try:
+        # Several batches at once, so that prompts of like length are generated together.
+        await _ask_model(model, how, wanted, keep, 8 * size, seeded=False)
+    finally:
+        await model.aclose()
+
+
+async def _ask_model(
+    model: ChatModel,
+    how: GenerationSettings,
+    wanted: Sequence[SampleKey],
+    keep: OnResponse,
+    in_flight: int,
+    *,
+    seeded: bool,
+) -> None:
+    waiting = iter(wanted)
+    watch = _FailureWatch()
+
+    async def worker() -> None:
+        for prompt, sample in waiting:
+            sampling = how.sampling
+            if seeded and how.temperature > 0:
+                sampling["seed"] = _first_sample_seed(prompt)
+            said: Reply | GradingFailure
+            try:
+                said = await model.achat(
+                    [{"role": "user", "content": prompt}], draw=sample, **sampling
+                )
+            except GradingFailure as failure:
+                said = failure
+            keep((prompt, sample), said)
+            watch.hear(said)
+
+    await run_all(worker() for _ in range(min(in_flight, len(wanted))))
+
+
+def _first_sample_seed(prompt: str) -> int:
+    """Of a prompt's first sample; the others count on from it."""
+    return random.Random(prompt).getrandbits(30)  # noqa: S311  (no secret)
+
+
+class _FailureWatch:
+    """Ends what is hopeless: a refused key, a server that is away from the start."""
+
+    def __init__(self) -> None:
+        self._silent = 0
+
+    def hear(self, said: Reply | GradingFailure) -> None:
+        if not isinstance(said, GradingFailure):
+            self._silent = -1
+            return
+        if said.kind is ErrorKind.AUTH:
+            raise JudgeAuthError(str(said))
+        if said.kind in PASSING_KINDS and self._silent >= 0:
+            self._silent += 1
+            if self._silent >= _MAX_FIRST_FAILURES:
+                raise JudgeUnavailable(f"no reply, {self._silent} failures: {said}")

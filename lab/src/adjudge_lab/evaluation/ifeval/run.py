@@ -1,0 +1,471 @@
+"""A whole IFEval evaluation: responses generated or read, judged, compared, and written as a page.
+
+Whatever prompts, files and models are called is escaped everywhere on the page.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
+from adjudge.graders.instructions.report import IfevalJoinBy
+from adjudge.judge_evaluation.benchmarks.page import interval_strip
+from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
+from adjudge.judges.base import Reply
+from adjudge.rollouts.rows import is_parquet
+from adjudge.runs.report.charts import escape_html, format_integer, format_number
+from adjudge.runs.report.frame import Section, notes_section, render_page
+from adjudge_lab.evaluation.ifeval.files import (
+    BenchmarkFolder,
+    FileProblem,
+    IfevalResponse,
+    ResponsesFile,
+    SampleKey,
+    check_parquet_origin,
+    check_parquet_prompts,
+    open_benchmark_folder,
+    read_ifeval_prompts,
+    read_ifeval_responses,
+    write_response_parquet,
+)
+from adjudge_lab.evaluation.ifeval.generation import (
+    GenerationSettings,
+    check_generation,
+    generate_responses,
+    generation_identity,
+)
+from adjudge_lab.evaluation.ifeval.scoring import (
+    IFEVAL_READINGS,
+    JudgedResponses,
+    compare_ifeval_models,
+    compute_ifeval_metrics,
+    judge_responses,
+)
+from adjudge_lab.evaluation.targets import PolicyTarget
+
+__all__ = [
+    "IfevalJob",
+    "evaluate_ifeval",
+    "ifeval_missing_lines",
+    "model_headline",
+    "write_ifeval_page",
+]
+
+
+_MOST_LINES = 10
+
+_SummaryEntry = Mapping[str, Any]
+
+
+def model_headline(one: _SummaryEntry) -> str:
+    """A model's name, and over what it was judged."""
+    fewest, most = one["samples"]
+    count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    means = "" if most <= 1 else f", {count} samples each, their mean"
+    return f"{one['name']}: {_plural(one['prompts'], 'prompt')}{means}"
+
+
+def ifeval_missing_lines(one: _SummaryEntry) -> list[str]:
+    """What of a model's responses is in no accuracy, or was read in part, a line each."""
+    lines = []
+    if gone := one["without_response"]["count"]:
+        named = _first_names(one["without_response"])
+        lines.append(f"{_plural(gone, 'prompt')} without a response (key {named})")
+    if kinds := one["failures"]["by_kind"]:
+        said = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
+        total = _plural(sum(kinds.values()), "response")
+        lines.append(f"{total} could not be made or judged: {said}")
+        lines += one["failures"]["first"][:_MOST_LINES]
+    if strays := one["strays"]["count"]:
+        named = _first_names(one["strays"])
+        lines.append(f"{_plural(strays, 'response')} to no prompt of the benchmark (line {named})")
+    if one["samples"][0] != one["samples"][1]:
+        lines.append("not every prompt has as many samples; each counts with its own mean")
+    if cut := one["cut_by_length"]:
+        lines.append(f"{_plural(cut, 'judged response')} ended by the length limit")
+    problems = one["problems"]
+    lines += [f"{p['file']}:{p['line']}: {p['reason']}" for p in problems[:_MOST_LINES]]
+    if len(problems) > _MOST_LINES:
+        lines.append(f"and {len(problems) - _MOST_LINES:,} more lines (summary.json)")
+    return lines
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _first_names(some: _SummaryEntry) -> str:
+    named = ", ".join(str(value)[:40] for value in some["first"][:_MOST_LINES])
+    return named + (", …" if some["count"] > _MOST_LINES else "")
+
+
+_NOTES = """<p><b>Pr</b>: the share of prompts all of whose instructions are followed; <b>Ins</b>: \
+the share of instructions. <b>S</b> (strict) judges the response as it is; <b>L</b> (loose) also \
+without asterisks, its first or its last line, and one reading that follows is enough.</p>
+<p>With several samples a prompt counts with the mean of its samples: the expected share of one \
+response, not the best of several (no pass@k).</p>
+<p>Intervals are 95 % percentile bootstrap intervals over prompts: other prompts of this kind, not \
+other draws of the model. Differences are paired: over the prompts that both have. McNemar&rsquo;s \
+test counts the prompts that one follows and the other does not. No p-value is adjusted for the \
+number of comparisons.</p>
+<p>Prompts without a response, and responses that could not be made or judged, are in no share: \
+they are missing, and not &ldquo;not followed&rdquo;.</p>"""
+_LEVELS = (("prompt", "Pr"), ("instruction", "Ins"))
+_READINGS = (("strict", "S"), ("loose", "L"))
+
+
+def write_ifeval_page(path: Path, summary: _SummaryEntry) -> None:
+    """Write the page to ``path``, UTF-8."""
+    found = [
+        ("scores", "Accuracies", "".join(map(_scores_table, summary["models"]))),
+        ("compared", "Compared", _comparison_table(summary)),
+        ("types", "By category and type", "".join(map(_parts_table, summary["models"]))),
+        ("missing", "Not counted", _missing_section(summary)),
+    ]
+    sections = [Section(key, title, text, title) for key, title, text in found]
+    html = render_page(
+        "IFEval",
+        _facts(summary),
+        [*sections, notes_section(_NOTES)],
+        styles=[("adjudge.judge_evaluation.benchmarks", "page.css")],
+    )
+    path.write_text(html, encoding="utf-8", newline="\n")
+
+
+def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
+    return [
+        ("Models", ", ".join(one["name"] for one in summary["models"])),
+        ("Prompts", f"{format_integer(summary['prompts'])} of {summary['data']}"),
+        ("Joined by", summary["by"]),
+        ("Took", f"{summary['seconds']:g} s"),
+        ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+    ]
+
+
+def _scores_table(one: _SummaryEntry) -> str:
+    rows = [
+        (f"{short}({letter})", *_cells(one[reading][level], f"{short}({letter})"))
+        for reading, letter in _READINGS
+        for level, short in _LEVELS
+    ]
+    return _html_table(model_headline(one), ("share", "95 %", "0 to 1", "of"), rows)
+
+
+def _cells(one: _SummaryEntry, label: str) -> tuple[str, ...]:
+    value = one["value"]
+    strip = interval_strip(value, one["low"], one["high"], f"{label}: {format_number(value)}")
+    return (_number_cell(value, 4), _interval_cell(one), f'<td class="plot">{strip}</td>',
+            _number_cell(one["n"], 0))  # fmt: skip
+
+
+def _parts_table(one: _SummaryEntry) -> str:
+    """A category a row, its types under it."""
+    rows = []
+    for category in one["strict"]["by_category"]:
+        rows.append(
+            (
+                f"<b>{escape_html(category)}</b>",
+                *_strict_and_loose_cells(one, "by_category", category),
+            )
+        )
+        for name in one["strict"]["by_type"]:
+            own, _, rest = name.partition(":")
+            if own == category:
+                rows.append((escape_html(rest), *_strict_and_loose_cells(one, "by_type", name)))
+    return _html_table(one["name"], ("strict", "95 %", "0 to 1", "loose", "95 %", "of"), rows)
+
+
+def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> tuple[str, ...]:
+    *strict, of = _cells(one["strict"][part][name], name)
+    loose = one["loose"][part][name]
+    return (*strict, _number_cell(loose["value"], 4), _interval_cell(loose), of)
+
+
+def _comparison_table(summary: _SummaryEntry) -> str:
+    head = ("", "first", "second", "difference", "95 %", "p", "only it / only other", "McNemar p",
+            "prompts")  # fmt: skip
+    rows = []
+    for one in summary["compared"]:
+        name = f"{dict(_LEVELS)[one['level']]}({dict(_READINGS)[one['reading']]})"
+        only = "–" if one["only_a"] is None else f"{one['only_a']:,} / {one['only_b']:,}"
+        rows.append(
+            (
+                f"{escape_html(one['a'])} against {escape_html(one['b'])}",
+                f"<td>{name}</td>",
+                _number_cell(one["value_a"], 4),
+                _number_cell(one["value_b"], 4),
+                _number_cell(one["difference"], 4),
+                _interval_cell(one),
+                _number_cell(one["p"], 4),
+                f'<td class="n">{only}</td>',
+                _number_cell(one["mcnemar_p"], 4),
+                _number_cell(one["prompts"], 0),
+            )
+        )
+    return _html_table("", head, rows) if rows else ""
+
+
+def _missing_section(summary: _SummaryEntry) -> str:
+    lines = [(one["name"], line) for one in summary["models"] for line in ifeval_missing_lines(one)]
+    return "".join(
+        f"<p><b>{escape_html(name)}</b>: {escape_html(line)}</p>" for name, line in lines
+    )
+
+
+def _interval_cell(one: _SummaryEntry) -> str:
+    low, high = one["low"], one["high"]
+    said = (
+        escape_html(one["why"]) if low is None else f"{format_number(low)} to {format_number(high)}"
+    )
+    return f'<td class="i">{said}</td>'
+
+
+def _number_cell(value: float | None, digits: int) -> str:
+    return f'<td class="n">{"–" if value is None else f"{value:,.{digits}f}"}</td>'
+
+
+def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose rows have a heading cell's content first, then whole cells."""
+    titled = f"<caption>{escape_html(caption)}</caption>" if caption else ""
+    heads = "".join(f'<th scope="col">{escape_html(one)}</th>' for one in ("", *head))
+    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in rows)
+    return (
+        f'<div class="scroll"><table class="judges">{titled}<thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+RESPONSES_FILE = "responses.jsonl"
+_MOST_NAMED = 20
+
+
+@dataclass
+class IfevalJob:
+    """What is to be evaluated, and where it goes.
+
+    ``candidates``: models to generate with, and files of responses. ``responses_to``: where the
+    responses of the one model are kept, instead of its folder (a Parquet file: where they also go,
+    as verl writes them). ``on_progress(stage, done, total)`` hears of responses; ``summary`` is
+    what all comes to.
+    """
+
+    data: Path
+    folder: Path
+    candidates: Sequence[PolicyTarget | Path]
+    by: IfevalJoinBy = "prompt"
+    how: GenerationSettings = field(default_factory=GenerationSettings)
+    responses_to: Path | None = None
+    resamples: int = DEFAULT_RESAMPLES
+    on_progress: Callable[[str, int, int], None] = lambda *_: None
+    prompts: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def evaluate_ifeval(job: IfevalJob) -> dict[str, Any]:
+    """Generate what is missing, judge, compare; the summary.
+
+    Writes ``responses.jsonl`` of a model, ``eval_results_strict.jsonl`` and ``…_loose.jsonl`` (with
+    several candidates in a folder each), ``summary.json`` and ``report.html``. The same folder is
+    gone on with: nothing is generated twice, what failed is tried again. Raises
+    :class:`~adjudge.errors.RunFolderError` for a folder or file of anything else,
+    :class:`~adjudge.errors.ConfigError` for what cannot be evaluated,
+    :class:`~adjudge.errors.JudgeAuthError` and :class:`~adjudge.errors.JudgeUnavailable` for a
+    server that refuses or is away.
+    """
+    started = time.perf_counter()
+    job.prompts = read_ifeval_prompts(job.data, job.by)
+    _check_job(job)
+    with open_benchmark_folder(job.folder, _build_manifest(job)) as folder:
+        entries, models = [], []
+        for place, candidate in enumerate(job.candidates):
+            entry, judged = _evaluate_candidate(job, folder, candidate, place)
+            entries.append(entry)
+            models.append((entry["name"], judged))
+        job.summary = {
+            "adjudge": adjudge.__version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "benchmark": "ifeval",
+            "data": str(job.data),
+            "prompts": len(job.prompts),
+            "by": job.by,
+            "models": entries,
+            "compared": compare_ifeval_models(models, resamples=job.resamples),
+            "seconds": round(time.perf_counter() - started, 1),
+        }
+        folder.write_json("summary.json", job.summary)
+        write_ifeval_page(folder.path / "report.html", job.summary)
+    return job.summary
+
+
+def _check_job(job: IfevalJob) -> None:
+    """What is wrong is said before anything is generated."""
+    whole = [_candidate_identity(one) for one in job.candidates]
+    if twice := [one for one in whole if whole.count(one) > 1]:
+        raise ConfigError(f"{twice[0]}: is given twice. Give it once.")
+    if job.responses_to is not None and is_parquet(job.responses_to):
+        check_parquet_prompts(job.responses_to, job.prompts)
+    for one in job.candidates:
+        if isinstance(one, PolicyTarget):
+            check_generation(one, job.how)
+        elif not one.is_file():
+            raise ConfigError(f"{one}: no such file")
+
+
+def _candidate_identity(candidate: PolicyTarget | Path) -> str:
+    return candidate.identity if isinstance(candidate, PolicyTarget) else str(candidate.resolve())
+
+
+def _candidate_names(candidates: Sequence[PolicyTarget | Path]) -> list[str]:
+    """What each is called: short where that tells them apart."""
+    whole = [one.name if isinstance(one, PolicyTarget) else str(one) for one in candidates]
+    short = [
+        name
+        if isinstance(one, PolicyTarget) and one.kind != "folder"
+        else Path(name).stem
+        if isinstance(one, Path)
+        else Path(name).name
+        for one, name in zip(candidates, whole, strict=True)
+    ]
+    return short if len(set(short)) == len(short) and all(short) else whole
+
+
+def _build_manifest(job: IfevalJob) -> dict[str, Any]:
+    prompts = sha256(json.dumps(job.prompts, sort_keys=True).encode()).hexdigest()[:16]
+    return {
+        "kind": "ifeval",
+        "adjudge": adjudge.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": " against ".join(_candidate_names(job.candidates)),
+        "models": [_candidate_identity(one) for one in job.candidates],
+        "prompts": prompts,
+        "by": job.by,
+    }
+
+
+def _evaluate_candidate(
+    job: IfevalJob, folder: BenchmarkFolder, candidate: PolicyTarget | Path, place: int
+) -> tuple[dict[str, Any], JudgedResponses]:
+    """One candidate's entry in the summary, its files written."""
+    name = _candidate_names(job.candidates)[place]
+    own = folder.model_folder(place, name, len(job.candidates))
+    made: dict[str, Any] | None = None
+    if isinstance(candidate, PolicyTarget):
+        table = job.responses_to if job.responses_to and is_parquet(job.responses_to) else None
+        path = own / RESPONSES_FILE if table else job.responses_to or own / RESPONSES_FILE
+        responses, problems, made = _generate_missing(job, candidate, path, table)
+    else:
+        path = candidate
+        responses, problems = read_ifeval_responses(path, job.by)
+
+    def heard(done: int, total: int) -> None:
+        job.on_progress(_stage_name(job, "judging", place), done, total)
+
+    judged = judge_responses(job.prompts, responses, by=job.by, on_progress=heard)
+    _refuse_unjudged(job, name, judged)
+    _write_results(own, job, judged)
+    entry = {
+        "name": name,
+        "kind": candidate.kind if isinstance(candidate, PolicyTarget) else "file",
+        "responses": str(path),
+        "generated": made,
+        **_coverage(judged, problems),
+        **compute_ifeval_metrics(judged, resamples=job.resamples),
+    }
+    return entry, judged
+
+
+def _stage_name(job: IfevalJob, what: str, place: int) -> str:
+    return what if len(job.candidates) == 1 else f"{what} {place + 1}"
+
+
+def _generate_missing(
+    job: IfevalJob, target: PolicyTarget, path: Path, table: Path | None
+) -> tuple[list[IfevalResponse], list[FileProblem], dict[str, Any]]:
+    """The model's responses to all prompts, made now as far as the file does not have them."""
+    file = ResponsesFile(path, generation_identity(target, job.how))
+    if table is not None:
+        check_parquet_origin(table, file.origin)
+    keys = {row["prompt"]: row.get("key") for row in job.prompts}
+    wanted: list[SampleKey] = [(p, k) for k in range(job.how.n_samples) for p in keys]
+    todo = [one for one in wanted if not file.has(one)]
+    stage = _stage_name(job, "generating", job.candidates.index(target))
+    done = len(wanted) - len(todo)
+    job.on_progress(stage, done, len(wanted))
+
+    def keep(one: SampleKey, said: Reply | GradingFailure) -> None:
+        nonlocal done
+        file.append_response(keys[one[0]], one, said)
+        done += 1
+        job.on_progress(stage, done, len(wanted))
+
+    generate_responses(target, job.how, todo, keep)
+    file.sort(wanted)
+    failures = file.failures(wanted)
+    if len(failures) == len(wanted):
+        _refuse_failures(target, failures)
+    asked = {row[job.by] for row in job.prompts}
+    found, _ = read_ifeval_responses(path, job.by)
+    ours = [one for one in found if one.place in asked and one.sample < job.how.n_samples]
+    if table is not None:
+        write_response_parquet(table, job.prompts, ours, job.by, made_by=file.origin)
+    made = {**msgspec.to_builtins(job.how), "made": len(todo), "kept": len(wanted) - len(todo)}
+    return ours, file.problems, made
+
+
+def _refuse_failures(target: PolicyTarget, failures: Sequence[Mapping[str, Any]]) -> None:
+    message = f"{target.name}: the model gave no response: {failures[0]['message']}"
+    if {one["kind"] for one in failures} <= {kind.value for kind in PASSING_KINDS}:
+        raise JudgeUnavailable(message)
+    raise ConfigError(message)
+
+
+def _refuse_unjudged(job: IfevalJob, name: str, judged: JudgedResponses) -> None:
+    if judged.rows:
+        return
+    if judged.failed:
+        raise ConfigError(f"{name}: no response could be judged: {judged.failed[0]}")
+    other = "key" if job.by == "prompt" else "prompt"
+    raise ConfigError(
+        f"{name}: no response belongs to a prompt of {job.data} by {job.by}. Use --by {other} "
+        "to join by the other column."
+    )
+
+
+def _coverage(judged: JudgedResponses, problems: Sequence[FileProblem]) -> dict[str, Any]:
+    """What is in the accuracies, and what is in none."""
+    return {
+        "prompts": len(judged.rows),
+        "responses_judged": sum(map(len, judged.rows.values())),
+        "samples": list(judged.samples),
+        "cut_by_length": judged.cut,
+        "without_response": _count_and_first(judged.without_response),
+        "failures": {"by_kind": dict(judged.failures), "first": judged.failed[:_MOST_NAMED]},
+        "strays": _count_and_first(judged.strays),
+        "problems": [msgspec.to_builtins(one) for one in problems],
+    }
+
+
+def _count_and_first(values: Sequence[Any]) -> dict[str, Any]:
+    return {"count": len(values), "first": list(values[:_MOST_NAMED])}
+
+
+def _write_results(own: Path, job: IfevalJob, judged: JudgedResponses) -> None:
+    """The rows as the published code writes them; with several samples each has its number."""
+    own.mkdir(parents=True, exist_ok=True)
+    several = judged.samples[1] > 1
+    for reading in IFEVAL_READINGS:
+        with (own / f"eval_results_{reading}.jsonl").open("w", encoding="utf-8") as file:
+            for prompt in job.prompts:
+                for sample, row in sorted(judged.rows.get(prompt[job.by], {}).items()):
+                    number = {"sample": sample} if several else {}
+                    file.write(json.dumps(row.output(reading) | number) + "\n")

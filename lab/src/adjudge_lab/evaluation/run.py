@@ -1,0 +1,428 @@
+"""An evaluation in its folder: one or two policies on the same seeds, judged and compared.
+
+The folder has every episode with its verdicts, appended as they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import (
+    PASSING_KINDS,
+    REDRAW_KINDS,
+    ConfigError,
+    ErrorKind,
+    JudgeUnavailable,
+    RunFolderError,
+)
+from adjudge.judges.connections import CallCounter
+from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.trainers.scoring import Scorer
+from adjudge.types import GraderError, Usage
+from adjudge_lab.environments import Episode, Task
+from adjudge_lab.evaluation.report import write_evaluation_report
+from adjudge_lab.evaluation.summary import summarise_evaluation
+from adjudge_lab.evaluation.targets import PolicyTarget, SeededEndpointPlayer, build_player
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
+from adjudge_lab.rl.rewards import check_service_libraries, start_run_judge
+from adjudge_lab.rl.run_folder import compute_run_digest
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import RunJudgeTable
+
+__all__ = [
+    "EvaluationFolder",
+    "EvaluationJob",
+    "KnownRows",
+    "build_episode_row",
+    "evaluate_targets",
+    "open_evaluation_folder",
+    "read_episode",
+]
+
+
+EPISODES_FILE = "episodes.jsonl"
+_MANIFEST = "run.json"
+_SPENT_FILE = "spent.jsonl"
+_OTHER_RUN_FILES = (
+    "summary.json",
+    "metrics.jsonl",
+    "rewards.jsonl",
+    "rollouts.jsonl",
+    EPISODES_FILE,
+)
+_IDENTITY_KEYS = {
+    "models": "models",
+    "seeds": "seeds",
+    "judges": "judges (--no-judges or not)",
+    "settings": "config",
+}
+
+KnownRows = dict[tuple[str, int], dict[str, Any]]
+"""Rows of ``episodes.jsonl`` by model and seed; a later one replaces an earlier one."""
+
+
+class EvaluationFolder:
+    """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        self._claim(manifest)
+        _truncate_torn_line(path / EPISODES_FILE)
+        _truncate_torn_line(path / _SPENT_FILE)
+
+    def load_rows(self) -> KnownRows:
+        """The episodes that are kept."""
+        return {(row["model"], row["seed"]): row for row in _read_lines(self.path / EPISODES_FILE)}
+
+    def append_episode(self, model: str, one: EvaluatedEpisode) -> dict[str, Any]:
+        """Append an episode; its row."""
+        row = build_episode_row(model, one)
+        self._append(EPISODES_FILE, row)
+        decoded: dict[str, Any] = msgspec.json.decode(_encode_row(row))
+        return decoded
+
+    def sort(self, models: Sequence[str], seeds: Sequence[int]) -> None:
+        """Write the episodes again, one a model and seed, in this order."""
+        known = self.load_rows()
+        places = [(model, seed) for model in models for seed in seeds]
+        lines = [_encode_row(known[place]) + b"\n" for place in places if place in known]
+        self.write(EPISODES_FILE, b"".join(lines))
+
+    def append_usage(self, model: str, usage: Mapping[str, Any]) -> None:
+        """Note what a policy's replies consumed in this invocation."""
+        self._append(_SPENT_FILE, {"model": model, **usage})
+
+    def total_usage(self, model: str) -> dict[str, int]:
+        """What a policy's replies consumed in all invocations; ``{}`` where nobody said."""
+        total: dict[str, int] = {}
+        for row in _read_lines(self.path / _SPENT_FILE):
+            if row.pop("model") == model:
+                for name, count in row.items():
+                    total[name] = total.get(name, 0) + count
+        return total
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole: readers see the old one or the new one."""
+        atomic_write(self.path / name, data)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write ``value`` as indented JSON."""
+        write_json(self.path / name, value)
+
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        with (self.path / name).open("ab") as file:
+            file.write(_encode_row(row) + b"\n")
+
+    def _claim(self, manifest: Mapping[str, Any]) -> None:
+        file = self.path / _MANIFEST
+        if not file.exists():
+            if taken := [name for name in _OTHER_RUN_FILES if (self.path / name).exists()]:
+                raise RunFolderError(
+                    f"{self.path}: holds {taken[0]} of another run. Give another output folder "
+                    "with -o."
+                )
+            self.write_json(_MANIFEST, manifest)
+            return
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
+        if found.get("kind") != "eval":
+            raise RunFolderError(f"{self.path}: holds another run. Give another folder with -o.")
+        for key, words in _IDENTITY_KEYS.items():
+            if found.get(key) != manifest[key]:
+                raise RunFolderError(
+                    f"{self.path}: holds an evaluation with other {words}. Give another output "
+                    "folder with -o."
+                )
+
+
+@contextmanager
+def open_evaluation_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[EvaluationFolder]:
+    """The folder of one evaluation, for this process alone.
+
+    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
+    process is writing to it.
+    """
+    with hold_lock(path):
+        yield EvaluationFolder(path, manifest)
+
+
+def build_episode_row(model: str, one: EvaluatedEpisode) -> dict[str, Any]:
+    """The row of ``episodes.jsonl``: all of the episode, and all that was said of it."""
+    episode, row = one.episode, one.row()
+    del row["step"]
+    return {
+        "model": model,
+        **row,
+        "error": one.error and {"kind": str(one.error.kind), "message": one.error.error},
+        "details": one.details,
+        "usage": one.usage,
+        "env_name": episode.env_name,
+        "messages": episode.messages,
+        "turn_rewards": episode.rewards,
+        "done": episode.done,
+        "info": episode.info,
+        "columns": episode.columns,
+    }
+
+
+def read_episode(row: Mapping[str, Any]) -> Episode:
+    """The episode in a row, to be judged again."""
+    error = row["error"]
+    return Episode(
+        row["env_name"],
+        row["seed"],
+        row["messages"],
+        rewards=row["turn_rewards"],
+        done=row["done"],
+        info=row["info"],
+        columns=row["columns"],
+        error=error and GraderError("rollout", ErrorKind(error["kind"]), error["message"]),
+    )
+
+
+def _encode_row(row: Mapping[str, Any]) -> bytes:
+    # An environment's info and a dataset's columns are whatever they are; a lone surrogate of a
+    # reply has no UTF-8.
+    try:
+        return msgspec.json.encode(row, enc_hook=str)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(row, enc_hook=str)))
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list | tuple):
+        return [_replace_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(one) for key, one in value.items()}
+    return value
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            try:
+                yield msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.MsgspecError:
+                continue  # cut by a crash: that episode is played again
+
+
+def _truncate_torn_line(path: Path) -> None:
+    """End the file at its last whole line, so that appending starts on a line."""
+    if path.exists() and not (data := path.read_bytes()).endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+_RETRIED_KINDS = PASSING_KINDS | REDRAW_KINDS
+
+
+@dataclass
+class EvaluationJob:
+    """What is to be evaluated, and where it goes.
+
+    ``targets`` are one policy, or it and a baseline. ``judged = False``: nobody asks a judge.
+    ``rows[i]`` are the episodes of ``targets[i]`` in the order of ``seeds``; ``summary`` is what
+    they come to. ``on_progress(stage, done, total)`` hears of each episode.
+    """
+
+    run: RunFile
+    source: Path
+    folder: Path
+    targets: Sequence[PolicyTarget]
+    seeds: Sequence[int]
+    judged: bool = True
+    on_progress: Callable[[str, int, int], None] = lambda *_: None
+    rows: list[list[dict[str, Any]]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
+    """Play, judge and compare; the summary.
+
+    A folder that holds the same evaluation is gone on with: its episodes are kept, and only what
+    failed in them is done again. Raises :class:`~adjudge.errors.RunFolderError` for any other
+    folder, :class:`~adjudge.errors.ConfigError` for what cannot be evaluated,
+    :class:`~adjudge.errors.JudgeUnavailable` and :class:`~adjudge.errors.JudgeAuthError` where
+    judges are away, or no episode could be played because the policy is.
+    """
+    started = time.perf_counter()
+    run = _evaluation_run(job)
+    job.judged = run.judge.enabled
+    check_service_libraries(run)
+    calls = run_blocking(_count_calls())
+    with (
+        open_evaluation_folder(job.folder, _build_manifest(job)) as folder,
+        start_run_judge(run, job.folder) as (spec, _),
+    ):
+        scorer, task = Scorer(spec), build_task(run, spec)
+        _check_seeds(job, task)
+        for target in job.targets:
+            _PolicyEvaluation(job, run, folder, task, scorer, target).go()
+        names = [target.name for target in job.targets]
+        folder.sort(names, job.seeds)
+        known = folder.load_rows()
+        job.rows = [[known[name, seed] for seed in job.seeds] for name in names]
+        spent = [folder.total_usage(name) for name in names]
+        job.summary = {
+            "adjudge": adjudge.__version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "config": str(job.source),
+            **summarise_evaluation(run, spec, job.targets, job.rows, spent, judged=job.judged),
+            "seconds": round(time.perf_counter() - started, 1),
+            "endpoints": run_blocking(_call_table(calls)),
+        }
+        folder.write_json("summary.json", job.summary)
+        write_evaluation_report(job.folder / "report.html", job.summary, job.rows)
+    _refuse_unplayed(job)
+    return job.summary
+
+
+class _PolicyEvaluation:
+    """One policy on the seeds."""
+
+    def __init__(
+        self,
+        job: EvaluationJob,
+        run: RunFile,
+        folder: EvaluationFolder,
+        task: Task,
+        scorer: Scorer,
+        target: PolicyTarget,
+    ) -> None:
+        self._job, self._run, self._folder = job, run, folder
+        self._task, self._scorer, self._target = task, scorer, target
+        self._done = 0
+        self._used: dict[int, Usage] = {}
+
+    def go(self) -> None:
+        """Play what was not played, judge again what judges failed at."""
+        known, name = self._folder.load_rows(), self._target.name
+        self._used = {
+            seed: msgspec.convert(row["usage"], Usage)
+            for (model, seed), row in known.items()
+            if model == name and row["usage"]
+        }
+        todo = [seed for seed in self._job.seeds if _is_unplayed(known, name, seed)]
+        again = [
+            read_episode(row)
+            for seed in self._job.seeds
+            if seed not in todo and _is_unjudged(row := known[name, seed])
+        ]
+        self._heard(len(self._job.seeds) - len(todo) - len(again))
+        if again:
+            for one in run_blocking(judge_episodes(self._scorer, again)):
+                self._keep(one)
+        if todo:
+            self._play(todo)
+
+    def _play(self, seeds: Sequence[int]) -> None:
+        rollout = self._run.rollout
+        most = min(rollout.episodes_per_batch or len(seeds), rollout.max_concurrent_rollouts)
+        player = build_player(self._target, self._run, seeds)
+        try:
+            evaluate_policy(
+                self._task, seeds, player, self._scorer, most=most, on_episode=self._keep
+            )
+        finally:
+            if isinstance(player, SeededEndpointPlayer) and player.calls:
+                used = player.usage
+                tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}
+                self._folder.append_usage(self._target.name, {"calls": player.calls, **tokens})
+
+    def _keep(self, one: EvaluatedEpisode) -> None:
+        """Keep an episode; what was paid for it before is paid still."""
+        if (used := self._used.get(one.seed)) is not None:
+            one.usage = used if one.usage is None else used + one.usage
+        self._folder.append_episode(self._target.name, one)
+        self._heard(1)
+
+    def _heard(self, count: int) -> None:
+        self._done += count
+        self._job.on_progress(self._target.name, self._done, len(self._job.seeds))
+
+
+def _is_unplayed(known: KnownRows, name: str, seed: int) -> bool:
+    row = known.get((name, seed))
+    return row is None or row["error"] is not None
+
+
+def _is_unjudged(row: Mapping[str, Any]) -> bool:
+    """Whether the judges failed in a way that asking again may cure."""
+    missing = row["missing"]
+    return missing is not None and missing["kind"] in _RETRIED_KINDS
+
+
+def _evaluation_run(job: EvaluationJob) -> RunFile:
+    """The run as it is evaluated: every episode judged, whatever share training judges."""
+    run = job.run
+    if job.judged and run.judge.enabled:
+        judge = run.judge.model_copy(update={"sample_rate": 1.0})
+        return run.model_copy(update={"judge": judge})
+    if run.rollout.dataset is not None and run.rollout.env_grader is None:
+        run.refuse(
+            "rollout.env_grader",
+            "is missing, so the dataset gives no reward, and without judges there is nothing "
+            "to evaluate by. Name a grader (a rule), or evaluate with judges.",
+        )
+    services = run.services.model_copy(update={"judge_url": None})
+    return run.model_copy(update={"judge": RunJudgeTable(enabled=False), "services": services})
+
+
+def _build_manifest(job: EvaluationJob) -> dict[str, Any]:
+    cards: Sequence[Path | None] = job.run.judge_cards or [None]
+    return {
+        "kind": "eval",
+        "adjudge": adjudge.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": " against ".join(target.name for target in job.targets),
+        "models": [[target.name, target.identity] for target in job.targets],
+        "seeds": list(job.seeds),
+        "judges": job.judged,
+        "settings": compute_run_digest(job.source, job.run.rubric_file, *cards),
+    }
+
+
+def _check_seeds(job: EvaluationJob, task: Task) -> None:
+    if task.size is not None and (beyond := [one for one in job.seeds if one >= task.size]):
+        raise ConfigError(
+            f"--seeds: a seed is not a row of {task.name} (found {beyond[0]}; allowed: 0 to "
+            f"{task.size - 1:,})"
+        )
+
+
+def _refuse_unplayed(job: EvaluationJob) -> None:
+    """Where no episode at all was played, there is no evaluation."""
+    rows = [row for own in job.rows for row in own]
+    errors = [row["error"] for row in rows if row["error"] is not None]
+    if not errors or len(errors) < len(rows):
+        gone = [row["missing"]["kind"] for row in rows if row["missing"] and not row["error"]]
+        if job.judged and len(gone) + len(errors) == len(rows) and {*gone} <= {*PASSING_KINDS}:
+            raise JudgeUnavailable("no judge answered, so no episode has a judge's score")
+        return
+    said = f"no episode could be played: {errors[0]['kind']}: {errors[0]['message']}"
+    if {error["kind"] for error in errors} <= {*PASSING_KINDS, ErrorKind.AUTH}:
+        raise JudgeUnavailable(said)
+    raise ConfigError(said)
+
+
+async def _count_calls() -> CallCounter:
+    return CallCounter()
+
+
+async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
+    return calls.table()

@@ -1,0 +1,209 @@
+"""The model that training begins with: a tiny one or a loaded one, in float32, with LoRA adapters.
+
+``path = "tiny"`` is built on the spot; for a judge that writes it is large enough to read a
+question of some 450 tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from adjudge.errors import ConfigError
+from adjudge_lab.judge_training.distributed import is_main_process
+from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable, TinyModelTable
+from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
+
+__all__ = [
+    "add_lora",
+    "gather_full_model",
+    "load_base_model",
+    "merge_lora",
+    "parameter_changes",
+    "restore_weights",
+    "tiny_generative_model",
+    "unwrap_model",
+    "weight_snapshot",
+]
+
+
+_TINY_VOCABULARY = 420
+_TINY_INIT_RANGE = 0.8
+"""Standard deviation of fresh weights, times √hidden: so narrow a model then starts at once."""
+
+
+def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
+    """Model and tokenizer: one output for a scalar judge, a language model otherwise.
+
+    Weights are float32 whatever they were saved in: small steps are lost in 16 bits. ``texts`` are
+    what a tiny model's tokenizer is made from. Raises :class:`ConfigError`.
+    """
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    torch.manual_seed(judge.trainer.seed)
+    if judge.model.path == TINY_MODEL:
+        return _tiny_model(judge, texts)
+    kind = transformers.AutoModelForCausalLM
+    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
+    if judge.is_scalar:
+        kind = transformers.AutoModelForSequenceClassification
+        options["num_labels"] = 1
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(judge.base)
+        model = kind.from_pretrained(judge.base, **options)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"model.path: {judge.base}: cannot be loaded: {first}") from error
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"model.path: {judge.base} has no chat template. Use a model that was made for "
+            "conversations."
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
+
+
+def _tiny_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
+    import transformers  # noqa: PLC0415
+
+    tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_VOCABULARY)
+    tokenizer.padding_side = "right" if judge.is_scalar else "left"
+    hidden, layers = judge.model.size.hidden, judge.model.size.layers
+    model = build_tiny_model(tokenizer, seed=judge.trainer.seed, hidden=hidden, layers=layers)
+    if judge.is_scalar:
+        config = model.config
+        config.num_labels, config.initializer_range = 1, _TINY_INIT_RANGE / math.sqrt(hidden)
+        model = transformers.Qwen3ForSequenceClassification(config)
+    return model, tokenizer
+
+
+def add_lora(model: Any, lora: LoraTable | None, *, scalar: bool) -> Any:
+    """``model`` with low-rank adapters where ``[lora]`` is given, its other weights frozen.
+
+    A scalar judge's output layer is trained in full. Raises :class:`ConfigError` without peft, and
+    where no module has one of the names.
+    """
+    if lora is None:
+        return model
+    try:
+        peft: Any = import_module("peft")
+    except ImportError:
+        raise ConfigError(
+            "[lora] needs peft, which is not installed. Leave the table out, or run: pip install "
+            "peft"
+        ) from None
+    settings = peft.LoraConfig(
+        task_type="SEQ_CLS" if scalar else "CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        modules_to_save=["score"] if scalar else None,
+    )
+    try:
+        return peft.get_peft_model(model, settings)
+    except ValueError as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"lora.target_modules: {first}") from error
+
+
+def weight_snapshot(model: Any) -> dict[str, tuple[float, float]]:
+    """A trace of every trainable weight's values, by which to see that it was trained."""
+    return {
+        name: (float(weight.detach().double().sum()), float(weight.detach().double().norm()))
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    }
+
+
+def parameter_changes(
+    model: Any, before: dict[str, tuple[float, float]], *, lora: bool
+) -> dict[str, int]:
+    """Counts of weights: all, trainable, and tensors that changed since ``before``.
+
+    Raises :class:`ConfigError` where nothing was trained, or no adapter was: a run whose ``[lora]``
+    did nothing is not the run that was asked for.
+    """
+    after = weight_snapshot(model)
+    changed = [name for name, trace in after.items() if trace != before.get(name)]
+    counts = {
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "trainable": sum(w.numel() for w in model.parameters() if w.requires_grad),
+        "tensors": len(after),
+        "tensors_changed": len(changed),
+    }
+    if not changed or (lora and not any("lora_" in name for name in changed)):
+        what = "adapter" if lora and changed else "weight"
+        raise ConfigError(
+            f"no {what} changed in training, up to the best step. Raise optim.lr, or give more "
+            "rows."
+        )
+    return counts
+
+
+def merge_lora(model: Any, lora: LoraTable | None) -> Any:
+    """The plain model, adapters added into its weights."""
+    return model if lora is None else model.merge_and_unload()
+
+
+def unwrap_model(model: Any) -> Any:
+    """A copy of ``model`` without its weights; :func:`gather_full_model` puts them back into it."""
+    import torch  # noqa: PLC0415
+
+    known = {
+        id(weight): torch.nn.Parameter(
+            torch.empty_like(weight, device="meta"), requires_grad=weight.requires_grad
+        )
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, known)
+
+
+def gather_full_model(trainer: Any, model: Any, plain: Any) -> Any:
+    """The trained model in one piece, in the first process; in the others what they have of it.
+
+    ``plain`` is the bare copy that a model in parts is put together in, which is made in main
+    memory and moved to the GPU if that has room. All processes have to ask.
+    """
+    if not trainer.is_fsdp_enabled:
+        return model
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    return restore_weights(plain, state, trainer.args.device) if is_main_process() else model
+
+
+def restore_weights(plain: Any, state: Mapping[str, Any], device: Any) -> Any:
+    """``plain`` with the weights of ``state``, tied ones tied again, on ``device`` if they fit."""
+    import torch  # noqa: PLC0415
+
+    plain.load_state_dict(state, assign=True)
+    plain.tie_weights()
+    size = sum(weight.numel() * weight.element_size() for weight in plain.parameters())
+    fits = device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 1.2 * size
+    return plain.to(device) if fits else plain
+
+
+_TINY_JUDGE_VOCABULARY = (
+    800  # words of the prompt in one piece: with 420 it is over 700 tokens long
+)
+_TINY_JUDGE_INIT_RANGE = 0.64
+"""Standard deviation of fresh weights, times √hidden: with 0.02 a narrow one starts late."""
+
+
+def tiny_generative_model(texts: Iterable[str], seed: int, size: TinyModelTable) -> tuple[Any, Any]:
+    """Model and tokenizer of ``size``, made from ``texts`` and ``seed``."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    tokenizer = build_tiny_tokenizer(texts, vocabulary=_TINY_JUDGE_VOCABULARY)
+    built = build_tiny_model(tokenizer, seed=seed, hidden=size.hidden, layers=size.layers)
+    built.config.initializer_range = _TINY_JUDGE_INIT_RANGE / math.sqrt(size.hidden)
+    torch.manual_seed(seed)
+    model = transformers.Qwen3ForCausalLM(built.config)
+    model.generation_config = built.generation_config
+    return model, tokenizer

@@ -1,0 +1,318 @@
+"""Evaluation in a chain: a trained judge on unseen preferences, a policy's rewards against a gold.
+
+The judge is asked through ``adjudge serve``. Whether a reward orders a policy's own answers as a
+gold does is asked early and late in training. :class:`CapitalGold` says what answers about capitals
+are really worth, for runs that watch what their judge misses.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.client.grader import ServedGrader
+from adjudge.datasets.files import is_on_hub, resolve_data_file
+from adjudge.datasets.rows import Comparison, Preference, render_transcript, split_answers
+from adjudge.datasets.synthetic import (
+    COUNTRY_CAPITALS,
+    capital_question,
+    gold_score,
+    synthetic_preferences,
+)
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.graders.base import RuleGrader
+from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
+from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData, hash_file
+from adjudge.judge_evaluation.benchmarks.contamination import (
+    check_contamination,
+    contamination_entry,
+    synthetic_training_rows,
+)
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    PairItem,
+    count_missing_kinds,
+    write_judgements,
+)
+from adjudge.judge_evaluation.benchmarks.judges import (
+    BenchmarkJudge,
+    GraderScores,
+    ask_judge,
+    spec_judge,
+)
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
+from adjudge.judges.models import LocalChatModel
+from adjudge.rewards.spec import RewardSpec
+from adjudge.types import GraderScore
+from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.rl.rewards import format_toml
+
+__all__ = [
+    "CapitalGold",
+    "GoldAgreement",
+    "check_serving_libraries",
+    "check_stage_inputs",
+    "evaluate_trained_judge",
+    "gold_agreements",
+]
+
+
+_COUNTRY_BY_PROMPT = {capital_question(country): country for country in COUNTRY_CAPITALS}
+
+
+class CapitalGold(RuleGrader):
+    """The gold of made-up preferences about capitals, read from any text: fact, naming, manner.
+
+    Range [0, 4]. Fields: ``prompt`` and ``response``, both text. ``invalid_input`` for a prompt
+    that does not ask for one of the known capitals.
+    """
+
+    type_name = "capital_gold"
+    score_range = (0.0, 4.0)
+
+    def evaluate(self, prompt: str, response: str) -> GraderScore:
+        """The score of one answer."""
+        country = _COUNTRY_BY_PROMPT.get(prompt.strip())
+        if country is None:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, "the prompt asks for none of the known capitals"
+            )
+        return self._score(float(gold_score(country, response)))
+
+
+class GoldAgreement(msgspec.Struct, frozen=True):
+    """Of ``pairs`` of answers to one prompt in one step whose golds differ, the ``share`` ordered
+    alike by the reward; equal rewards are half right. ``None`` without a pair.
+    """
+
+    share: float | None
+    pairs: int
+
+
+class _Rollout(msgspec.Struct):
+    step: int
+    group: str
+    reward: float | None = None
+    reward_info: dict[str, float | None] = {}
+
+
+_rollout_decoder = msgspec.json.Decoder(_Rollout)
+
+
+def gold_agreements(
+    path: Path, golds: Sequence[str]
+) -> dict[str, tuple[GoldAgreement, GoldAgreement]]:
+    """By the name of a gold's grader the agreement in the first and in the last tenth of the steps.
+
+    ``path`` is a run's ``rollouts.jsonl``. Rollouts whose reward or gold is missing are left out.
+    """
+    rows = list(_read_rollouts(path))
+    steps = sorted({row.step for row in rows})
+    tenth = max(1, len(steps) // 10)
+    ends = (set(steps[:tenth]), set(steps[-tenth:]))
+    first, last = ([row for row in rows if row.step in end] for end in ends)
+    return {gold: (_step_agreement(first, gold), _step_agreement(last, gold)) for gold in golds}
+
+
+def _read_rollouts(path: Path) -> Iterator[_Rollout]:
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            yield _rollout_decoder.decode(line)
+
+
+def _step_agreement(rows: Sequence[_Rollout], gold: str) -> GoldAgreement:
+    groups: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        worth = row.reward_info.get(f"{gold}_score")
+        if row.reward is not None and worth is not None:
+            groups[row.step, row.group].append((row.reward, worth))
+    right, pairs = 0.0, 0
+    for members in groups.values():
+        for (reward, worth), (other, less) in combinations(members, 2):
+            if worth != less:
+                pairs += 1
+                right += 0.5 if reward == other else (reward > other) == (worth > less)
+    return GoldAgreement(right / pairs if pairs else None, pairs)
+
+
+_MAX_CONCURRENCY = 32
+_TIMEOUT_S = 120.0
+
+
+def evaluate_trained_judge(
+    check: EvaluateStage, beside: Path, folder: Path, on_progress: Callable[[str, int, int], None]
+) -> dict[str, Any]:
+    """Ask the judge about every pair, write judgements.jsonl into ``folder``; the summary.
+
+    ``beside`` is what relative paths start from. A scalar judge is asked for its raw outputs, the
+    scale that Bradley-Terry calibrates. Made-up pairs that it, or a judge that it was trained from,
+    was trained on are left out and counted; items of files that it has seen are counted
+    (``contamination``). What it could not say is missing and counted by its kind. Raises
+    :class:`ConfigError` for a judge or files that cannot be used, and
+    :class:`~adjudge.errors.JudgeUnavailable` where it answered nothing.
+    """
+    started = time.perf_counter()
+    at = beside / check.judge
+    card = read_card(at)
+    benchmark, facts = _load_benchmark(check, beside, at, card)
+    count = len(benchmark.items)
+    on_progress("asking", 0, count)
+    with _serve_judge(at, card, folder) as judge:
+        judgements = run_blocking(ask_judge(judge, benchmark, max_concurrency=_MAX_CONCURRENCY))
+    on_progress("asking", count, count)
+    if not any(judgement.complete for judgement in judgements):
+        kinds = ", ".join(f"{kind} {n}" for kind, n in count_missing_kinds(judgements).items())
+        raise JudgeUnavailable(f"{at}: the judge answered nothing ({kinds})")
+    write_judgements(folder / "judgements.jsonl", judgements)
+    is_scalar = card.kind == "scalar"
+    report = score_benchmark(
+        benchmark,
+        judgements,
+        judge=card.label,
+        scale="logits" if is_scalar else None,
+        contaminated=facts.get("contamination", {}).get("items"),
+        seed=check.seed,
+    )
+    seconds = {"total": round(time.perf_counter() - started, 1)}
+    return {**_report_data(report), **facts, "served": is_scalar, "seconds": seconds}
+
+
+def check_stage_inputs(stage: ResolvedStage, folder: Path) -> None:
+    """Raise :class:`ConfigError` for a file, or a judge, that a stage needs and that is not there.
+
+    What earlier stages leave lies in ``folder``, the chain's, and is not looked for yet.
+    """
+    match stage.file:
+        case JudgeFile() as judge:
+            names = [*judge.data.train, *judge.data.val]
+            needed = judge.files([name for name in names if not is_on_hub(name)])
+        case EvaluateStage() as check:
+            files = [stage.beside / name for name in check.files if not is_on_hub(name)]
+            needed = [*files, stage.beside / check.judge / CARD_FILE]
+        case _:
+            return  # a run looks at its own
+    for path in needed:
+        if not path.absolute().is_relative_to(folder.absolute()) and not path.is_file():
+            raise ConfigError(f"{stage.where}: {path}: there is no such file")
+
+
+def check_serving_libraries() -> None:
+    """Raise :class:`ConfigError` where a library that serving takes is missing."""
+    try:
+        import adjudge.service.server  # noqa: F401, PLC0415  (brings a web server)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"[stages.evaluate] needs {error.name}, which is not installed. Run: pip install "
+            "'adjudge[server]'"
+        ) from None
+
+
+@contextmanager
+def _serve_judge(at: Path, card: JudgeCard, folder: Path) -> Iterator[BenchmarkJudge]:
+    """The judge in the folder ``at``: a scalar one behind a service, its outputs as they are."""
+    if card.kind != "scalar":
+        spec = RewardSpec.load(at / SPEC_FILE)
+        models = spec.build_judges()
+        try:
+            yield spec_judge(spec, judges=models)
+        finally:  # later stages need the memory
+            for model in models.values():
+                if isinstance(model, LocalChatModel):
+                    run_blocking(model.aclose())
+        return
+    from adjudge.service.server import start_service  # noqa: PLC0415  (brings a web server)
+
+    raw = folder / "judge.toml"
+    raw.write_text(format_toml(_raw_score_spec(at)), encoding="utf-8")
+    with start_service(str(raw), deadline_s=_TIMEOUT_S) as url:
+        grader = ServedGrader(url, timeout=_TIMEOUT_S, max_concurrent_requests=_MAX_CONCURRENCY)
+        yield GraderScores(grader, card.label)
+
+
+def _raw_score_spec(at: Path) -> dict[str, Any]:
+    return {
+        "graders": [{"name": "output", "type": "scalar"}],
+        "judges": {"main": {"type": "local", "model": str(at.resolve()), "task": "score"}},
+        "reward": {"normalise": False},
+    }
+
+
+def _load_benchmark(
+    check: EvaluateStage, beside: Path, at: Path, card: JudgeCard
+) -> tuple[Benchmark, dict[str, Any]]:
+    """The items, and what is known about their labels, or whether the judge has seen them."""
+    if check.synthetic is None:
+        files = [resolve_data_file(name, beside) for name in check.files]
+        found = read_benchmark(files, check.benchmark)
+        material = BenchmarkData(found, [hash_file(path) for path in files])
+        return found, {
+            "contamination": contamination_entry(check_contamination(material, at, card))
+        }
+    made = synthetic_preferences(check.synthetic.settings())
+    rows = synthetic_training_rows(at, card)
+    known = {_sorted_texts(row) for row in rows if isinstance(row, Preference | Comparison)}
+    kept = [place for place, row in enumerate(made.rows) if _sorted_texts(row) not in known]
+    if not kept:
+        raise ConfigError(
+            "synthetic: the judge was trained on all of these pairs. Change the seed."
+        )
+    items = [_pair_item(made.rows[place]) for place in kept]
+    chances = [max(made.chances[place].values()) for place in kept]
+    title = f"made-up preferences, seed {check.synthetic.seed}"
+    facts = {
+        "bayes_accuracy": math.fsum(chances) / len(chances),
+        "left_out": len(made.rows) - len(kept),
+        "synthetic": check.synthetic.model_dump(),
+    }
+    return Benchmark(kind="preference", items=items, title=title), facts
+
+
+def _sorted_texts(row: Preference | Comparison) -> tuple[str, ...]:
+    """What was asked and both answers, in an order of their own, whoever won."""
+    prompt, answers = split_answers(row)
+    return render_transcript(prompt), *sorted(map(render_transcript, answers))
+
+
+def _pair_item(row: Preference) -> PairItem:
+    return PairItem(
+        id=row.where,
+        subset=row.subset or "all",
+        prompt=list(row.chosen[:-1]),
+        a=list(row.chosen[-1:]),
+        b=list(row.rejected[-1:]),
+        label="A",
+        where=row.where,
+        margin=row.margin,
+    )
+
+
+def _report_data(report: BenchmarkReport) -> dict[str, Any]:
+    """The report as plain data, as far as a chain's page shows it."""
+    plain = msgspec.to_builtins(report)
+
+    def part(one: dict[str, Any]) -> dict[str, Any]:
+        return {**one["share"], "interval": one["interval"], "failures": one["failures"]}
+
+    return {
+        "benchmark": report.benchmark,
+        "judge": report.judge,
+        "overall": part(plain["overall"]),
+        "why": report.why,
+        "subsets": {name: part(one) for name, one in plain["subsets"].items()},
+        "calibration": plain["calibration"],
+        "lengths": plain["lengths"],
+        "unusable": len(report.unusable),
+    }

@@ -1,0 +1,356 @@
+"""The file of a chain (``kind = "chain"``): stages in order, each an existing kind of run.
+
+A stage takes from an earlier one: ``@NAME`` is its folder, ``@NAME/PATH`` a part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+
+from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.datasets.synthetic import synthetic_preferences
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind as Benchmarks
+from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
+from adjudge_lab.rl.backend_checks import check_backend_support
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+
+__all__ = [
+    "STAGE_KINDS",
+    "ChainFile",
+    "EvaluateStage",
+    "ResolvedStage",
+    "StageKind",
+    "StagePlaces",
+    "is_reference",
+    "resolve_references",
+    "table_names",
+]
+
+
+StagePlaces = Mapping[str, tuple[str, str]]
+"""Of each earlier stage its folder, and what it leaves: a key of :data:`_OUTPUT_NAMES`."""
+
+_OUTPUT_NAMES: Mapping[str, str] = {
+    "scalar": "a scalar judge",
+    "generative": "a generative judge",
+    "answers": "a model taught to answer",
+    "evaluate": "an evaluation, no model",
+    "run": "a run (its policy is @{}/model)",
+}
+
+_REFERENCE_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "judge": (("model", "path"), ("data", "train"), ("data", "val")),
+    "evaluate": (("judge",), ("files",)),
+    "run": (("model", "base"), ("judge", "folder"), ("rollout", "dataset")),
+}
+"""By kind of stage the keys that may refer; elsewhere an @ is an @."""
+
+_ACCEPTED_OUTPUTS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("model", "path"): ("scalar", "generative", "answers"),
+    ("model", "base"): ("generative", "answers"),
+    ("judge",): ("scalar", "generative"),
+    ("judge", "folder"): ("scalar", "generative"),
+}
+"""What a key takes where it refers to a whole stage; the others take files."""
+
+
+def resolve_references(
+    data: Mapping[str, Any], kind: str, places: StagePlaces, later: Sequence[str], where: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A stage's table with paths instead of references, and the stages that it refers to.
+
+    Raises :class:`ConfigError` for a stage that does not exist, comes later (``later``), or leaves
+    something else than is needed.
+    """
+    filled = copy.deepcopy(dict(data))
+    after: list[str] = []
+
+    def path(text: Any, key: tuple[str, ...]) -> Any:
+        if not isinstance(text, str) or not text.startswith("@"):
+            return text
+        name, _, rest = text[1:].partition("/")
+        complaint = f"{where}: {'.'.join(key)}: "
+        if name not in places:
+            why = "comes later" if name in later else f"does not exist{suggest_name(name, places)}"
+            known = ", ".join(f"@{one}" for one in places) or "none"
+            raise ConfigError(f"{complaint}stage @{name} {why} (before this one: {known})")
+        folder, what = places[name]
+        if not rest and key not in _ACCEPTED_OUTPUTS:
+            raise ConfigError(
+                f"{complaint}stage @{name} is a folder. Name a file in it, as in "
+                f"'@{name}/rows.jsonl'."
+            )
+        if not rest and what not in _ACCEPTED_OUTPUTS[key]:
+            wanted = " or ".join(_OUTPUT_NAMES[one] for one in _ACCEPTED_OUTPUTS[key])
+            left = _OUTPUT_NAMES[what].format(name)
+            raise ConfigError(
+                f"{complaint}stage @{name} leaves {left}, but this key takes {wanted}"
+            )
+        after.append(name)
+        return f"{folder}/{rest}" if rest else folder
+
+    for key in _REFERENCE_KEYS[kind]:
+        table = _table_of(filled, key)
+        if table is None or key[-1] not in table:
+            continue
+        value = table[key[-1]]
+        table[key[-1]] = (
+            [path(one, key) for one in value] if isinstance(value, list) else path(value, key)
+        )
+    return filled, tuple(dict.fromkeys(after))
+
+
+def is_reference(data: Mapping[str, Any] | None, key: tuple[str, ...]) -> bool:
+    """Whether what a stage's table says under ``key`` is a reference."""
+    table = _table_of(data, key)
+    value = None if table is None else table.get(key[-1])
+    return isinstance(value, str) and value.startswith("@")
+
+
+def _table_of(data: Any, key: tuple[str, ...]) -> dict[str, Any] | None:
+    """The table in which the last part of ``key`` stands."""
+    for part in key[:-1]:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else None
+
+
+def table_names(kinds: Sequence[str]) -> str:
+    """The tables by name, for a complaint."""
+    return ", ".join(f"[stages.{kind}]" for kind in kinds)
+
+
+StageKind = Literal["judge", "evaluate", "run"]
+STAGE_KINDS: tuple[StageKind, ...] = ("judge", "evaluate", "run")
+
+_RESERVED_NAME = "config"
+"""Its file would be the chain's own ``config.toml``."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}\Z")
+_PLACEHOLDER_FOLDER = Path("@")
+"""Where stages lie as long as nobody said."""
+_SEED_TABLES: Mapping[StageKind, str] = {"judge": "trainer", "run": "training"}
+"""The tables with a stage's seed."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class EvaluateStage(_Table):
+    """``[stages.evaluate]``: a trained ``judge`` on preferences that it has not seen.
+
+    ``judge``: ``@STAGE``, or a trained judge's folder. ``synthetic``: made by these dials; or
+    ``files`` of a ``benchmark`` (by default told from the columns). ``seed``: of the intervals.
+    """
+
+    judge: str
+    synthetic: SyntheticTable | None = None
+    files: list[str] = []
+    benchmark: Benchmarks | None = None
+    seed: int = Field(default=0, ge=0, lt=2**32)
+
+
+class _StageTable(_Table):
+    name: str
+    judge: dict[str, Any] | None = None
+    evaluate: dict[str, Any] | None = None
+    run: dict[str, Any] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not _NAME.match(name):
+            raise ValueError(
+                "a stage's name, which is its folder's, must be lower-case letters, digits, '_', "
+                "'-'"
+            )
+        if name == _RESERVED_NAME:
+            raise ValueError(f"{name!r} is the chain's own file. Choose another name.")
+        return name
+
+
+@dataclass(frozen=True)
+class ResolvedStage:
+    """One stage, its references resolved.
+
+    ``data`` is its table as plain data, ``file`` what that says; paths in it start at ``beside``.
+    ``after`` names the stages that it refers to, ``folder`` is its own.
+    """
+
+    name: str
+    kind: StageKind
+    where: str
+    folder: Path
+    beside: Path
+    data: dict[str, Any]
+    after: tuple[str, ...]
+    file: JudgeFile | RunFile | EvaluateStage
+
+
+class ChainFile(BaseModel):
+    """A whole chain; :meth:`load` reads one, :meth:`stages_in` says what it comes to.
+
+    ``label`` is for reports.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    version: Literal[1] = 1
+    kind: Literal["chain"] = "chain"
+    label: str = ""
+    stages: list[_StageTable] = Field(min_length=1, max_length=64)
+
+    _where: str = PrivateAttr(default="chain file")
+    _beside: Path = PrivateAttr(default=Path())
+    _environ: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _seed: int = PrivateAttr(default=0)
+
+    @classmethod
+    def load(cls, path: Path | str, environ: Mapping[str, str] | None = None) -> ChainFile:
+        """The chain in ``path``; raises :class:`ConfigError` naming file, stage, key and remedy.
+
+        Variables of ``environ`` (the process's own) come before what judges' stages say, as they
+        do in a judge's file; ``MODEL_PATH`` not before a reference to an earlier stage.
+        """
+        path = Path(path)
+        return cls.from_dict(
+            load_toml(path, keep_references=True),
+            where=str(path),
+            beside=path.parent,
+            environ=environ,
+        )
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        where: str = "chain file",
+        beside: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> ChainFile:
+        """A chain from plain data; ``where`` opens every complaint."""
+        chain = validate_model(cls, dict(data), where)
+        chain._where, chain._beside = where, beside or Path()  # noqa: SLF001  (its own)
+        chain._environ = dict(os.environ if environ is None else environ)  # noqa: SLF001
+        chain.stages_in(_PLACEHOLDER_FOLDER)
+        return chain
+
+    def with_seed_offset(self, seed: int) -> ChainFile:
+        """The same chain with ``seed`` added to the seed of every stage; made data stay."""
+        other = self.model_copy()
+        other._seed = seed  # noqa: SLF001  (its own)
+        return other
+
+    @property
+    def seed(self) -> int:
+        """What is added to every stage's seed."""
+        return self._seed
+
+    def stages_in(self, folder: Path) -> list[ResolvedStage]:
+        """The stages, each in a folder of its name in ``folder``.
+
+        Raises :class:`ConfigError` for a stage that is wrong, by its name.
+        """
+        found: dict[str, ResolvedStage] = {}
+        for number, one in enumerate(self.stages, start=1):
+            if one.name in found:
+                self._refuse(f"stages.{one.name}", "there are two stages of this name")
+            found[one.name] = self._stage(number, one, found, folder)
+        return list(found.values())
+
+    def _stage(
+        self, number: int, given: _StageTable, earlier: Mapping[str, ResolvedStage], folder: Path
+    ) -> ResolvedStage:
+        where = f"{self._where}: stages.{given.name}"
+        kinds = [kind for kind in STAGE_KINDS if getattr(given, kind) is not None]
+        if len(kinds) != 1:
+            said = ", ".join(f"[stages.{kind}]" for kind in kinds) or "none"
+            raise ConfigError(
+                f"{where}: stage {number} needs exactly one of {table_names(STAGE_KINDS)} (found "
+                f"{said})"
+            )
+        kind = kinds[0]
+        places = {
+            name: (str((folder / name).absolute()), _stage_output(stage))
+            for name, stage in earlier.items()
+        }
+        later = [one.name for one in self.stages if one.name not in places]
+        data, after = resolve_references(getattr(given, kind), kind, places, later, where)
+        self._shift(data, kind)
+        return ResolvedStage(
+            given.name, kind, where, folder / given.name, self._beside, data, after,
+            self._read(
+                data, kind, where, own_base=not is_reference(given.judge, ("model", "path"))
+            ),
+        )  # fmt: skip
+
+    def _read(
+        self, data: dict[str, Any], kind: StageKind, where: str, *, own_base: bool
+    ) -> JudgeFile | RunFile | EvaluateStage:
+        if kind == "judge":
+            environ = dict(self._environ)
+            if not own_base:
+                environ.pop("MODEL_PATH", None)
+            return JudgeFile.from_dict(data, where=where, folder=self._beside, environ=environ)
+        if kind == "run":
+            run = resolve_run_file(data, where=where, folder=self._beside)
+            if run.backend != "trl":
+                run.refuse(
+                    "backend",
+                    "must be 'trl' in a chain, which trains on this machine (found "
+                    f"{run.backend!r})",
+                )
+            check_backend_support(run, approximate=False)
+            return run
+        check = validate_model(EvaluateStage, data, where)
+        if (check.synthetic is None) == (not check.files):
+            raise ConfigError(f"{where}: needs either files or a table [stages.evaluate.synthetic]")
+        if check.benchmark is not None and not check.files:
+            raise ConfigError(
+                f"{where}: benchmark: says what the files are, but there are no files. Leave it "
+                "out."
+            )
+        if check.synthetic is not None:
+            _check_dials(check.synthetic, where)
+        return check
+
+    def _shift(self, data: dict[str, Any], kind: StageKind) -> None:
+        """Add the chain's seed to the stage's; what is no number is left for validation."""
+        name = _SEED_TABLES.get(kind)
+        if name is None or not self._seed:
+            return
+        table = data.get(name, {})
+        if isinstance(table, dict) and isinstance(table.get("seed", 0), int):
+            data[name] = {**table, "seed": table.get("seed", 0) + self._seed}
+
+    def _refuse(self, key: str, message: str) -> NoReturn:
+        raise ConfigError(f"{self._where}: {key}: {message}")
+
+
+def _check_dials(dials: SyntheticTable, where: str) -> None:
+    """That preferences can be made by them; one is told now, not after hours of training."""
+    try:
+        synthetic_preferences(msgspec.structs.replace(dials.settings(), n=1))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: synthetic: {error}") from None
+
+
+def _stage_output(stage: ResolvedStage) -> str:
+    """What a stage leaves, as references know it."""
+    judge = stage.file
+    if not isinstance(judge, JudgeFile):
+        return stage.kind
+    if judge.is_scalar:
+        return "scalar"
+    return "answers" if judge.method == "sft" and judge.mode is None else "generative"

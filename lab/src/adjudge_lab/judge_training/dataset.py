@@ -1,0 +1,524 @@
+"""The training and validation data of a run: read or synthesized, held out, measured, encoded.
+
+Rows are measured and encoded as token ids; length reports say how long they are, which answer is
+longer, and what a maximum length does to them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from adjudge.datasets import synthetic
+from adjudge.datasets.published import read_any_preferences
+from adjudge.datasets.readers import read_demonstrations
+from adjudge.datasets.rows import (
+    ChatMessages,
+    Comparison,
+    Demonstration,
+    LoadedRows,
+    Preference,
+    Rating,
+    RowProblem,
+    RowProblems,
+    render_transcript,
+    split_answers,
+)
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.judge_evaluation.benchmarks.overlap import find_duplicates, find_leakage
+from adjudge.judges.models.local_loading import (
+    apply_chat_template,
+    convert_to_turns,
+    get_special_tokens,
+)
+from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
+
+__all__ = [
+    "ConversationEncoder",
+    "EncodeMessages",
+    "EncodedRows",
+    "FittedRows",
+    "JudgeDataset",
+    "LengthReport",
+    "LengthStatistics",
+    "check_unusable_rows",
+    "digest_rows",
+    "encode_rows",
+    "fit_to_length",
+    "load_dataset_files",
+    "load_demonstrations",
+    "load_preferences",
+    "measure_lengths",
+    "synthetic_dataset",
+    "token_lengths",
+]
+
+
+EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
+"""A conversation as what a model counts: the ids that ``apply_chat_template`` gives, say."""
+
+
+_TrainingRow = Demonstration | Preference | Rating
+_F = TypeVar("_F", Demonstration, Preference, Rating)
+
+
+class LengthStatistics(msgspec.Struct, frozen=True):
+    """Of ``count`` texts: mean, extremes and nearest-rank quantiles, in the report's unit."""
+
+    count: int
+    mean: float
+    shortest: int
+    median: int
+    p90: int
+    p99: int
+    longest: int
+
+
+class LengthReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Lengths of whole conversations and of answers alone; ``None`` where there are none.
+
+    For preferences ``chosen`` and ``rejected`` are apart; ``longer_chosen`` is the share of pairs
+    whose chosen answer is longer, of those whose answers are not equally long (0.5: length tells
+    nothing). ``unit`` is ``tokens`` or ``characters``.
+    """
+
+    unit: str
+    conversations: LengthStatistics | None
+    answers: LengthStatistics | None
+    chosen: LengthStatistics | None = None
+    rejected: LengthStatistics | None = None
+    equally_long: int = 0
+    longer_chosen: float | None = None
+
+
+class FittedRows(Generic[_F]):
+    """What a maximum length leaves.
+
+    ``rows``: the usable ones, as they were; ``truncated``: how many of them lose something;
+    ``truncated_sides``: how many of their conversations do; ``problems``: the unusable ones.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[_F] = []
+        self.truncated = 0
+        self.truncated_sides = 0
+        self.problems = RowProblems()
+
+
+def measure_lengths(
+    rows: Iterable[_TrainingRow], encode: EncodeMessages | None = None
+) -> LengthReport:
+    """Statistics of ``rows``; without ``encode`` in characters, roles included."""
+    measure = encode or render_transcript
+    whole: list[int] = []
+    answers: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    for row in rows:
+        _, sides = split_answers(row)
+        whole += (len(measure(side)) for side in _row_sides(row))
+        lengths = [len(measure(side)) for side in sides]
+        answers += lengths
+        if len(lengths) == 2:
+            pairs.append((lengths[0], lengths[1]))
+    unequal = [(chosen, rejected) for chosen, rejected in pairs if chosen != rejected]
+    longer = sum(chosen > rejected for chosen, rejected in unequal)
+    return LengthReport(
+        unit="characters" if encode is None else "tokens",
+        conversations=_length_statistics(whole),
+        answers=_length_statistics(answers),
+        chosen=_length_statistics([chosen for chosen, _ in pairs]),
+        rejected=_length_statistics([rejected for _, rejected in pairs]),
+        equally_long=len(pairs) - len(unequal),
+        longer_chosen=longer / len(unequal) if unequal else None,
+    )
+
+
+def fit_to_length(
+    rows: Iterable[_F], max_length: int, encode: EncodeMessages, truncation: Truncation = "right"
+) -> FittedRows[_F]:
+    """Which rows can be trained on when conversations are cut to ``max_length``.
+
+    A row is unusable when nothing of its answer is left, when both sides of a preference become
+    equal, and, with ``truncation = "error"``, when it is cut at all. Raises :class:`ConfigError`
+    for a length under 1.
+    """
+    if max_length < 1:
+        raise ConfigError(f"max_length must be 1 or more (found {max_length})")
+    fitted: FittedRows[_F] = FittedRows()
+    for row in rows:
+        tokens = [encode(side) for side in _row_sides(row)]
+        long = sum(len(side) > max_length for side in tokens)
+        reason = _why_unusable(row, tokens, max_length, encode, truncation) if long else None
+        if reason is not None:
+            shown = f"{max(map(len, tokens)):,} tokens: {reason}"
+            fitted.problems.add(
+                RowProblem(row.where, "length", shown, _length_limit_text(max_length))
+            )
+            continue
+        fitted.rows.append(row)
+        fitted.truncated += long > 0
+        fitted.truncated_sides += long
+    return fitted
+
+
+def _why_unusable(
+    row: _TrainingRow,
+    tokens: list[Sequence[Hashable]],
+    most: int,
+    encode: EncodeMessages,
+    truncation: Truncation,
+) -> str | None:
+    if truncation == "error":
+        return 'too long (truncation = "error")'
+    cut = [list(side[:most] if truncation == "right" else side[-most:]) for side in tokens]
+    if len(cut) == 2 and cut[0] == cut[1]:
+        return "cut, both sides are equal"
+    if truncation == "right":
+        prompt, _ = split_answers(row)
+        empty = encode([*prompt, {"role": "assistant", "content": ""}])
+        if any(len(side) > most and _common_prefix(empty, side) >= most for side in tokens):
+            return "cut, nothing of an answer is left"
+    return None
+
+
+def _common_prefix(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+    for number, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return number
+    return min(len(one), len(other))
+
+
+def _length_limit_text(length: int) -> str:
+    return f"what is left of {length:,} (max_length) must tell answers"
+
+
+def _row_sides(row: _TrainingRow) -> list[ChatMessages]:
+    return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
+
+
+def _length_statistics(values: list[int]) -> LengthStatistics | None:
+    if not values:
+        return None
+    ranked = sorted(values)
+
+    def quantile(percent: int) -> int:
+        return ranked[-(-percent * len(ranked) // 100) - 1]
+
+    return LengthStatistics(
+        len(ranked),
+        sum(ranked) / len(ranked),
+        ranked[0],
+        quantile(50),
+        quantile(90),
+        quantile(99),
+        ranked[-1],
+    )
+
+
+_T = TypeVar("_T", Preference, Demonstration, Rating, Comparison)
+_L = TypeVar("_L", Preference, Rating, Comparison)
+_S = TypeVar("_S", Preference, Demonstration)
+_E = TypeVar("_E")
+
+
+@dataclass
+class JudgeDataset(Generic[_T]):
+    """``train`` and ``val`` rows, and ``facts`` about where they came from.
+
+    ``bayes_accuracy``: what a judge that knows all but chance would get on ``val``, where the rows
+    are synthetic.
+    """
+
+    train: list[_T]
+    val: list[_T]
+    facts: dict[str, Any] = field(default_factory=dict)
+    bayes_accuracy: float | None = None
+
+
+@dataclass
+class EncodedRows(Generic[_E]):
+    """Rows as token ids, cut to the maximum length: one list of ids for each side.
+
+    ``truncated`` counts rows that were cut; ``problems`` are
+    the rows that cannot be used.
+    """
+
+    rows: list[_E] = field(default_factory=list)
+    ids: list[list[list[int]]] = field(default_factory=list)
+    truncated: int = 0
+    problems: RowProblems = field(default_factory=RowProblems)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The counts, as the summary has them."""
+        return {
+            "rows": len(self.rows),
+            "truncated": self.truncated,
+            "unusable": self.problems.count,
+            "problems": [str(one) for one in self.problems.first],
+        }
+
+
+class ConversationEncoder:
+    """Conversations as token ids, exactly as a served judge will read them."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._special = get_special_tokens(tokenizer)
+        self._tokenizer = tokenizer
+        self._bos = tokenizer.bos_token_id
+
+    def clean_messages(self, messages: ChatMessages) -> ChatMessages:
+        """Roles and texts, in which nothing reads as a control token."""
+        return [dict(turn) for turn in convert_to_turns(messages, self._special)]
+
+    def __call__(self, messages: ChatMessages) -> list[int]:
+        """The ids; raises :class:`GradingFailure` for what the chat template refuses."""
+        turns = convert_to_turns(messages, self._special)
+        return apply_chat_template(self._tokenizer, turns, reply=False)
+
+    def prompt_ids(self, messages: ChatMessages) -> list[int]:
+        """The ids of a question, the judge's turn opened; raises as a call does."""
+        return apply_chat_template(
+            self._tokenizer, convert_to_turns(messages, self._special), reply=True
+        )
+
+    def text_ids(self, messages: ChatMessages) -> list[int]:
+        """The ids of what is said, without roles and template."""
+        said = "\n".join(turn["content"] for turn in convert_to_turns(messages, self._special))
+        ids: list[int] = self._tokenizer(said, add_special_tokens=False).input_ids
+        return ids
+
+    def truncate(self, ids: list[int], most: int, truncation: str) -> list[int]:
+        """``ids`` cut to ``most``; on the left a beginning mark stays, as it does when serving."""
+        if len(ids) <= most or truncation == "right":
+            return ids[:most]
+        kept = [ids[0]] if ids[0] == self._bos else []
+        return kept + ids[len(kept) - most :]
+
+
+def load_preferences(judge: JudgeFile) -> JudgeDataset[Preference]:
+    """The pairs of a Bradley-Terry run; raises :class:`ConfigError` for what cannot be read."""
+    made = judge.data.synthetic
+    if made is None:
+        return load_dataset_files(judge, read_any_preferences)
+    return synthetic_dataset(judge, synthetic.synthetic_preferences(made.settings()))
+
+
+def synthetic_dataset(judge: JudgeFile, whole: synthetic.SyntheticSet[_L]) -> JudgeDataset[_L]:
+    """Synthetic rows, the last of them held out."""
+    made = judge.data.synthetic
+    train, val = whole.split(_held_out_count(len(whole.rows), judge.data.val_fraction))
+    dials = made.model_dump() if made else None
+    facts: dict[str, Any] = {"synthetic": dials, "train": [], "val": []}
+    both = judge.mode == "pairwise"  # as judges are asked
+    bayes = val.bayes_accuracy_both_orders if both else val.bayes_accuracy
+    return JudgeDataset(train.rows, val.rows, facts, bayes)
+
+
+def load_demonstrations(judge: JudgeFile) -> JudgeDataset[Demonstration]:
+    """The conversations of an SFT run; raises :class:`ConfigError` for what cannot be read."""
+    made = judge.data.synthetic
+    if made is None:
+        key = judge.data.multiturn.messages_key
+        return load_dataset_files(judge, lambda files: read_demonstrations(files, messages_key=key))
+    rows = synthetic.synthetic_demonstrations(made.settings())
+    held = _held_out_count(len(rows), judge.data.val_fraction)
+    train, held_out = rows[:-held], rows[-held:]
+    # Few texts are good ones, so that they recur.
+    seen = {leak.test for leak in find_leakage(train, held_out, near=None).leaks}
+    val = [row for place, row in enumerate(held_out) if place not in seen]
+    if not val:
+        judge.refuse("data.synthetic.n", "every held-out row is also a training row. Raise it.")
+    facts: dict[str, Any] = {"synthetic": made.model_dump(), "train": [], "val": []}
+    facts["val_duplicates"] = {"rows": len(seen), "contradicting": 0}
+    return JudgeDataset(train, val, facts)
+
+
+def encode_rows(
+    rows: Sequence[_S],
+    encoder: ConversationEncoder,
+    judge: JudgeFile,
+    part: str,
+    problems: RowProblems | None = None,
+) -> EncodedRows[_S]:
+    """The rows that can be used, as ids cut to ``max_length``.
+
+    Unusable is what the chat template refuses, what calls tools where it answers (judges read its
+    text alone), what has nothing of its answer left, and pairs whose sides read the same;
+    ``problems`` are those that were found before. Raises :class:`ConfigError`, which shows them,
+    for a larger share of them than ``allow_unusable``.
+    """
+    data = judge.data
+    found: EncodedRows[_S] = EncodedRows(problems=problems or RowProblems())
+    for row in rows:
+        if _has_tool_calls(row):
+            problem = RowProblem(row.where, "tool_calls", "calls in an answer", "answers in text")
+            found.problems.add(problem)
+            continue
+        try:
+            sides = [encoder(side) for side in _sides(row)]
+        except GradingFailure as failure:
+            problem = RowProblem(
+                row.where, "messages", str(failure), "what the chat template takes"
+            )
+            found.problems.add(problem)
+            continue
+        if len(sides) == 2 and sides[0] == sides[1]:
+            same = "the same tokens as chosen"
+            found.problems.add(RowProblem(row.where, "rejected", same, "another answer in text"))
+            continue
+        if any(len(side) > data.max_length for side in sides):
+            fitted = fit_to_length([row], data.max_length, encoder, data.truncation)
+            found.problems.extend(fitted.problems)
+            if not fitted.rows:
+                continue
+            found.truncated += 1
+        found.rows.append(row)
+        found.ids.append(
+            [encoder.truncate(side, data.max_length, data.truncation) for side in sides]
+        )
+    check_unusable_rows(LoadedRows(found.rows, found.problems), judge, part)
+    return found
+
+
+def _has_tool_calls(row: Preference | Demonstration) -> bool:
+    """Whether what is judged, or imitated, is more than its text, which is all that is encoded."""
+    answers = split_answers(row)[1] if isinstance(row, Preference) else [row.messages]
+    return any("tool_calls" in turn for answer in answers for turn in answer)
+
+
+def token_lengths(
+    rows: EncodedRows[Any], encoder: ConversationEncoder, judge: JudgeFile
+) -> LengthReport:
+    """How long conversations are as the model reads them, and answers as mere text, in tokens."""
+    known = {
+        id(side): ids
+        for row, sides in zip(rows.rows, rows.ids, strict=True)
+        for side, ids in zip(_sides(row), sides, strict=True)
+    }
+
+    def measure(messages: ChatMessages) -> list[int]:
+        if (ids := known.get(id(messages))) is None:
+            return encoder.text_ids(messages)  # a part, which no chat template has to take
+        return ids if len(ids) < judge.data.max_length else encoder(messages)  # perhaps cut
+
+    return measure_lengths(rows.rows, measure)
+
+
+def load_dataset_files(
+    judge: JudgeFile, read: Callable[[Sequence[Path]], LoadedRows[_T]]
+) -> JudgeDataset[_T]:
+    """The rows of the files that the run names, without repeated ones, some held out."""
+    data = judge.data
+    train = check_unusable_rows(loaded := read(judge.files(data.train)), judge, "data.train")
+    problems = loaded.problems
+    facts: dict[str, Any] = {
+        "train": _hash_files(judge, data.train),
+        "val": _hash_files(judge, data.val),
+    }
+    if data.deduplicate:
+        train, facts["duplicates"] = _drop_equal_rows(train)
+    if data.val:
+        val = check_unusable_rows(held := read(judge.files(data.val)), judge, "data.val")
+        problems.extend(held.problems)
+        if data.deduplicate:
+            val, facts["val_duplicates"] = _drop_equal_rows(val)
+    else:
+        train, val = _hold_out_prompts(train, data.val_fraction, judge)
+    facts["unreadable"] = {
+        "rows": problems.count,
+        "problems": [str(one) for one in problems.first],
+    }
+    seen = find_leakage(train, val, near=None)
+    facts["val_seen_in_training"] = len(seen.leaks)
+    return JudgeDataset(train, val, facts)
+
+
+def _drop_equal_rows(rows: list[_T]) -> tuple[list[_T], dict[str, int]]:
+    """The first of equal rows, and how many were left out, how many of them contradicting it."""
+    found = find_duplicates(rows, near=None)
+    repeated = {one.second for one in found}
+    counts = {"rows": len(found), "contradicting": sum(one.contradicts for one in found)}
+    return [row for number, row in enumerate(rows) if number not in repeated], counts
+
+
+def check_unusable_rows(loaded: LoadedRows[_T], judge: JudgeFile, part: str) -> list[_T]:
+    """The rows, unless more are unusable than ``allow_unusable``: :class:`ConfigError`."""
+    try:
+        return loaded.require_usable(allow=judge.data.allow_unusable)
+    except ConfigError as error:
+        judge.refuse(
+            part, f"{error}\nSet data.allow_unusable to the share of unusable rows that is allowed."
+        )
+
+
+def _hold_out_prompts(rows: list[_T], share: float, judge: JudgeFile) -> tuple[list[_T], list[_T]]:
+    """Whole prompts held out, so that no answer to one is on both sides; drawn by the seed."""
+    prompts: dict[bytes, list[_T]] = defaultdict(list)
+    for row in rows:
+        prompt, _ = split_answers(row)
+        prompts[blake2b(render_transcript(prompt).encode("utf-8", "replace")).digest()].append(row)
+    groups = list(prompts.values())
+    if len(groups) < 2:
+        judge.refuse("data.val_fraction", "there is only one prompt. Give a file data.val.")
+    random.Random(judge.trainer.seed).shuffle(groups)  # noqa: S311  (no secret)
+    wanted = _held_out_count(len(rows), share)
+    # A prompt with more rows than are wanted would leave too few to learn from.
+    small = [place for place, group in enumerate(groups) if len(group) <= wanted]
+    if not small:
+        small = [min(range(len(groups)), key=lambda place: len(groups[place]))]
+    taken: set[int] = set()
+    val: list[_T] = []
+    while small and len(val) < wanted and len(taken) < len(groups) - 1:
+        taken.add(place := small.pop())
+        val += groups[place]
+    return [row for at, group in enumerate(groups) if at not in taken for row in group], val
+
+
+def _held_out_count(rows: int, share: float) -> int:
+    wanted = math.ceil(round(rows * share, 9))  # 7 % of 100 are 7, not 7.000000000000001
+    return min(rows - 1, max(1, wanted))
+
+
+def _sides(row: Preference | Demonstration) -> list[ChatMessages]:
+    return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
+
+
+def _hash_files(judge: JudgeFile, names: list[str]) -> list[dict[str, Any]]:
+    """Each file by name, size and SHA-256."""
+    found = []
+    for name, path in zip(names, judge.files(names), strict=True):
+        said = sha256()
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                said.update(block)
+        size = path.stat().st_size
+        found.append(
+            {"file": name, "path": str(path.resolve()), "bytes": size, "sha256": said.hexdigest()}
+        )
+    return found
+
+
+def digest_rows(rows: Sequence[_T]) -> str:
+    """SHA-256 over rows in their order, wherever they came from."""
+    said = sha256()
+    for row in rows:
+        said.update(msgspec.json.encode(_row_content(row), order="deterministic") + b"\n")
+    return said.hexdigest()
+
+
+def _row_content(row: Preference | Demonstration | Rating | Comparison) -> list[Any]:
+    """What a model learns from a row."""
+    if isinstance(row, Rating):
+        return [row.messages, row.label]
+    if isinstance(row, Comparison):
+        return [row.prompt, row.a, row.b, row.label]
+    return _sides(row)

@@ -1,0 +1,313 @@
+"""Judges that write verdicts: imitation of judgements, and GRPO on labels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import msgspec
+
+from adjudge.datasets.rows import Comparison, Demonstration, Rating, render_transcript
+from adjudge.graders.llm.calibration import RatingCalibration, calibrate_ratings
+from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.verdicts import Verdict
+from adjudge_lab.judge_training.base_model import tiny_generative_model
+from adjudge_lab.judge_training.dataset import (
+    ConversationEncoder,
+    EncodedRows,
+    digest_rows,
+    encode_rows,
+    token_lengths,
+)
+from adjudge_lab.judge_training.distributed import barrier, distributed_rank, is_main_process
+from adjudge_lab.judge_training.grpo import GrpoCallbacks, count_grpo_steps, train_grpo
+from adjudge_lab.judge_training.judge_file import TINY_MODEL, MetricRow
+from adjudge_lab.judge_training.judge_questions import (
+    JudgeQuestion,
+    LabelledDataset,
+    check_form_tags,
+    load_fence_key,
+    load_labelled,
+    make_demonstrations,
+    make_questions,
+    prompt_lengths,
+    template_opens_thinking,
+    tokenize_prompts,
+)
+from adjudge_lab.judge_training.judgement_rewards import (
+    SELECTION_METRICS,
+    GreedyValidation,
+    JudgedQuestion,
+    question_baselines,
+)
+from adjudge_lab.judge_training.method import (
+    TrainerContext,
+    TrainingMethod,
+    best_step_metrics,
+    message_texts,
+)
+from adjudge_lab.judge_training.sft import train_sft
+
+__all__ = ["GrpoMethod", "JudgementMethod"]
+
+_EXTRA_REPLY_TOKENS = 8
+"""Tokens that a reply may have beyond twice the longest that is imitated."""
+
+_TOKENIZER_TEXTS = 2000
+"""Questions that a tiny model's tokenizer is made from: more say the same words."""
+
+
+class _GenerativeMethod(TrainingMethod):
+    """What is common to judges that write: questions about labelled rows, greedy validation."""
+
+    labelled: LabelledDataset
+    validation: GreedyValidation
+    questions: EncodedRows[JudgeQuestion]
+    thinking_opened: bool
+    _rating_calibration: RatingCalibration | None = None
+
+    @abstractmethod
+    def longest_reply(self) -> int:
+        """Tokens that a reply may have in validation."""
+
+    def read(self) -> None:
+        self.labelled = load_labelled(self.judge, reasons=self.judge.method == "sft")
+        self.material = self.labelled.material
+        if is_main_process():
+            load_fence_key(self.folder)
+        barrier()  # the other processes read what the first has made
+        key = load_fence_key(self.folder)
+        form = self.labelled.form
+        self._asked = make_questions(self.material.train, form, key)
+        self._held_out = make_questions(self.material.val, form, key)
+
+    def texts(self) -> Iterator[str]:
+        for question in self._asked[0][:_TOKENIZER_TEXTS]:
+            yield from message_texts(question.messages)
+
+    def base(self) -> tuple[Any, Any]:
+        if self.judge.model.path == TINY_MODEL:
+            return tiny_generative_model(
+                self.texts(), self.judge.trainer.seed, self.judge.model.size
+            )
+        return super().base()
+
+    def encode_questions(self, encoder: ConversationEncoder) -> None:
+        """Encode the questions; raises :class:`~adjudge.errors.ConfigError`."""
+        judge, rows = self.judge, self.material
+        check_form_tags(encoder, judge)
+        self.thinking_opened = template_opens_thinking(self.tokenizer)
+        self.questions = tokenize_prompts(*self._asked, rows.train, encoder, judge, "data.train")
+        self.val = tokenize_prompts(*self._held_out, rows.val, encoder, judge, "data.val")
+
+    def make_validation(self) -> GreedyValidation:
+        """What asks the held-out questions; needs :meth:`ask`."""
+        judge = self.judge
+        return GreedyValidation(
+            self.val,
+            self.labelled.form,
+            most=self.longest_reply(),
+            size=max(judge.data.micro_batch_size, 16),
+            opened=self.thinking_opened,
+        )
+
+    def validate(self, model: Any) -> dict[str, Any]:
+        """Greedy verdicts on all held-out questions, anew."""
+        judged = self.validation.ask_questions(model, self.tokenizer, nullcontext)
+        self._rating_calibration = self._calibrate_ratings(judged)
+        return {
+            **self.validation.metrics(judged),
+            "rows": len({one.question.row for one in judged}),
+            "subsets": self.validation.subsets(judged),
+            "chosen_by": self.selection_text(),
+        }
+
+    def selection_text(self) -> str:
+        """By what the best step is chosen, in words."""
+        return SELECTION_METRICS[self.labelled.form.mode]
+
+    def trained_ids(self) -> tuple[str, ...]:
+        learned, held_out = self.material.train, self.material.val
+        rows = (
+            *_question_rows(self.questions.rows, learned),
+            *_question_rows(self.val.rows, held_out),
+        )
+        return tuple(sorted({one for row in rows for one in row.source_ids}))
+
+    def card_fields(self) -> dict[str, Any]:
+        form = self.labelled.form
+        return {
+            "prompt": {**card_prompt(form), "max_tokens": self.longest_reply()},
+            "verdict": form.verdict,
+            "rating_calibration": self._rating_calibration,
+        }
+
+    def _calibrate_ratings(self, judged: Sequence[JudgedQuestion]) -> RatingCalibration | None:
+        """What ratings of held-out rows are worth in labels; comparisons have none."""
+        if self.labelled.form.mode == "pairwise":
+            return None
+        ratings, labels, prompts = [], [], []
+        for one in judged:
+            if isinstance(reply := one.replies[0], Verdict):
+                ratings.append(float(reply.value))
+                labels.append(float(one.question.label))
+                prompts.append(render_transcript(self.material.val[one.question.row].messages[:-1]))
+        return calibrate_ratings(ratings, labels, prompts)
+
+    def summary_fields(self) -> dict[str, Any]:
+        form = self.labelled.form
+        return {
+            "form": msgspec.to_builtins(form),
+            "baselines": {
+                "train": msgspec.to_builtins(question_baselines(self.questions.rows, form)),
+                "val": msgspec.to_builtins(question_baselines(self.val.rows, form)),
+            },
+        }
+
+
+class GrpoMethod(_GenerativeMethod):
+    """GRPO: the judge draws replies, and is paid by the labels."""
+
+    def longest_reply(self) -> int:
+        """As in training."""
+        return self.judge.grpo.max_response_length
+
+    def encode(self, encoder: ConversationEncoder) -> None:
+        """Questions, none of them cut."""
+        self.encode_questions(encoder)
+        self.train = self.questions
+        self.lengths = prompt_lengths(self.train)
+        self.validation = self.make_validation()
+
+    def steps(self) -> int:
+        """Whole batches only."""
+        return count_grpo_steps(self.judge, len(self.train.rows))
+
+    def tokens(self) -> int:
+        """A question and its reply."""
+        return self.judge.data.max_length + self.judge.grpo.max_response_length
+
+    def learn(self, model: Any, told: TrainerContext) -> dict[str, Any]:
+        """Train on the rewards of drawn replies."""
+        side = GrpoCallbacks(
+            self.train.rows, self.labelled.form, self.validation, opened=self.thinking_opened
+        )
+        return train_grpo(
+            model, self.tokenizer, self.train, side, self.judge,
+            folder=told.folder, resume=told.resume, on_row=told.on_row, on_saved=lambda _: None,
+        )  # fmt: skip
+
+    def learning_target(self) -> str:
+        """What is learned from."""
+        return "rewards of its own replies"
+
+    def data(self) -> dict[str, Any]:
+        """Counts by rows and prompts, hashes and lengths."""
+        train = _question_rows(self.train.rows, self.material.train)
+        val = _question_rows(self.val.rows, self.material.val)
+        return {
+            **self.material.facts,
+            "train_rows": _encoding_counts(self.train, len(train)),
+            "val_rows": _encoding_counts(self.val, len(val)),
+            "train_sha256": digest_rows(train),
+            "val_sha256": digest_rows(val),
+            "lengths": self.lengths,
+        }
+
+
+class JudgementMethod(_GenerativeMethod):
+    """SFT: the judge imitates judgements, made of labels and, where known, reasons."""
+
+    _imitated: tuple[EncodedRows[Demonstration], EncodedRows[Demonstration]]
+    _longest = 0
+
+    def read(self) -> None:
+        """Labelled rows and the judgements made of them."""
+        super().read()
+        form, reasons = self.labelled.form, self.labelled.reasons
+        self._made = make_demonstrations(self._asked[0], self.material.train, form, reasons)
+        self._made_val = make_demonstrations(self._held_out[0], self.material.val, form, reasons)
+        self._made[2].extend(self._asked[1])
+        self._made_val[2].extend(self._held_out[1])
+
+    def texts(self) -> Iterator[str]:
+        """Questions and judgements."""
+        for row in self._made[0][:_TOKENIZER_TEXTS]:
+            yield from message_texts(row.messages)
+
+    def longest_reply(self) -> int:
+        """Twice what is imitated: what is longer goes astray."""
+        return 2 * self._longest + _EXTRA_REPLY_TOKENS
+
+    def encode(self, encoder: ConversationEncoder) -> None:
+        """Judgements to imitate, and questions to validate with."""
+        self.encode_questions(encoder)
+        # A judgement is never cut: without its verdict it would teach not to give one.
+        data = self.judge.data.model_copy(update={"truncation": "error"})
+        whole = self.judge.model_copy(update={"data": data})
+        self.train = encode_rows(self._made[0], encoder, whole, "data.train", self._made[2])
+        held_out = encode_rows(self._made_val[0], encoder, whole, "data.val", self._made_val[2])
+        self._imitated = (self.train, held_out)
+        self.lengths = token_lengths(self.train, encoder, self.judge)
+        self._longest = max(len(encoder.text_ids(row.messages[-1:])) for row in self.train.rows)
+        self.validation = self.make_validation()
+
+    def tokens(self) -> int:
+        """A question and its reply, once replies are known."""
+        return self.judge.data.max_length + (self.longest_reply() if self._longest else 0)
+
+    def learn(self, model: Any, told: TrainerContext) -> dict[str, Any]:
+        """Train on the judge's turns."""
+        return train_sft(
+            model, self.tokenizer, *self._imitated, self.judge,
+            folder=told.folder, resume=told.resume, on_row=told.on_row, on_saved=lambda _: None,
+        )  # fmt: skip
+
+    def complete_row(self, row: MetricRow, model: Any) -> MetricRow:
+        """With greedy verdicts beside the loss."""
+        # Of a model in parts no process can draw a reply alone.
+        if "val/loss" not in row or distributed_rank() is not None:
+            return row
+        judged = self.validation.ask_questions(model, self.tokenizer, nullcontext)
+        found = self.validation.metrics(judged)
+        return {**row, **{f"val/{name}": value for name, value in found.items()}}
+
+    def validate(self, model: Any) -> dict[str, Any]:
+        """The loss of the step that is kept, and greedy verdicts anew."""
+        loss = best_step_metrics(self.rows, self.best_step, self.judge)["loss"]
+        return {"loss": loss, **super().validate(model)}
+
+    def selection_text(self) -> str:
+        """By the loss alone."""
+        return "least validation loss"
+
+    def learning_target(self) -> str:
+        """What is learned from."""
+        return "judgements"
+
+    def data(self) -> dict[str, Any]:
+        """Counts by rows and prompts, hashes and lengths."""
+        train, val = self._imitated
+        return {
+            **self.material.facts,
+            "train_rows": _encoding_counts(train, len({row.where for row in train.rows})),
+            "val_rows": _encoding_counts(val, len({row.where for row in val.rows})),
+            "train_sha256": digest_rows(train.rows),
+            "val_sha256": digest_rows(val.rows),
+            "with_reasons": len(self.labelled.reasons),
+            "lengths": self.lengths,
+        }
+
+
+def _question_rows(
+    questions: Sequence[JudgeQuestion], rows: Sequence[Rating | Comparison]
+) -> list[Any]:
+    """The rows that ``questions`` ask about."""
+    return [rows[place] for place in dict.fromkeys(one.row for one in questions)]
+
+
+def _encoding_counts(found: EncodedRows[Any], rows: int) -> dict[str, Any]:
+    """The counts of what was encoded, by rows of the data; ``prompts``: how many were made."""
+    return {**found.facts, "rows": rows, "prompts": len(found.rows)}

@@ -1,0 +1,331 @@
+"""GRPO of a judge: TRL's ``GRPOTrainer`` on questions whose labels are known.
+
+Generation, loss, optimiser and checkpoints are the trainer's. The run's own are the order of the
+questions (both orders of a comparison in one batch, always), what replies are paid, the reference
+that the KL term is taken to, and a validation by greedy verdicts, which also chooses the best
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows
+from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
+from adjudge_lab.judge_training.judge_questions import JudgeQuestion
+from adjudge_lab.judge_training.judgement_rewards import (
+    GreedyValidation,
+    JudgedQuestion,
+    batch_rewards,
+    decode_reply_tokens,
+    end_token_ids,
+    reply_metrics,
+    selection_metric,
+)
+from adjudge_lab.judge_training.trl_trainers import trainer_arguments
+from adjudge_lab.rl.trl_backend import disable_trainer_logging
+
+__all__ = [
+    "GrpoCallbacks",
+    "count_grpo_steps",
+    "grpo_arguments",
+    "grpo_question_order",
+    "policy_loss",
+    "train_grpo",
+]
+
+
+def count_grpo_steps(judge: JudgeFile, prompts: int) -> int:
+    """Updates in the whole run: whole batches only, ``train_batch_size`` prompts each.
+
+    Raises :class:`~adjudge.errors.ConfigError` for fewer prompts than one batch has.
+    """
+    size = judge.data.train_batch_size
+    if prompts < size:
+        kind = "prompts, two for each comparison" if judge.mode == "pairwise" else "prompts"
+        judge.refuse(
+            "data.train_batch_size",
+            f"must be at most the number of {kind}: {prompts} (found {size})",
+        )
+    return judge.trainer.total_epochs * (prompts // size)
+
+
+def grpo_question_order(
+    questions: Sequence[JudgeQuestion], *, size: int, epochs: int, seed: int
+) -> list[int]:
+    """Places of ``questions``, batch after batch of ``size``, for all epochs.
+
+    Rows are shuffled anew in each epoch by ``seed``; a row's questions stay next to each other and
+    begin at an even place, so that an even ``size`` never parts them. What is left at an epoch's
+    end and fills no batch is left out of it: another part of the rows each time.
+    """
+    rows: dict[int, list[int]] = {}
+    for place, question in enumerate(questions):
+        rows.setdefault(question.row, []).append(place)
+    order: list[int] = []
+    for epoch in range(epochs):
+        units = list(rows.values())
+        random.Random(f"{seed} {epoch}").shuffle(units)  # noqa: S311  (no secret)
+        laid = [place for unit in units for place in unit]
+        order += laid[: len(laid) // size * size]
+    return order
+
+
+_TRAINER_METRICS = {
+    "reward": "train/reward_mean",
+    "reward_std": "train/reward_std",
+    "frac_reward_zero_std": "train/zero_std_frac",
+    "kl": "train/kl_divergence",
+    "loss": "train/loss",
+    "entropy": "train/entropy",
+    "completions/mean_length": "train/response_length",
+    "completions/clipped_ratio": "train/clipped",
+    "grad_norm": "grad_norm",
+    "learning_rate": "lr",
+    "num_tokens": "tokens",
+}
+
+
+class GrpoCallbacks:
+    """The run's side of the trainer: what replies are paid, and what they show."""
+
+    def __init__(
+        self,
+        questions: Sequence[JudgeQuestion],
+        form: JudgementForm,
+        validation: GreedyValidation,
+        *,
+        opened: bool,
+    ) -> None:
+        self.questions, self.form, self.validation = questions, form, validation
+        self._opened = opened
+        self._found: MetricRow = {}
+        self.tokenizer: Any = None
+        self.ends: set[int] = set()
+        self.tokens_before = 0
+
+    def rewards(
+        self, *, completion_ids: Sequence[Sequence[int]], place: Sequence[int], **_: Any
+    ) -> list[float]:
+        """TRL's reward function: the whole batch's replies, those to one prompt together.
+
+        ``place``: the question that each is a reply to.
+        """
+        judged: list[JudgedQuestion] = []
+        for number, (where, tokens) in enumerate(zip(place, completion_ids, strict=True)):
+            text, cut = decode_reply_tokens(self.tokenizer, tokens, self.ends)
+            read = self.form.read(text, opened=self._opened, cut=cut)
+            if number and place[number - 1] == where:
+                judged[-1] = JudgedQuestion(judged[-1].question, [*judged[-1].replies, read])
+            else:
+                judged.append(JudgedQuestion(self.questions[where], [read]))
+        self._found = {f"train/{k}": v for k, v in reply_metrics(judged, self.form).items()}
+        return [reward for row in batch_rewards(judged, self.form) for reward in row]
+
+    def batch_metrics(self) -> MetricRow:
+        """What the last batch showed."""
+        found, self._found = self._found, {}
+        return found
+
+    def validate(self, model: Any, autocast: Callable[[], Any]) -> dict[str, float]:
+        """Metrics of held-out questions, and by what the best step is chosen."""
+        judged = self.validation.ask_questions(model, self.tokenizer, autocast)
+        found = self.validation.metrics(judged)
+        found["choice"] = selection_metric(judged, self.form)
+        return {f"eval_{name}": value for name, value in found.items()}
+
+
+def grpo_arguments(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool) -> dict[str, Any]:
+    """The ``GRPOConfig`` that a training file means, by TRL's names; needs torch.
+
+    ``beta`` is 0 here: the trainer would load its reference by the model's name, which a model that
+    was built has not; :func:`train_grpo` sets both.
+    """
+    data, grpo = judge.data, judge.grpo
+    replies = data.train_batch_size * grpo.rollout_n
+    return {
+        **trainer_arguments(judge, steps, folder, resumed=resumed),
+        "max_steps": steps,
+        "per_device_train_batch_size": data.micro_batch_size,
+        "per_device_eval_batch_size": grpo.rollout_n,  # validation is the run's own
+        "gradient_accumulation_steps": replies // data.micro_batch_size,
+        "num_generations": grpo.rollout_n,
+        "max_completion_length": grpo.max_response_length,
+        "temperature": grpo.temperature,
+        "beta": 0.0,
+        "shuffle_dataset": False,
+        "metric_for_best_model": "eval_choice",
+        "greater_is_better": True,
+    }
+
+
+def train_grpo(
+    model: Any,
+    tokenizer: Any,
+    train: EncodedRows[JudgeQuestion],
+    side: GrpoCallbacks,
+    judge: JudgeFile,
+    *,
+    folder: Path,
+    resume: Path | None,
+    on_row: Callable[[int, MetricRow], None],
+    on_saved: Callable[[int], None],
+) -> dict[str, Any]:
+    """Train ``model`` in place, which then is the best of the validated ones.
+
+    The reference of the KL term is the model as it was given; of adapters, the model without them.
+    Arguments and result as those of ``train_bradley_terry``.
+    """
+    import trl  # noqa: PLC0415
+
+    steps = count_grpo_steps(judge, len(train.rows))
+    wanted = grpo_arguments(judge, steps, folder, resumed=resume is not None)
+    known = {one.name for one in fields(trl.GRPOConfig)}
+    tokenizer.padding_side = "left"
+    side.tokenizer, side.ends = tokenizer, end_token_ids(model, tokenizer)
+    reference = copy.deepcopy(model) if judge.grpo.kl_loss_coef and judge.lora is None else None
+    dataset = _dataset(train, ConversationEncoder(tokenizer), judge)
+    trainer = _trainer_class()(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=[side.rewards],
+        train_dataset=dataset,
+        eval_dataset=dataset.select([0]),  # the trainer wants one; validation is the run's own
+        args=trl.GRPOConfig(**{name: value for name, value in wanted.items() if name in known}),
+        callbacks=[_grpo_metrics_callback(side, judge.grpo.kl_loss_coef, on_row, on_saved)],
+    )
+    trainer.side = side
+    trainer.beta = judge.grpo.kl_loss_coef
+    if reference is not None:
+        _set_reference(trainer, reference)
+    disable_trainer_logging(trainer)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    state = trainer.state
+    return {
+        "best_step": state.best_global_step or state.global_step,
+        # Since the run went on, as its time is.
+        "tokens": int(state.num_input_tokens_seen) - side.tokens_before,
+    }
+
+
+def _set_reference(trainer: Any, reference: Any) -> None:
+    """Take the KL term to ``reference``, made ready as the trainer makes its own."""
+    utils = import_module("trl.trainer.utils")
+    reference.requires_grad_(False)
+    if (scored := getattr(utils, "add_fused_lm_head", None)) is not None:
+        # The trainer asks it for log-probabilities of tokens, at the temperature of the replies.
+        scored(reference, temperature=trainer.temperature)
+    trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
+
+
+@cache
+def _trainer_class() -> Any:
+    import trl  # noqa: PLC0415
+
+    class JudgeTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # the base is untyped
+        """``GRPOTrainer`` with the run's validation."""
+
+        side: GrpoCallbacks
+        control: Any
+
+        def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
+            model = self.accelerator.unwrap_model(self.model)
+            metrics = self.side.validate(model, self.accelerator.autocast)
+            self.control = self.callback_handler.on_evaluate(
+                self.args, self.state, self.control, metrics
+            )
+            return metrics
+
+    return JudgeTrainer
+
+
+def _dataset(
+    train: EncodedRows[JudgeQuestion], encoder: ConversationEncoder, judge: JudgeFile
+) -> Any:
+    import datasets  # noqa: PLC0415
+
+    order = grpo_question_order(
+        train.rows,
+        size=judge.data.train_batch_size,
+        epochs=judge.trainer.total_epochs,
+        seed=judge.trainer.seed,
+    )
+    turns = [encoder.clean_messages(question.messages) for question in train.rows]
+    return datasets.Dataset.from_dict({"prompt": [turns[place] for place in order], "place": order})
+
+
+def policy_loss(row: MetricRow, beta: float) -> MetricRow:
+    """The loss without its KL term, as a metric; none where either is unknown.
+
+    >>> policy_loss({"train/loss": 0.5, "train/kl_divergence": 1.0}, 0.25)
+    {'train/policy_loss': 0.25}
+    >>> policy_loss({"train/loss": 0.5}, 0.25), policy_loss({"train/loss": 0.5}, 0.0)
+    ({}, {'train/policy_loss': 0.5})
+    """
+    loss = row.get("train/loss")
+    divergence = row.get("train/kl_divergence") if beta else 0.0
+    if loss is None or divergence is None:
+        return {}
+    return {"train/policy_loss": loss - beta * divergence}
+
+
+def _grpo_metrics_callback(
+    side: GrpoCallbacks,
+    beta: float,
+    on_row: Callable[[int, MetricRow], None],
+    on_saved: Callable[[int], None],
+) -> Any:
+    import transformers  # noqa: PLC0415
+
+    class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
+        def __init__(self) -> None:
+            self._row: MetricRow = {}
+
+        def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+            # A resumed state names the best checkpoint by where the folder was then.
+            if state.best_global_step:
+                best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+                state.best_model_checkpoint = str(best)
+            side.tokens_before = state.num_input_tokens_seen
+
+        def on_log(self, _: Any, state: Any, control: Any, **given: Any) -> None:
+            logs = given["logs"]
+            if "reward" not in logs:
+                return
+            self._row = {**_numeric_logs(logs), **side.batch_metrics()}
+            self._row |= policy_loss(self._row, beta)
+            if not control.should_evaluate:
+                self._tell(state.global_step)
+
+        def on_evaluate(self, _: Any, state: Any, _control: Any, **given: Any) -> None:
+            metrics = given["metrics"].items()
+            found = {f"val/{name.removeprefix('eval_')}": value for name, value in metrics}
+            found.pop("val/choice", None)
+            self._row |= found
+            self._tell(state.global_step)
+
+        def on_save(self, _: Any, state: Any, _control: Any, **_given: Any) -> None:
+            on_saved(state.global_step)
+
+        def _tell(self, step: int) -> None:
+            row, self._row = self._row, {}
+            on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
+
+    return Watch()
+
+
+def _numeric_logs(logs: Mapping[str, Any]) -> MetricRow:
+    return {
+        ours: float(logs[theirs])
+        for theirs, ours in _TRAINER_METRICS.items()
+        if isinstance(logs.get(theirs), int | float)
+    }

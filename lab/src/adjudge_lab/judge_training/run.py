@@ -1,0 +1,392 @@
+"""A judge's whole training: data, base model, training, and the folder that is the judge.
+
+The folder is claimed, written as it goes, and gone on with after a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.graders.llm.trained_judge_card import (
+    CARD_FILE,
+    SPEC_FILE,
+    JudgeCard,
+    reward_spec_of_card,
+)
+from adjudge.judges.models.local_loading import compute_model_digest, hash_model_files
+from adjudge.runs.folder import acquire_lock, atomic_write, write_json
+from adjudge_lab.judge_training.base_model import (
+    add_lora,
+    merge_lora,
+    parameter_changes,
+    weight_snapshot,
+)
+from adjudge_lab.judge_training.dataset import ConversationEncoder
+from adjudge_lab.judge_training.distributed import (
+    barrier,
+    distributed_rank,
+    is_main_process,
+    process_count,
+    run_distributed,
+)
+from adjudge_lab.judge_training.generative_methods import GrpoMethod, JudgementMethod
+from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob, MetricRow
+from adjudge_lab.judge_training.method import BradleyTerryMethod, ConversationMethod, TrainingMethod
+from adjudge_lab.judge_training.report import write_judge_report
+from adjudge_lab.judge_training.trl_trainers import unsupported_settings
+from adjudge_lab.rl.run_folder import (
+    check_base_files,
+    find_newest_checkpoint,
+    read_intact_rows,
+    truncate_after_step,
+)
+from adjudge_lab.rl.trl_backend import load_libraries
+
+__all__ = ["JudgeFolder", "ReadOnlyJudgeFolder", "open_judge_folder", "run_judge"]
+
+
+_METRICS_FILE = "metrics.jsonl"
+_RUN_FILE = "run.json"
+
+
+def open_judge_folder(path: Path, judge: JudgeFile, source: Path) -> JudgeFolder:
+    """The folder of a run; of several processes the first one claims it.
+
+    Raises as :class:`JudgeFolder`, in the first process.
+    """
+    if is_main_process():
+        folder = JudgeFolder(path, judge, source)
+        barrier()
+        return folder
+    barrier()
+    return ReadOnlyJudgeFolder(path)
+
+
+class JudgeFolder:
+    """``path``, claimed for a run (its file is ``source``), or taken up again where it stopped.
+
+    The trained judge lies in the folder itself, so that the folder is what others are given.
+    ``step`` is where it was last saved; rows of later steps are cut off (all of them where it was
+    not saved). The folder is locked until
+    :meth:`close`. Raises :class:`~adjudge.errors.RunFolderError` for another run's folder, for one
+    whose run is over, and for one that another process is writing to.
+    """
+
+    def __init__(self, path: Path, judge: JudgeFile, source: Path) -> None:
+        self.path = path
+        self._lock = acquire_lock(path)
+        try:
+            self.resumed = self._claim_folder(judge, source.read_bytes())
+            self.step, self.checkpoint = find_newest_checkpoint(path)
+            if self.resumed:
+                # Without a checkpoint all begins anew, the validation before any step, too.
+                truncate_after_step(path / _METRICS_FILE, self.step if self.checkpoint else -1)
+            self._metrics = (path / _METRICS_FILE).open("ab")
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the trainer saves."""
+        return self.path / "checkpoints"
+
+    def record_data_digests(self, digests: Mapping[str, str]) -> None:
+        """Note what the run learns from, by hashes of its rows.
+
+        Raises :class:`~adjudge.errors.RunFolderError` where it has learned from something else.
+        """
+        path = self.path / _RUN_FILE
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if self.checkpoint is not None and known.get("rows", digests) != digests:
+            raise RunFolderError(
+                f"{self.path}: its run began with other rows, so the data has changed. Give "
+                "another output folder with -o."
+            )
+        self.write_json(_RUN_FILE, {**known, "rows": digests})
+
+    def rows(self) -> list[dict[str, float]]:
+        """The metrics that are written."""
+        return read_intact_rows(self.path / _METRICS_FILE)
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """One step's metrics."""
+        self._metrics.write(msgspec.json.encode(row) + b"\n")
+        self._metrics.flush()
+
+    def write_json(self, name: str, value: Any) -> None:
+        """A file of its own, in one piece."""
+        write_json(self.path / name, value)
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file of its own, in one piece."""
+        atomic_write(self.path / name, data)
+
+    def save_judge(self, model: Any, tokenizer: Any) -> None:
+        """Model and tokenizer into the folder, each file whole or not at all."""
+        part = self.path / ".judge.part"
+        shutil.rmtree(part, ignore_errors=True)
+        model.save_pretrained(str(part))
+        tokenizer.save_pretrained(str(part))
+        for file in part.iterdir():
+            os.replace(file, self.path / file.name)  # noqa: PTH105  (atomic)
+        part.rmdir()
+
+    def close(self) -> None:
+        """Close the files, and let others have the folder."""
+        self._metrics.close()
+        os.close(self._lock)
+
+    def _claim_folder(self, judge: JudgeFile, text: bytes) -> bool:
+        """Whether a run is gone on with."""
+        config, asked = self.path / "config.toml", _run_identity(judge)
+        if not config.exists():
+            names = (_METRICS_FILE, "summary.json", "config.json")
+            if taken := [name for name in names if (self.path / name).exists()]:
+                raise RunFolderError(
+                    f"{self.path}: holds {taken[0]} of something else. Give another output folder "
+                    "with -o."
+                )
+            self.write_json(_RUN_FILE, {**_run_facts(judge), "asked": asked})
+            self.write("config.toml", text)  # with this the folder is the run's
+            return False
+        try:
+            known = msgspec.json.decode((self.path / _RUN_FILE).read_bytes(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RunFolderError(f"{self.path}: {_RUN_FILE}: cannot be read: {error}") from None
+        if config.read_bytes() != text or known.get("asked") != asked:
+            raise RunFolderError(
+                f"{self.path}: holds another run (its file, seed or environment variables differ). "
+                "Give another output folder with -o."
+            )
+        if (self.path / "summary.json").exists():
+            raise RunFolderError(
+                f"{self.path}: its run is over. Give another output folder with -o."
+            )
+        now = hash_model_files(judge.base)
+        base = known.get("base_files") or {}
+        check_base_files(self.path, base, now)
+        self.write_json(_RUN_FILE, {**known, "base_files": base or now, "pid": os.getpid()})
+        return True
+
+
+class ReadOnlyJudgeFolder(JudgeFolder):
+    """The folder for a process that trains along: read, never written to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.resumed = path, False
+        self.step, self.checkpoint = find_newest_checkpoint(path)
+
+    def rows(self) -> list[dict[str, float]]:
+        """None: the first process has them."""
+        return []
+
+    def record_data_digests(self, digests: Mapping[str, str]) -> None:
+        """Nothing: as :meth:`rows`."""
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Nothing: as :meth:`rows`."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _run_identity(judge: JudgeFile) -> dict[str, Any]:
+    """All that the run depends on, as plain data."""
+    asked: dict[str, Any] = msgspec.json.decode(judge.model_dump_json())
+    return asked
+
+
+def _run_facts(judge: JudgeFile) -> dict[str, Any]:
+    return {
+        "kind": "judge",
+        "method": judge.method,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": judge.model.label,
+        "seed": judge.trainer.seed,
+        "overrides": judge.overrides,
+        "base_files": hash_model_files(judge.base),
+        "pid": os.getpid(),
+    }
+
+
+_log = logging.getLogger("adjudge")
+
+
+def run_judge(job: JudgeJob) -> dict[str, Any]:
+    """Train the judge into ``job.folder``, or go on with an interrupted training; the summary.
+
+    The folder then holds the model and its tokenizer, ``judge.json`` (its card), ``metrics.jsonl``,
+    ``summary.json``, ``report.html`` and, unless the judge was taught only to answer,
+    ``reward.toml``, which asks it. Of several processes that train together the first writes; in
+    the others the summary is empty. Raises :class:`~adjudge.errors.ConfigError` for what cannot be
+    trained and :class:`~adjudge.errors.RunFolderError` for a folder of another run.
+    """
+    judge = job.judge
+    if judge.backend == "verl":
+        raise ConfigError(
+            f"{judge.where}: backend = 'verl' does not train on this machine. Set backend = 'trl'."
+        )
+    started = time.perf_counter()
+    for name, value in judge.overrides.items():
+        table, key, _ = JUDGE_VARIABLES[name]
+        _log.warning("%s.%s is %s, set by the environment variable %s", table, key, value, name)
+    for note in unsupported_settings(judge):
+        _log.warning("%s", note)
+    if process_count(judge) > 1 and distributed_rank() is None:
+        job.summary = run_distributed(job)
+        return job.summary
+    load_libraries(one_device=distributed_rank() is None, hub=judge.needs_hub)
+    with closing(open_judge_folder(job.folder, judge, job.source)) as folder:
+        _JudgeRun(job, folder, started).go()
+    return job.summary
+
+
+def _method_class(judge: JudgeFile) -> type[TrainingMethod]:
+    """Who knows how the file's method is done."""
+    if judge.method == "sft":
+        return ConversationMethod if judge.mode is None else JudgementMethod
+    return {"bradley_terry": BradleyTerryMethod, "grpo": GrpoMethod}[judge.method]
+
+
+class _JudgeRun:
+    """The state of one run on its way; what its :class:`TrainingMethod` is told."""
+
+    def __init__(
+        self, job: JudgeJob, folder: JudgeFolder | ReadOnlyJudgeFolder, started: float
+    ) -> None:
+        self._job, self._judge, self._folder = job, job.judge, folder
+        self._rows: list[MetricRow] = list(folder.rows())
+        self._started = started
+        self._seconds = {"imports": time.perf_counter() - started}
+        self.folder, self.resume = folder.checkpoints, folder.checkpoint
+
+    def go(self) -> None:
+        """Train and write."""
+        judge = self._judge
+        with self._timed("data"):
+            self._method = _method_class(judge)(judge, self._folder.path)
+            model, tokenizer = self._method.base()
+            _check_model_length(judge, model, self._method.tokens())
+            self._method.tokenizer, self._method.rows = tokenizer, self._rows
+            self._method.encode(ConversationEncoder(tokenizer))
+            self._data = self._method.data()
+            self._folder.record_data_digests({k: v for k, v in self._data.items() if "sha256" in k})
+        self._steps = self._method.steps()
+        self._model = model = add_lora(model, judge.lora, scalar=judge.is_scalar)
+        before = weight_snapshot(model)
+        with self._timed("training"):
+            found = self._method.learn(model, self)
+        model = found.pop("model", model)
+        if not is_main_process():
+            return
+        found["weights"] = parameter_changes(model, before, lora=judge.lora is not None)
+        model = merge_lora(model, judge.lora)
+        self._method.best_step = found["best_step"]
+        with self._timed("validation"):
+            validation = self._method.validate(model)
+        if self._method.material.bayes_accuracy is not None:
+            validation["bayes_accuracy"] = self._method.material.bayes_accuracy
+        assert isinstance(self._folder, JudgeFolder)  # noqa: S101  (this process leads)
+        self._finish(self._folder, model, tokenizer, validation, found)
+
+    def on_row(self, step: int, row: MetricRow) -> None:
+        """One step's metrics, from the trainer."""
+        row = {"step": step, **self._method.complete_row(row, self._model)}
+        self._rows.append(row)
+        self._folder.append(row)
+        self._job.on_row(step, row)
+        self._job.on_progress("training", step, self._steps)
+
+    def _finish(
+        self,
+        folder: JudgeFolder,
+        model: Any,
+        tokenizer: Any,
+        validation: dict[str, Any],
+        found: dict[str, Any],
+    ) -> None:
+        judge, method, data = self._judge, self._method, self._data
+        # Who serves the judge shows it as much of a conversation as it was trained on.
+        tokenizer.model_max_length = method.tokens()
+        folder.save_judge(model, tokenizer)
+        card = self._card(validation)
+        if (spec := reward_spec_of_card(card)) is not None:
+            folder.write(SPEC_FILE, spec.encode())
+        folder.write_json(CARD_FILE, card)
+        seconds = {**self._seconds, "total": time.perf_counter() - self._started}
+        self._job.summary = {
+            "adjudge": adjudge.__version__,
+            "created": card.created,
+            "label": card.label,
+            "method": judge.method,
+            "mode": judge.mode,
+            "base": judge.model.path,
+            "seed": judge.trainer.seed,
+            "overrides": judge.overrides,
+            "not_done": unsupported_settings(judge),
+            "steps": self._steps,
+            "batch_size": judge.data.train_batch_size,
+            **found,
+            "tokens_per_s": found["tokens"] / max(self._seconds["training"], 1e-9),
+            "learned": method.learning_target(),
+            "data": data,
+            "first": _first_validation_metrics(self._rows),
+            "validation": validation,
+            **method.summary_fields(),
+            "resumed_from": folder.step if folder.resumed else None,
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        }
+        write_judge_report(folder.path / "report.html", self._job.summary, self._rows, card)
+        folder.write_json("summary.json", self._job.summary)
+
+    def _card(self, validation: dict[str, Any]) -> JudgeCard:
+        judge = self._judge
+        return JudgeCard(
+            adjudge=adjudge.__version__,
+            kind="scalar" if judge.is_scalar else "generative",
+            method=judge.method,
+            mode=judge.mode,
+            label=judge.model.label or self._job.source.stem,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            base={"path": judge.model.path, "digest": compute_model_digest(judge.base)},
+            data=self._data,
+            config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
+            validation=validation,
+            max_length=judge.data.max_length,
+            trained_ids=self._method.trained_ids(),
+            **self._method.card_fields(),
+        )
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+def _check_model_length(judge: JudgeFile, model: Any, tokens: int) -> None:
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most and tokens > most:
+        judge.refuse(
+            "data.max_length",
+            f"makes {tokens} tokens, but the model takes at most {most}. Lower it.",
+        )
+
+
+def _first_validation_metrics(rows: list[MetricRow]) -> MetricRow:
+    """The metrics before any step."""
+    first = next((row for row in rows if row["step"] == 0), {})
+    return {k.removeprefix("val/"): v for k, v in first.items() if k.startswith("val/")}

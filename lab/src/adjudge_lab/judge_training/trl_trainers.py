@@ -1,0 +1,256 @@
+"""What TRL's trainers share: arguments, logs as metric rows, and the order of training rows.
+
+Rows of like lengths are in one batch, so that little is padding.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adjudge_lab.judge_training.distributed import (
+    ProcessRank,
+    distributed_rank,
+    gpu_count,
+    is_main_process,
+    process_count,
+    world_size,
+)
+from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
+
+__all__ = [
+    "LengthGroupedSampler",
+    "group_by_length",
+    "metrics_callback",
+    "process_share",
+    "trainer_arguments",
+    "training_steps",
+    "unsupported_settings",
+    "validation_interval",
+]
+
+
+_SCHEDULERS = {
+    "cosine": "cosine",
+    "constant": "constant_with_warmup",
+    "linear": "linear",
+    "wsd": "warmup_stable_decay",
+}
+_TRAINER_METRICS = {
+    "loss": "train/loss",
+    "accuracy": "train/accuracy",
+    "margin": "train/margin",
+    "mean_token_accuracy": "train/token_accuracy",
+    "grad_norm": "grad_norm",
+    "learning_rate": "lr",
+    "num_tokens": "tokens",
+}
+
+
+def training_steps(judge: JudgeFile, rows: int) -> int:
+    """Updates in the whole run; the last of an epoch may be of fewer rows."""
+    return judge.trainer.total_epochs * math.ceil(rows / judge.data.train_batch_size)
+
+
+def validation_interval(judge: JudgeFile, steps: int) -> int:
+    """Steps from one validation to the next."""
+    return min(steps, judge.trainer.eval_every or math.ceil(steps / 10))
+
+
+def trainer_arguments(
+    judge: JudgeFile, steps: int, folder: Path, *, resumed: bool
+) -> dict[str, Any]:
+    """Arguments that ``RewardConfig`` and ``SFTConfig`` share; needs torch.
+
+    Sixteen bits are for a GPU's arithmetic only: weights and the optimiser stay float32. Of several
+    processes each computes its part of a batch of ``train_batch_size`` rows.
+    """
+    import torch  # noqa: PLC0415
+
+    data, optim, trainer = judge.data, judge.optim, judge.trainer
+    warmup = math.ceil(optim.warmup_steps_ratio * steps)
+    every = validation_interval(judge, steps)
+    cuda = torch.cuda.is_available()
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "num_train_epochs": trainer.total_epochs,
+        "per_device_train_batch_size": data.micro_batch_size,
+        "per_device_eval_batch_size": data.micro_batch_size,
+        "gradient_accumulation_steps": data.train_batch_size
+        // (data.micro_batch_size * world_size()),
+        "learning_rate": optim.lr,
+        "weight_decay": optim.weight_decay,
+        "max_grad_norm": optim.clip_grad,
+        "lr_scheduler_type": _SCHEDULERS[optim.lr_scheduler],
+        "warmup_steps": warmup,
+        "seed": trainer.seed,
+        "max_length": None,  # rows are cut, and counted, before
+        "activation_checkpointing": trainer.enable_gradient_checkpointing,
+        "logging_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": every,
+        "eval_on_start": not resumed,
+        "save_strategy": "steps",
+        "save_steps": every,
+        "save_total_limit": 2,
+        "load_best_model_at_end": True,
+        "report_to": [],
+        "use_cpu": not cuda,
+        "bf16": cuda,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": cuda,
+    }
+    if optim.lr_scheduler == "wsd":
+        settings["lr_scheduler_kwargs"] = {"num_decay_steps": max(1, steps // 10)}
+    return settings
+
+
+def unsupported_settings(judge: JudgeFile) -> list[str]:
+    """What the file asks for that is not done on this machine, one line each."""
+    trainer, count = judge.trainer, process_count(judge)
+    notes = []
+    if (trainer.n_gpus_per_node or 1) > count:
+        notes.append(f"trainer.n_gpus_per_node = {trainer.n_gpus_per_node}: trained on one device")
+    if trainer.sp_size > 1:
+        notes.append(f"trainer.sp_size = {trainer.sp_size}: sequences are not split over devices")
+    if count > 1 and gpu_count() > 0:
+        return notes
+    if count > 1:
+        notes.append(
+            f"trainer.strategy = {trainer.strategy}: there is no GPU; each of {count} processes "
+            "has the whole model"
+        )
+    offloads = [name for name in ("cpu_offload", "param_offload") if getattr(trainer, name)]
+    return notes + [f"trainer.{name}: a model in one piece is not offloaded" for name in offloads]
+
+
+def metrics_callback(
+    measured: Callable[[], Mapping[str, float]],
+    on_row: Callable[[int, MetricRow], None],
+    on_saved: Callable[[int], None],
+) -> Any:
+    """A callback of transformers that makes one row of a step: training's, and validation's.
+
+    ``measured`` gives (and forgets) what the run itself found since the last row. Of several
+    processes the first alone tells of rows and checkpoints.
+    """
+    import transformers  # noqa: PLC0415
+
+    on_row, on_saved = _on_main_process(on_row), _on_main_process(on_saved)
+
+    class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
+        def __init__(self) -> None:
+            self._row: MetricRow = {}
+
+        def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+            # A resumed state names the best checkpoint by where the folder was then.
+            if state.best_global_step:
+                best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+                state.best_model_checkpoint = str(best)
+
+        def on_log(self, _: Any, state: Any, control: Any, **given: Any) -> None:
+            logs = given["logs"]
+            if "loss" in logs:
+                found = {
+                    ours: float(logs[theirs])
+                    for theirs, ours in _TRAINER_METRICS.items()
+                    if isinstance(logs.get(theirs), int | float)
+                }
+                self._row = {**found, **measured()}
+                if not control.should_evaluate:
+                    self._tell(state.global_step)
+
+        def on_evaluate(self, _: Any, state: Any, _control: Any, **given: Any) -> None:
+            for name, value in given["metrics"].items():
+                key = name.removeprefix("eval_")
+                if key in _VALIDATION_METRICS and isinstance(value, int | float):
+                    self._row[_VALIDATION_METRICS[key]] = float(value)
+            self._tell(state.global_step)
+
+        def on_save(self, _: Any, state: Any, _control: Any, **_given: Any) -> None:
+            on_saved(state.global_step)
+
+        def _tell(self, step: int) -> None:
+            row, self._row = self._row, {}
+            on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
+
+    return Watch()
+
+
+def _on_main_process(tell: Callable[..., None]) -> Callable[..., None]:
+    return tell if is_main_process() else lambda *_: None
+
+
+_VALIDATION_METRICS = {
+    "loss": "val/loss",
+    "accuracy": "val/accuracy",
+    "margin": "val/margin",
+    "calibration_error": "val/calibration_error",
+    "length_corr": "val/length_corr",
+    "mean_token_accuracy": "val/token_accuracy",
+}
+
+
+_BATCHES_PER_GROUP = 50
+"""Batches among whose rows like lengths are looked for: more would follow length too closely."""
+
+
+def group_by_length(lengths: Sequence[int], size: int, rng: random.Random) -> list[int]:
+    """Every place once, in an order whose consecutive batches of ``size`` have like lengths.
+
+    Rows are shuffled; of each 50 batches the rows are sorted by length and cut into batches, whose
+    order is shuffled, so that length says nothing about time. The last batch may be smaller.
+
+    >>> order = group_by_length([5, 1, 5, 1], 2, random.Random(0))
+    >>> sorted(order), {abs(order[0] - order[1]), abs(order[2] - order[3])}
+    ([0, 1, 2, 3], {2})
+    """
+    places = list(range(len(lengths)))
+    rng.shuffle(places)
+    batches: list[list[int]] = []
+    for start in range(0, len(places), size * _BATCHES_PER_GROUP):
+        near = sorted(
+            places[start : start + size * _BATCHES_PER_GROUP], key=lambda place: -lengths[place]
+        )
+        batches += [near[at : at + size] for at in range(0, len(near), size)]
+    short = [batch for batch in batches if len(batch) < size]
+    whole = [batch for batch in batches if len(batch) == size]
+    rng.shuffle(whole)
+    return [place for batch in [*whole, *short] for place in batch]
+
+
+class LengthGroupedSampler:
+    """A sampler whose order depends on seed and epoch alone, so that a resumed run has the same.
+
+    ``size`` is what all processes compute at once: accelerate deals an order out in batches, one to
+    each process in turn, so that those of a step are alike and wait for nobody. Where the last ones
+    do not come out even, it fills them up with rows from the epoch's beginning.
+    """
+
+    def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
+        self._lengths, self._size, self._seed = lengths, size, seed
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = random.Random(f"{self._seed} {self._epoch}")  # noqa: S311  (no secret)
+        return iter(group_by_length(self._lengths, self._size, rng))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which pass over the rows comes next, from 0."""
+        self._epoch = epoch
+
+
+def process_share(count: int, place: ProcessRank | None = None) -> range:
+    """Which of ``count`` rows are this process's (or that of ``place``) to compute.
+
+    >>> [list(process_share(5, ProcessRank(rank, 2))) for rank in (0, 1)]
+    [[0, 2, 4], [1, 3]]
+    """
+    place = place or distributed_rank() or ProcessRank(0, 1)
+    return range(place.rank, count, place.world)

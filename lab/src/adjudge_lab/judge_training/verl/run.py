@@ -1,0 +1,417 @@
+"""A judge's training by verl 0.6.1: the plan, the run, the judge's folder made of what verl left.
+
+The folder has the model, its card, its curves and its report.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.graders.llm.trained_judge_card import (
+    CARD_FILE,
+    SPEC_FILE,
+    JudgeCard,
+    reward_spec_of_card,
+)
+from adjudge.judges.models.local_loading import compute_model_digest
+from adjudge.runs.folder import hold_lock
+from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile
+from adjudge_lab.judge_training.report import write_judge_report
+from adjudge_lab.judge_training.run import JudgeFolder
+from adjudge_lab.judge_training.verl.inputs import (
+    JUDGE_DATA_SOURCE,
+    JudgeFiles,
+    check_verl,
+    load_tokenizer,
+    verl_judge_command,
+    verl_steps,
+    write_judge_files,
+)
+from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
+from adjudge_lab.rl.verl.run import LaunchFunction, format_command
+
+__all__ = [
+    "COMMAND_FILE",
+    "LATEST_CHECKPOINT_FILE",
+    "VerlJudgePlan",
+    "find_trained_model",
+    "finish_verl_judge",
+    "plan_verl_judge",
+    "read_verl_metrics",
+    "run_verl_judge",
+]
+
+
+LATEST_CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
+"""Where verl says, among its checkpoints, which is the last."""
+
+_METRIC_NAMES = {
+    "train/loss": "train/loss",
+    "val/loss": "val/loss",
+    "actor/pg_loss": "train/policy_loss",
+    "actor/kl_loss": "train/kl_divergence",
+    "actor/grad_norm": "grad_norm",
+    "actor/lr": "lr",
+    "critic/rewards/mean": "train/reward_mean",
+    "actor/entropy": "train/entropy",
+    "response_length/mean": "train/response_length",
+    "response_length/clip_ratio": "train/clipped",
+    "perf/total_num_tokens": "tokens",
+    f"val-core/{JUDGE_DATA_SOURCE}/reward/mean@1": "val/reward_mean",
+}
+_VALIDATION_PREFIX = f"val-aux/{JUDGE_DATA_SOURCE}/"
+
+
+def finish_verl_judge(
+    judge: JudgeFile,
+    source: Path,
+    folder: JudgeFolder,
+    files: JudgeFiles,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Make ``folder`` the judge that verl's last checkpoint is; the content of ``summary.json``.
+
+    The last checkpoint, not the best: verl keeps no account of that. Raises
+    :class:`~adjudge.errors.ConfigError` where verl left no model.
+    """
+    step, model = find_trained_model(folder.checkpoints, judge)
+    rows = read_verl_metrics(folder.path)
+    for row in rows:
+        folder.append(row)
+    _copy_model_files(model, folder, judge.data.max_length)
+    validation = _validation_metrics(rows, step)
+    if validation and files.bayes_accuracy is not None:
+        validation["bayes_accuracy"] = files.bayes_accuracy
+    card = _make_card(judge, source, files, validation)
+    if (spec := reward_spec_of_card(card)) is not None:
+        folder.write(SPEC_FILE, spec.encode())
+    folder.write_json(CARD_FILE, card)
+    summary = {
+        **_make_summary(judge, card, files, step, rows),
+        "weights": _weight_counts(folder.path),
+        **_speed(files, rows, _merge_logs(_log_files(folder.path)[-1:]), seconds["training"]),
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+    write_judge_report(folder.path / "report.html", summary, rows, card)
+    folder.write_json("summary.json", summary)
+    return summary
+
+
+def find_trained_model(checkpoints: Path, judge: JudgeFile) -> tuple[int, Path]:
+    """The step of verl's last checkpoint, and the folder in it that holds the whole model."""
+    latest = checkpoints / LATEST_CHECKPOINT_FILE
+    try:
+        step = int(latest.read_text())
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"{checkpoints}: verl left no checkpoint there. Read verl's output."
+        ) from None
+    parts = ["huggingface"] if judge.method == "sft" else ["actor", "huggingface"]
+    model = checkpoints.joinpath(f"global_step_{step}", *parts)
+    if not list(model.glob("*.safetensors")):
+        raise ConfigError(
+            f"{model}: holds no model. Convert the checkpoint, run: python -m verl.model_merger "
+            f"merge --backend fsdp --local_dir {model.parent} --target_dir FOLDER"
+        )
+    return step, model
+
+
+def read_verl_metrics(folder: Path) -> list[dict[str, float]]:
+    """A row a step from what verl logged, by our names; of a step done twice what it said last.
+
+    A run that goes on validates once more at the step that it goes on from, and says no more of it.
+    """
+    return _merge_logs(_log_files(folder))
+
+
+def _log_files(folder: Path) -> list[Path]:
+    """What verl logged, a file for each start, in their order."""
+    return sorted(folder.glob("verl-*.jsonl"), key=lambda path: (len(path.name), path.name))
+
+
+def _merge_logs(logs: Sequence[Path]) -> list[dict[str, float]]:
+    rows: dict[int, dict[str, float]] = {}
+    for log in logs:
+        for step, data in _read_log(log):
+            rows.setdefault(step, {}).update(_rename_metrics(data))
+    return [{"step": step, **rows[step]} for step in sorted(rows) if rows[step]]
+
+
+def _read_log(log: Path) -> list[tuple[int, dict[str, Any]]]:
+    found = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)  # which has NaN, unlike JSON
+        except ValueError:
+            continue  # cut off by a kill
+        if isinstance(entry, dict) and isinstance(entry.get("data"), dict):
+            found.append((int(entry["step"]), entry["data"]))
+    return found
+
+
+def _rename_metrics(data: Mapping[str, Any]) -> dict[str, float]:
+    row = {}
+    for key, value in data.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            continue
+        if key == "train/lr(1e-3)":
+            row["lr"] = value / 1000
+        elif key in _METRIC_NAMES:
+            row[_METRIC_NAMES[key]] = float(value)
+        elif key.startswith("train/") and "(" not in key:  # our own manager's
+            row[key] = float(value)
+        elif key.startswith(_VALIDATION_PREFIX) and key.endswith("/mean@1"):
+            row[f"val/{key.removeprefix(_VALIDATION_PREFIX).removesuffix('/mean@1')}"] = float(
+                value
+            )
+    return row
+
+
+def _copy_model_files(model: Path, folder: JudgeFolder, longest: int) -> None:
+    """The model's files into the judge's folder; the same bytes where the disk allows it."""
+    for file in sorted(model.iterdir()):
+        if not file.is_file():
+            continue
+        part = folder.path / f".{file.name}.part"
+        part.unlink(missing_ok=True)
+        try:
+            os.link(file, part)
+        except OSError:
+            shutil.copyfile(file, part)
+        os.replace(part, folder.path / file.name)  # noqa: PTH105  (atomic)
+    settings = model / "tokenizer_config.json"
+    if settings.is_file():
+        # Who serves the judge shows it as much of a conversation as it was trained on.
+        said = msgspec.json.decode(settings.read_bytes())
+        folder.write_json(settings.name, {**said, "model_max_length": longest})
+
+
+def _make_card(
+    judge: JudgeFile, source: Path, files: JudgeFiles, validation: dict[str, float]
+) -> JudgeCard:
+    form = files.form
+    return JudgeCard(
+        adjudge=adjudge.__version__,
+        kind="generative",
+        method=judge.method,
+        mode=judge.mode,
+        label=judge.model.label or source.stem,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        base={"path": judge.model.path, "digest": compute_model_digest(judge.base)},
+        data=files.facts,
+        config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
+        validation=validation,
+        max_length=judge.data.max_length,
+        prompt=None if form is None else card_prompt(form),
+        verdict=None if form is None else form.verdict,
+        trained_ids=files.trained_ids,
+    )
+
+
+def _make_summary(
+    judge: JudgeFile,
+    card: JudgeCard,
+    files: JudgeFiles,
+    step: int,
+    rows: Sequence[Mapping[str, float]],
+) -> dict[str, Any]:
+    left_out = files.train_rows % judge.data.train_batch_size
+    notes = ["the best checkpoint was not looked for: the last one is the judge"]
+    if not card.validation:
+        notes.append(f"verl gave no number for the validation after step {step}; see its output")
+    if left_out:
+        notes.append(f"{left_out} rows of each epoch fill no batch, and verl leaves them out")
+    return {
+        "adjudge": card.adjudge,
+        "created": card.created,
+        "label": card.label,
+        "method": judge.method,
+        "mode": judge.mode,
+        "backend": "verl 0.6.1",
+        "base": judge.model.path,
+        "seed": judge.trainer.seed,
+        "overrides": judge.overrides,
+        "not_done": notes,
+        "steps": verl_steps(judge, files.train_rows),
+        "batch_size": judge.data.train_batch_size,
+        "best_step": step,
+        "learned": "all turns" if judge.method == "sft" else "replies",
+        "data": files.facts,
+        "first": _validation_metrics(rows, 0),
+        "validation": card.validation,
+        **({"baselines": files.baselines} if files.baselines else {}),
+        **({} if files.form is None else {"form": msgspec.to_builtins(files.form)}),
+        "resumed_from": None,
+    }
+
+
+def _speed(
+    files: JudgeFiles,
+    rows: Sequence[Mapping[str, float]],
+    latest: Sequence[Mapping[str, float]],
+    seconds: float,
+) -> dict[str, float]:
+    """Tokens learned from, padding not counted, and a second's of the ``latest`` start of verl.
+
+    ``seconds`` are those of that start, verl's own preparations among them.
+    """
+
+    def seen(some: Sequence[Mapping[str, float]]) -> float:
+        if files.tokens is not None:
+            return files.tokens * sum("train/loss" in row for row in some)
+        return math.fsum(row.get("tokens", 0.0) for row in some)
+
+    return {"tokens": round(seen(rows)), "tokens_per_s": seen(latest) / max(seconds, 1e-9)}
+
+
+def _validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
+    """The metrics of the validation after ``step``, of which the model is; no other's."""
+    row = next((row for row in rows if row["step"] == step), {})
+    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
+
+
+def _weight_counts(folder: Path) -> dict[str, int]:
+    """How many weights the model has, all of which were trained."""
+    safetensors: Any = import_module("safetensors")  # verl's environment has it
+
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safetensors.safe_open(file, framework="np") as opened:
+            count += sum(math.prod(opened.get_slice(key).get_shape()) for key in opened.keys())  # noqa: SIM118  (no dict)
+    return {"parameters": count, "trainable": count}
+
+
+_log = logging.getLogger("adjudge")
+
+COMMAND_FILE = "verl.sh"
+"""The file in which a written plan has its command."""
+
+
+@dataclass(frozen=True)
+class VerlJudgePlan:
+    """The exact ``command`` and ``environment``, and the ``files`` that it reads.
+
+    ``unmeasured``: there is no tokenizer here, so no row's length is known.
+    """
+
+    command: Sequence[str]
+    environment: dict[str, str]
+    files: JudgeFiles
+    unmeasured: bool
+
+    def data(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        files = self.files
+        return {
+            "command": list(self.command),
+            "environment": self.environment,
+            "files": {
+                str(files.train): {"rows": files.train_rows, "first": files.first},
+                str(files.validation): {"rows": files.val_rows},
+            },
+            "data": files.facts,
+            "unmeasured": self.unmeasured,
+        }
+
+
+def plan_verl_judge(judge: JudgeFile, folder: Path, *, write: bool) -> VerlJudgePlan:
+    """What :func:`run_verl_judge` would do; with ``write`` its files and command into ``folder``.
+
+    Needs neither verl nor, for a name on the hub, the network. Raises
+    :class:`~adjudge.errors.ConfigError` for what verl would not do, and for rows that cannot be
+    used, and :class:`~adjudge.errors.RunFolderError` for a folder that holds a run.
+    """
+    check_verl(judge)
+    folder = folder.resolve()
+    measured = find_spec("transformers") is not None and Path(judge.base).is_dir()
+    tokenizer = load_tokenizer(judge) if measured else None
+    if write:
+        with hold_lock(folder):
+            if (folder / "config.toml").exists():
+                raise RunFolderError(
+                    f"{folder}: holds a run, whose files a plan would replace. Give another output "
+                    "folder with -o."
+                )
+            plan = _make_plan(judge, write_judge_files(judge, folder, tokenizer), folder)
+            text = f"#!/bin/sh\n{format_command(plan.command, plan.environment)}\n"
+            (folder / COMMAND_FILE).write_text(text, encoding="utf-8")
+    else:
+        with tempfile.TemporaryDirectory(prefix="adjudge-") as private:
+            files = write_judge_files(judge, Path(private), tokenizer)
+        train, validation = folder / files.train.name, folder / files.validation.name
+        plan = _make_plan(judge, replace(files, train=train, validation=validation), folder)
+    return replace(plan, unmeasured=not measured)
+
+
+def run_verl_judge(
+    judge: JudgeFile, source: Path, folder: Path, *, launch: LaunchFunction
+) -> int | dict[str, Any]:
+    """Train ``judge`` (its file is ``source``) with verl, in a process of its own.
+
+    ``launch`` gets the command from the module's name on, as ``python -m`` does, and variables to
+    add to the environment; it gives an exit code. Where that is not 0 it is what is returned; else
+    the summary, as :func:`~adjudge_lab.judge_training.run.run_judge` gives it, of the judge that
+    ``folder`` then is. The same call goes on from verl's last checkpoint. Raises
+    :class:`~adjudge.errors.ConfigError` and :class:`~adjudge.errors.RunFolderError`.
+    """
+    check_verl(judge)
+    if verl_version() != "0.6.1" or installed_verl() is None:
+        raise ConfigError(
+            f"{judge.where}: backend = 'verl' trains judges on verl 0.6.1 (found "
+            f"{installed_verl() or 'none'}). Use --dry-run to see what verl would be told, or run "
+            "in an environment of its own: pip install verl==0.6.1"
+        )
+    started = time.perf_counter()
+    for name, value in judge.overrides.items():
+        table, key, _ = JUDGE_VARIABLES[name]
+        _log.warning("%s.%s is %s, set by the environment variable %s", table, key, value, name)
+    tokenizer = load_tokenizer(judge)
+    folder = folder.resolve()
+    with closing(JudgeFolder(folder, judge, source)) as claimed:
+        plan = _make_plan(judge, write_judge_files(judge, folder, tokenizer), folder)
+        if (claimed.checkpoints / LATEST_CHECKPOINT_FILE).exists():
+            claimed.checkpoint = claimed.checkpoints  # verl goes on by itself
+        facts = plan.files.facts
+        claimed.record_data_digests({key: value for key, value in facts.items() if "sha256" in key})
+        _python, _m, *argv = plan.command
+        before = time.perf_counter()
+        if code := launch(argv, plan.environment):
+            return code
+        now = time.perf_counter()
+        seconds = {"data": before - started, "training": now - before, "total": now - started}
+        return finish_verl_judge(judge, source, claimed, plan.files, seconds)
+
+
+def _make_plan(judge: JudgeFile, files: JudgeFiles, folder: Path) -> VerlJudgePlan:
+    command = verl_judge_command(judge, files, folder)
+    return VerlJudgePlan(command, _verl_environment(folder), files, unmeasured=False)
+
+
+def _verl_environment(folder: Path) -> dict[str, str]:
+    """Where verl's own log goes, a new one for each start: it would overwrite the last."""
+    number = 1
+    while (log := folder / f"verl-{number}.jsonl").exists():
+        number += 1
+    return {
+        "VERL_FILE_LOGGER_PATH": str(log),
+        "WANDB_MODE": os.environ.get("WANDB_MODE", "offline"),
+    }

@@ -1,0 +1,253 @@
+"""Settings of a run file that its backend does not support, reported before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from adjudge.errors import ConfigError
+from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE
+from adjudge_lab.rl.verl.inputs import find_reward_problem, verl_gpus, verl_version
+
+__all__ = ["UnsupportedSetting", "check_backend_support", "find_unsupported_settings"]
+
+
+_GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
+
+
+@dataclass(frozen=True)
+class UnsupportedSetting:
+    """A key that is not done as ``asked``; ``instead`` is what happens, ``because`` says why.
+
+    ``runs`` is false where nothing sensible could happen instead.
+    """
+
+    key: str
+    asked: str
+    instead: str
+    because: str
+    runs: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.asked}: {self.instead}, because {self.because}"
+
+
+def find_unsupported_settings(run: RunFile, version: str | None = None) -> list[UnsupportedSetting]:
+    """What ``run`` asks for and does not get from its backend, in the order of the file's tables.
+
+    ``version`` of verl: by default the installed one's. A label such as ``gpu_type`` needs no
+    fulfilment. Raises :class:`~adjudge.errors.ConfigError` where the run has no reward spec.
+    """
+    return list(
+        _unsupported_by_trl(run)
+        if run.backend == "trl"
+        else _unsupported_by_verl(run, version or verl_version())
+    )
+
+
+def check_backend_support(run: RunFile, approximate: bool) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` listing what the run does not get.
+
+    With ``approximate`` only what makes it impossible is refused.
+    """
+    unmet = find_unsupported_settings(run)
+    impossible = [one for one in unmet if not one.runs]
+    if not unmet or (approximate and not impossible):
+        return
+    lines = [
+        f"{run.where}: backend = {run.backend!r} does not support these settings:",
+        *(f"  {one}" for one in unmet),
+    ]
+    if impossible:
+        keys = ", ".join(one.key for one in impossible)
+        lines.append(f"Change {keys}: the run is impossible otherwise, even with --approximate.")
+    else:
+        lines.append("Change these keys, or run it as described with --approximate.")
+    raise ConfigError("\n".join(lines))
+
+
+def _unsupported_by_trl(run: RunFile) -> Iterator[UnsupportedSetting]:
+    one_process = "TRL runs here as one process"
+    if (count := run.compute.gpu_count or 0) > 1:
+        yield UnsupportedSetting("compute.gpu_count", str(count), "one GPU is used", one_process)
+    yield from _unsupported_gpu_split(
+        run,
+        whole=("the one device does everything in turns", one_process),
+        gpus_for_vllm=(
+            "the training process draws the replies",
+            "transformers generates with the weights that are trained",
+        ),
+        gpus_for_training=("one device trains", one_process),
+    )
+    yield from _unsupported_warm_start(run)
+
+
+def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
+    yield from _unsupported_task(run)
+    if run.compute.gpu_count == 0:
+        yield UnsupportedSetting(
+            "compute.gpu_count", "0", "nothing can run", "verl generates and trains on GPUs only",
+            runs=False,
+        )  # fmt: skip
+    in_turns = "the trainers that are used share all GPUs between vLLM and training"
+    yield from _unsupported_gpu_split(
+        run,
+        whole=("all GPUs generate, then all train", in_turns),
+        gpus_for_vllm=("all GPUs generate, then all train", in_turns),
+        gpus_for_training=("all GPUs train, after they have generated", in_turns),
+    )
+    yield from _unsupported_rewards(run, version)
+    yield from _unsupported_concurrency(run)
+    yield from _unsupported_warm_start(run)
+    yield from _unsupported_training(run, version)
+    yield from _unsupported_scaffold(run, version)
+    if run.evaluation.kl:
+        yield UnsupportedSetting(
+            "evaluation.kl", "true", "it is not measured", "verl evaluates by itself, by reward"
+        )
+    yield from _unsupported_sentinel(run)
+
+
+def _unsupported_gpu_split(
+    run: RunFile, **instead: tuple[str, str]
+) -> Iterator[UnsupportedSetting]:
+    """A split of the GPUs: by its numbers, or by its name where it has none."""
+    topology = run.topology
+    numbers = [(key, getattr(topology, key)) for key in _GPU_SPLIT_KEYS]
+    if topology.type == "single_node_split" and not any(count for _, count in numbers):
+        yield UnsupportedSetting("topology.type", repr(topology.type), *instead["whole"])
+    no_ref = ("no reference model is kept", "there is no KL term (beta = 0)")
+    for key, count in numbers:
+        harmless = key == "gpus_for_training" and run.backend == "trl" and count == 1
+        if count and not harmless:
+            yield UnsupportedSetting(f"topology.{key}", str(count), *instead.get(key, no_ref))
+
+
+def _unsupported_warm_start(run: RunFile) -> Iterator[UnsupportedSetting]:
+    wanted = run.training.warm_start_iterations
+    if (
+        run.model.base != TINY_BASE
+        and wanted
+        and _differs_from_default(run.training, "warm_start_iterations")
+    ):
+        yield UnsupportedSetting(
+            "training.warm_start_iterations", str(wanted), "there is no warm start",
+            f"demonstrations exist for base = {TINY_BASE!r} only",
+        )  # fmt: skip
+
+
+def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
+    if run.is_multi_turn:
+        url = run.services.task_url
+        key, asked = ("services.task_url", url) if url else ("rollout.env_name", run.env_name)
+        yield UnsupportedSetting(
+            key, repr(asked), "nothing can run",
+            "verl would need an agent loop that plays environments, and there is none; use a "
+            f"dataset, {CAPITALS_ENV!r} or backend = 'trl'",
+            runs=False,
+        )  # fmt: skip
+    if run.model.base == TINY_BASE:
+        yield UnsupportedSetting(
+            "model.base", repr(TINY_BASE), "nothing can run",
+            "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'",
+            runs=False,
+        )  # fmt: skip
+
+
+def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
+    judge, old = run.judge, version == "0.6.1"
+    if run.is_multi_turn:
+        return  # said already
+    if problem := find_reward_problem(run):
+        yield UnsupportedSetting(*problem, runs=False)
+    if not judge.enabled:
+        return
+    if not old and judge.sample_rate < 1:
+        yield UnsupportedSetting(
+            "judge.sample_rate", f"{judge.sample_rate:g}", "every rollout is judged",
+            "whole groups are drawn, and verl 0.9.1 shows its reward workers one rollout at a time",
+        )  # fmt: skip
+    if old and judge.unjudged == "env" and judge.sample_rate < 1:
+        yield UnsupportedSetting(
+            "judge.unjudged", "'env'", "a rollout that is not judged has no reward",
+            "the environment's reward is computed with the judged ones",
+        )  # fmt: skip
+    if not old and (name := find_group_grader(dry_run_spec(run))):
+        yield UnsupportedSetting(
+            f"graders.{name}", "compares a group", "nothing can run",
+            "verl 0.9.1 shows one rollout at a time; groups meet at a judge service of your own "
+            "(docs/verl.md, Groups in 0.9.1)",
+            runs=False,
+        )  # fmt: skip
+
+
+def _unsupported_concurrency(run: RunFile) -> Iterator[UnsupportedSetting]:
+    """Each of verl's servers, one a GPU, bounds its own sequences."""
+    gpus = verl_gpus(run)
+    for key in ("episodes_per_batch", "max_concurrent_rollouts"):
+        wanted = getattr(run.rollout, key)
+        if wanted is not None and wanted < gpus:
+            yield UnsupportedSetting(
+                f"rollout.{key}", str(wanted), f"up to {gpus} rollouts run side by side",
+                "each GPU has a server of its own, with one at least",
+            )  # fmt: skip
+
+
+def _unsupported_training(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
+    training, old = run.training, version == "0.6.1"
+    for key in ("step_rewards_beta", "step_rewards_indicator_lambda"):
+        if training.stepwise and _differs_from_default(training, key):
+            yield UnsupportedSetting(
+                f"training.{key}", f"{getattr(training, key):g}",
+                "the environment's reward counts as it is",
+                "verl's reward workers know one turn and no achievements",
+            )  # fmt: skip
+    if training.pipeline_async_enabled and old:
+        yield UnsupportedSetting(
+            "training.pipeline_async_enabled", "true",
+            "a step's rollouts are judged after they are all there",
+            "verl 0.6.1 scores whole batches; 0.9.1 has a trainer that goes on meanwhile",
+        )  # fmt: skip
+    if old and training.seed:
+        yield UnsupportedSetting(
+            "training.seed", str(training.seed), "it orders the data; replies come from seed 0",
+            "verl 0.6.1 takes no seed for its rollout server",
+        )  # fmt: skip
+    gpus = verl_gpus(run)
+    if old and training.rollouts_per_step % gpus:
+        yield UnsupportedSetting(
+            "training.batch_size", str(training.batch_size), "nothing can run",
+            f"verl 0.6.1 divides a step's {training.rollouts_per_step} rollouts evenly among "
+            f"its {gpus} GPUs",
+            runs=False,
+        )  # fmt: skip
+
+
+def _unsupported_scaffold(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
+    if run.rollout.scaffold is not None and version != "0.6.1":
+        yield UnsupportedSetting(
+            "rollout.scaffold", "{…}", "nothing can run",
+            "the hook that shows rubrics is for verl 0.6.1; use that version, or backend = 'trl'",
+            runs=False,
+        )  # fmt: skip
+
+
+def _unsupported_sentinel(run: RunFile) -> Iterator[UnsupportedSetting]:
+    because = "the sentinel reads metrics of backend = 'trl'; verl's are in verl.jsonl"
+    if run.sentinel.action == "stop":
+        yield UnsupportedSetting("sentinel.action", "'stop'", "nothing stops the run", because)
+    if run.sentinel.gold is not None:
+        yield UnsupportedSetting(
+            "sentinel.gold", repr(run.sentinel.gold), "it is computed and not watched", because
+        )
+
+
+def _differs_from_default(table: BaseModel, key: str) -> bool:
+    """Whether a key has been set to something else than its default."""
+    default: Any = type(table).model_fields[key].default
+    return bool(getattr(table, key) != default)

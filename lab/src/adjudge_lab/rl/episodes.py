@@ -1,0 +1,296 @@
+"""The episodes of a run: its task, its seeds, the players that speak for the policy.
+
+Episodes are played side by side; one that ended becomes the sample that its reward is computed for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import random
+import traceback
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from adjudge.config import import_named
+from adjudge.engine.loop import run_all, run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.judges.base import ChatModel
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.samples import sample_from_row
+from adjudge.runner.runner import GradingRunner
+from adjudge.types import GraderError, GraderScore, RewardSample
+from adjudge_lab.environments import (
+    CrafterEnvironment,
+    DatasetTask,
+    Environment,
+    EnvironmentTask,
+    Episode,
+    Policy,
+    Task,
+)
+from adjudge_lab.environments.tasks import PaymentFunction, read_dataset
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import CAPITALS_ENV
+from adjudge_lab.rl.tiny import CapitalsTask
+
+__all__ = [
+    "EndpointPlayer",
+    "Lane",
+    "OpenLanes",
+    "Player",
+    "apply_stepwise_rewards",
+    "build_task",
+    "draw_training_seeds",
+    "episode_to_sample",
+    "find_environment_problem",
+    "play_episodes",
+]
+
+
+_ROLLOUT_COLUMNS = frozenset({"prompt", "response", "messages", "finish_reason"})
+
+
+def episode_to_sample(episode: Episode, place: int, group_index: int) -> RewardSample:
+    """What graders see of ``episode``, at ``place`` in its batch, ``group_index`` in its group.
+
+    ``prompt`` is the last message of the user before the policy's first, ``None`` without one;
+    ``response`` the last text of the policy, empty where it said nothing. ``extra`` has the
+    episode's columns, except those that are about the rollout itself, and ``env_reward``, its
+    return (``None`` where the environment pays none).
+    """
+    shown = sample_from_row({"messages": episode.messages}, place, {})
+    columns = {name: own for name, own in episode.columns.items() if name not in _ROLLOUT_COLUMNS}
+    return RewardSample(
+        place,
+        group_index,
+        shown.prompt,
+        shown.response or "",
+        episode.messages,
+        {**columns, "env_reward": episode.env_return},
+    )
+
+
+_log = logging.getLogger("adjudge")
+
+_T = TypeVar("_T")
+
+
+class Lane(Protocol):
+    """Where episodes are played one after the other; closed when no more will come."""
+
+    def policy(self, place: int) -> Policy:
+        """Who speaks in the episode at ``place``."""
+
+    def close(self) -> None:
+        """No more episodes."""
+
+
+OpenLanes = Callable[[int], Sequence[Lane]]
+"""Opens so many lanes at once."""
+
+
+class Player(Protocol):
+    """Who speaks for the policy: a model in this process, or an endpoint."""
+
+    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``job`` on the engine's loop, answering in the lanes that it opens."""
+
+
+class EndpointPlayer:
+    """A policy behind a chat endpoint; a reply that fails ends its episode with that error."""
+
+    def __init__(self, model: ChatModel, **sampling: Any) -> None:
+        self._model, self._sampling = model, sampling
+
+    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``job``; every lane asks the endpoint."""
+        return run_blocking(job(lambda count: [self] * count))
+
+    def policy(self, place: int) -> Policy:  # noqa: ARG002  (all episodes ask alike)
+        """A policy that asks the endpoint."""
+
+        async def asked(messages: Sequence[Any]) -> str:
+            reply = await self._model.achat(list(messages), **self._sampling)
+            return reply.text
+
+        return asked
+
+    def close(self) -> None:
+        """Nothing to be put away."""
+
+
+async def play_episodes(
+    task: Task,
+    seeds: Sequence[int],
+    lanes: OpenLanes,
+    *,
+    most: int,
+    on_episode: Callable[[int, Episode], None] = lambda *_: None,
+) -> list[Episode]:
+    """An episode per seed, in the order of ``seeds``, at most ``most`` at a time.
+
+    ``on_episode(place, episode)`` hears of each as it ends. What goes wrong in one is its
+    ``error``: the failure's kind, ``bug`` where a task of one's own raised.
+    """
+    waiting = iter(enumerate(seeds))
+    found: dict[int, Episode] = {}
+
+    async def work(lane: Lane) -> None:
+        try:
+            for place, seed in waiting:
+                found[place] = await _play_episode(task, seed, lane.policy(place))
+                on_episode(place, found[place])
+        finally:
+            lane.close()
+
+    await run_all(map(work, lanes(min(most, len(seeds)))))
+    return [found[place] for place in range(len(seeds))]
+
+
+async def _play_episode(task: Task, seed: int, policy: Policy) -> Episode:
+    try:
+        return await task.play(seed, policy)
+    except (ConfigError, JudgeAuthError):  # the next episode would fail in the same way
+        raise
+    except GradingFailure as failure:
+        error = GraderError("rollout", failure.kind, str(failure))
+    except Exception as problem:  # noqa: BLE001  (whatever an environment of the user's raises)
+        # What it says may quote the policy: a log gets the kind of error and its place only.
+        place = traceback.extract_tb(problem.__traceback__)[-1]
+        said = f"{type(problem).__name__} in {Path(place.filename).name}:{place.lineno}"
+        _log.warning("an episode of %s (seed %d) failed: %s", task.name, seed, said)
+        error = GraderError("rollout", ErrorKind.BUG, said)
+    return Episode(task.name, seed, [], error=error)
+
+
+def apply_stepwise_rewards(episode: Episode, beta: float, indicator: float) -> None:
+    """Rewards by decision: each turn's is ``beta`` · its own, + ``indicator`` for something new.
+
+    "Something new" is an achievement that the episode had not unlocked before.
+    """
+    new = [*episode.achievements, *([0] * len(episode.rewards))]
+    episode.rewards = [
+        beta * own + indicator * (found > 0)
+        for own, found in zip(episode.rewards, new, strict=False)
+    ]
+
+
+def build_task(run: RunFile, spec: RewardSpec) -> Task:
+    """The task of ``run``; ``spec`` has the grader that pays for a dataset.
+
+    Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    rollout = run.rollout
+    if run.services.task_url is not None:
+        services = run.services
+        from adjudge_lab.environments.gateway import PolicyGateway  # noqa: PLC0415  (HTTP)
+        from adjudge_lab.environments.task_client import TaskAppTask  # noqa: PLC0415
+
+        return TaskAppTask(
+            services.task_url or "",
+            gateway=PolicyGateway(
+                host=services.policy_host,
+                port=services.policy_port,
+                advertise=services.policy_url,
+            ),
+            key_env=services.task_key_env,
+            env_name=rollout.env_name,
+            env_config=rollout.env_config,
+            policy_name=rollout.policy_name,
+            max_turns=rollout.max_turns,
+        )
+    if rollout.dataset is not None:
+        path = run.folder / rollout.dataset
+        return DatasetTask(read_dataset(path), name=run.env_name, pay=_build_payment(run, spec))
+    if run.env_name == CAPITALS_ENV:
+        return CapitalsTask()
+    kind, config = _environment_class(run)
+    _make_environment(run, kind, config)  # complains now, not in the first episode
+    return EnvironmentTask(
+        lambda: _make_environment(run, kind, config), name=run.env_name, max_turns=rollout.max_turns
+    )
+
+
+def draw_training_seeds(task: Task, held_out: Collection[int], seed: int) -> Iterator[int]:
+    """Endless beginnings to train on, the same for the same ``seed``; never a held-out one.
+
+    Of a dataset every row comes once before any comes again. Raises
+    :class:`~adjudge.errors.ConfigError` where nothing is left to train on.
+    """
+    rng = random.Random(f"beginnings {seed}")  # noqa: S311  (no secret)
+    kept = set(held_out)
+    if task.size is None:
+        while True:
+            drawn = rng.randrange(2**31)
+            if drawn not in kept:
+                yield drawn
+    rows = [row for row in range(task.size) if row not in kept]
+    if not rows:
+        raise ConfigError(
+            f"{task.name}: all {task.size} rows are held out by [evaluation], so none is left "
+            "for training. Hold out fewer rows."
+        )
+    while True:
+        rng.shuffle(rows)
+        yield from rows
+
+
+def _build_payment(run: RunFile, spec: RewardSpec) -> PaymentFunction | None:
+    name = run.rollout.env_grader
+    if name is None:
+        return None
+    entry = next(one for one in spec.graders if one.name == name)
+    runner = GradingRunner({name: spec.build_grader(entry, {})}, show_progress=False)
+
+    async def pay(fields: Mapping[str, Any]) -> float | None:
+        (result,) = (await runner.arun([dict(fields)]))[name]
+        return result.score if isinstance(result, GraderScore) else None
+
+    return pay
+
+
+def find_environment_problem(run: RunFile) -> str | None:
+    """Why the environment of ``run`` cannot be made, as far as can be told without making it."""
+    try:
+        _environment_class(run)
+    except ConfigError as error:
+        return str(error).removeprefix(f"{run.where}: ")
+    return None
+
+
+def _environment_class(run: RunFile) -> tuple[Any, dict[str, Any]]:
+    kind = CrafterEnvironment if run.env_name == "crafter" else _import_environment(run)
+    return kind, _environment_config(run, kind)
+
+
+def _import_environment(run: RunFile) -> Any:
+    try:
+        return import_named(run.env_name, run.folder)
+    except ConfigError as error:
+        run.refuse("rollout.env_name", str(error))
+
+
+def _environment_config(run: RunFile, kind: Any) -> dict[str, Any]:
+    """The keys of ``env_config`` that the environment takes; tables have lists, not tuples."""
+    config = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in run.rollout.env_config.items()
+    }
+    known = inspect.signature(kind).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    if unknown := [key for key in config if key not in known and not takes_all]:
+        run.refuse(
+            f"rollout.env_config.{unknown[0]}",
+            f"{run.env_name} has no such setting (allowed: {', '.join(known) or 'none'})",
+        )
+    return config
+
+
+def _make_environment(run: RunFile, kind: Any, config: dict[str, Any]) -> Environment:
+    try:
+        made: Environment = kind(**config)
+    except TypeError as error:
+        run.refuse("rollout.env_config", f"{run.env_name}: {error}")
+    return made

@@ -1,0 +1,465 @@
+"""The plan of a run without doing it: settings, rollouts, judge calls, costs, warnings.
+
+Warnings are what the run will need and is not there yet, and what is worth knowing before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from adjudge.hosts import is_loopback
+from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
+from adjudge_lab.environments.tasks import DatasetTask, Task
+from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
+from adjudge_lab.rl.episodes import find_environment_problem
+from adjudge_lab.rl.rewards import (
+    INSTRUCTION_TOKENS,
+    OBSERVATION_TOKENS,
+    build_reward_spec,
+    build_single_turn_task,
+    dry_run_samples,
+    dry_run_spec,
+    find_judge_key_env,
+    load_rubric_or_stand_in,
+    uses_only_rules,
+)
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.tiny import CapitalsTask
+from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
+
+__all__ = [
+    "TOTAL_KEYS",
+    "GraderPlan",
+    "JudgingSetup",
+    "RunPlan",
+    "VerlPlan",
+    "describe_assumptions",
+    "judging_setups",
+    "list_run_warnings",
+    "plan_run",
+    "total_costs",
+]
+
+
+TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
+"""What :func:`total_costs` gives."""
+
+_SHORTER_TURNS = 20  # turns, of the row that shows what shorter episodes cost
+
+
+@dataclass(frozen=True)
+class JudgingSetup:
+    """What judging an episode takes, set up so; at most, without retries.
+
+    ``cost_usd``: per episode; ``None`` without a price.
+    """
+
+    setup: str
+    calls: float
+    input_tokens: float
+    output_tokens: float
+    cost_usd: float | None
+
+
+def judging_setups(
+    run: RunFile, asked: dict[str, JudgeCallEstimate], samples: int
+) -> Iterator[JudgingSetup]:
+    """The file's own setup, and what judging would take otherwise.
+
+    ``asked``: what ``samples`` rollouts are asked as the file says, by grader.
+    """
+    if not asked:
+        return
+    rate, own = run.judge.sample_rate, _scope_names(asked)
+    yield _build_setup(f"as the file says ({own}, sample_rate {rate:g})", asked, samples, rate)
+    if run.is_multi_turn:
+        yield from _turn_setups(run, asked, samples)
+    elif rate < 1:
+        yield _build_setup(f"{own}, sample_rate 1", asked, samples, 1.0)
+    if rate == 1.0:
+        yield _build_setup(f"{own}, sample_rate 0.5", asked, samples, 0.5)
+
+
+def _turn_setups(
+    run: RunFile, asked: dict[str, JudgeCallEstimate], samples: int
+) -> Iterator[JudgingSetup]:
+    """Every episode judged, with and without its turns, and with fewer of them."""
+    turns = run.rollout.max_turns
+    full = _estimate_with_rubric(run) if run.judge.rubric_id is not None else asked
+    of_event = {name: one for name, one in full.items() if one.scope == "event"}
+    of_outcome = {name: one for name, one in full.items() if one.scope == "outcome"}
+    if of_event:
+        yield _build_setup(f"{_scope_names(full)}, {turns:,} turns", full, samples, 1.0)
+        if turns > _SHORTER_TURNS:
+            shorter = _with_tables(run, rollout={"max_turns": _SHORTER_TURNS})
+            fewer = (
+                _estimate_with_rubric(shorter)
+                if run.judge.rubric_id is not None
+                else _estimate_calls(shorter)
+            )
+            yield _build_setup(
+                f"{_scope_names(fewer)}, {_SHORTER_TURNS} turns", fewer, samples, 1.0
+            )
+    if of_event and of_outcome:
+        yield _build_setup("outcome only", of_outcome, samples, 1.0)
+
+
+def _scope_names(asked: dict[str, JudgeCallEstimate]) -> str:
+    return " + ".join(sorted({one.scope for one in asked.values()}))
+
+
+def _estimate_with_rubric(run: RunFile) -> dict[str, JudgeCallEstimate]:
+    """What the run would ask with its rubric on episodes and on turns."""
+    return _estimate_calls(_with_tables(run, judge={"event_weight": 1.0, "outcome_weight": 1.0}))
+
+
+def _estimate_calls(run: RunFile) -> dict[str, JudgeCallEstimate]:
+    spec = dry_run_spec(run)
+    found = estimate_calls(spec, *dry_run_samples(run, spec, None))
+    return {name: one for name, one in found.items() if one.calls}
+
+
+def _with_tables(run: RunFile, **changed: dict[str, Any]) -> RunFile:
+    tables = {
+        name: getattr(run, name).model_copy(update=values) for name, values in changed.items()
+    }
+    return run.model_copy(update=tables)
+
+
+def _build_setup(
+    label: str, asked: dict[str, JudgeCallEstimate], samples: int, share: float
+) -> JudgingSetup:
+    several, per = list(asked.values()), share / samples
+    costs = [one.cost_usd for one in several]
+    known = [cost for cost in costs if cost is not None]
+    return JudgingSetup(
+        label,
+        sum(one.calls for one in several) * per,
+        sum(one.input_tokens for one in several) * per,
+        sum(one.output_tokens for one in several) * per,
+        sum(known) * per if len(known) == len(costs) else None,
+    )
+
+
+def total_costs(
+    found: list[JudgingSetup], rollouts: dict[str, int], run: RunFile
+) -> dict[str, float | None]:
+    """The whole run's; held-out episodes are judged whatever ``sample_rate`` is."""
+    if not found:
+        return dict.fromkeys(TOTAL_KEYS, 0.0)
+    own = found[0]
+    times = rollouts["training"] + rollouts["evaluation"] / run.judge.sample_rate
+    return {
+        "calls": own.calls * times,
+        "input_tokens": own.input_tokens * times,
+        "output_tokens": own.output_tokens * times,
+        "cost_usd": None if own.cost_usd is None else own.cost_usd * times,
+    }
+
+
+def describe_assumptions(run: RunFile, task: Task | None) -> str:
+    """What the numbers rest on, in words; ``task`` where its own prompts were counted."""
+    replies = f"replies of {run.rollout.max_tokens} tokens (max_tokens)"
+    if task is not None:
+        return f"at most, without what is asked again: {replies}, verdicts of full length"
+    turns = f"episodes of {run.rollout.max_turns} turns (max_turns), " if run.is_multi_turn else ""
+    return (
+        f"at most, without what is asked again: {turns}{replies}, verdicts of full length; "
+        f"assumed: instructions of {INSTRUCTION_TOKENS} tokens, observations of "
+        f"{OBSERVATION_TOKENS}"
+    )
+
+
+def list_run_warnings(run: RunFile) -> Iterator[str]:
+    """A sentence each; nothing is asked, and no file but the rubric's looked for."""
+    judge = run.judge
+    if run.services.task_url is not None:
+        yield f"services.task_url: {run.services.task_url} is not asked here; a run does"
+        if run.services.policy_url is None and not is_loopback(_url_host(run.services.task_url)):
+            yield (
+                "services.policy_url is not set: an app on another machine cannot ask the policy "
+                f"at {run.services.policy_host}"
+            )
+    elif run.is_multi_turn and (problem := find_environment_problem(run)) is not None:
+        yield problem
+    if judge.enabled:
+        yield from _judge_warnings(run)
+    elif run.graders:
+        yield "judge.enabled is false: graders that ask a judge are left out, rules are watched"
+    pays_by_turn = judge.enabled and judge.event_weight != 0
+    if pays_by_turn and run.algorithm.adv_estimator == "grpo":
+        yield (
+            "algorithm.adv_estimator is 'grpo': event rewards are summed to one number a rollout, "
+            "and no turn gets credit of its own; 'adjudge_grpo' gives it"
+        )
+    if pays_by_turn and judge.combine_mode == "multiply":
+        yield (
+            "judge.combine_mode is 'multiply': a product is no sum over turns, so all turns of a "
+            "rollout get one advantage"
+        )
+    if run.backend == "verl":
+        yield from _verl_warnings(run)
+
+
+def _judge_warnings(run: RunFile) -> Iterator[str]:
+    judge = run.judge
+    if judge.rubric_id is not None and run.rubric_file is None:
+        where = "the task app has to have it" if run.services.task_url else "a run needs it"
+        yield (
+            f"judge.rubric_id: {run.folder / judge.rubric_dir / judge.rubric_id}.toml is not "
+            f"there; {where}, and it is counted as one call"
+        )
+    variable = find_judge_key_env(run)
+    own_host = judge.base_url is not None and is_loopback(_url_host(judge.base_url))
+    if variable is not None and not own_host and not os.environ.get(variable):
+        yield f"judge.api_key_env: the environment variable {variable} is not set"
+    if judge.price is None and not (run.starts_mock or judge.folders or uses_only_rules(run)):
+        yield (
+            "judge.price is not set, so no cost is shown: price = { input = …, output = … }, in US "
+            "dollars per million tokens"
+        )
+
+
+def _url_host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _verl_warnings(run: RunFile) -> Iterator[str]:
+    if installed_verl() is None:
+        yield f"verl is not installed here; this is for {verl_version()}"
+    elif installed_verl() != verl_version():
+        yield f"verl {installed_verl()} is installed; settings are those of {verl_version()}"
+    yield (
+        "verl leaves its own logs, dumps and checkpoints in the folder; there are no "
+        "metrics.jsonl, rollouts.jsonl, report or sentinel"
+    )
+    if run.judge.enabled and run.judge.combine_mode == "weighted_sum" and not run.is_multi_turn:
+        yield (
+            "the environment's reward is a grader of the spec there: the column `outcome` has both"
+        )
+
+
+_UNKNOWN_PORT_URL = "http://127.0.0.1:PORT"
+"""Where a run has its mock or judge service listen, as far as can be said before."""
+
+
+@dataclass(frozen=True)
+class GraderPlan:
+    """One grader: ``calls`` are its judge's per episode, at most; 0 for a rule.
+
+    ``weight`` 0 is report only. ``None`` where that cannot be counted; a warning then says why.
+    """
+
+    name: str
+    scope: str
+    weight: float
+    asks_judge: bool
+    calls: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class VerlPlan:
+    """``command`` and ``environment`` of a verl run, and the ``files`` that it would write first.
+
+    Text files with their content, Parquet files by their rows, columns and first row.
+    """
+
+    version: str
+    installed: str | None
+    command: list[str]
+    environment: dict[str, str]
+    files: dict[str, Any]
+
+
+@dataclass
+class RunPlan:
+    """A run file resolved; ``assumed_learning_rate``: where the file says none.
+
+    ``rollouts``: ``per_step``, ``groups_per_step``, ``steps``, ``training`` and ``evaluation`` (in
+    all), ``evaluations``. ``total_costs``: the judge's ``calls``, tokens and ``cost_usd`` for the
+    whole run, at most; ``None`` where a grader's calls cannot be counted. ``unmet``: what the
+    backend does otherwise; ``warnings``: what is not there yet.
+    """
+
+    file: str
+    backend: str
+    policy: str
+    task: str
+    turns: int
+    judge: str | None
+    reward: str
+    assumed_learning_rate: str | None
+    settings: dict[str, Any]
+    rollouts: dict[str, int]
+    graders: list[GraderPlan] = field(default_factory=list)
+    setups: list[JudgingSetup] = field(default_factory=list)
+    in_all: dict[str, float | None] = field(default_factory=dict)
+    assumed: str = ""
+    unmet: list[UnsupportedSetting] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    verl: VerlPlan | None = None
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, as ``--json`` prints it."""
+        return asdict(self)
+
+
+def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
+    """What ``run`` would do into ``folder``; nothing is asked, started or written.
+
+    Needs no torch, key, rubric file or task app: what is not there is a warning. Raises
+    :class:`~adjudge.errors.ConfigError` for a file that is there and wrong.
+    """
+    warnings = list(list_run_warnings(run))
+    spec, task = dry_run_spec(run), _readable_task(run, warnings)
+    samples, groups = dry_run_samples(run, spec, task)
+    asked, size = estimate_calls(spec, samples, groups), len(samples)
+    unknown = {name: one.why for name, one in asked.items() if one.why}
+    warnings += (
+        f"graders.{name}: its calls are not counted: {why}" for name, why in unknown.items()
+    )
+    rollouts = _count_rollouts(run)
+    found = [] if unknown else list(judging_setups(run, asked, size))
+    made = RunPlan(
+        file=run.where,
+        backend=run.backend,
+        policy=run.model.base,
+        task=run.services.task_url or run.env_name,
+        turns=run.rollout.max_turns if run.is_multi_turn else 1,
+        judge=_judge_label(run),
+        reward=_reward_formula(run),
+        assumed_learning_rate=_default_learning_rate(run),
+        settings=_trainer_settings(run),
+        rollouts=rollouts,
+        graders=[
+            GraderPlan(
+                entry.name,
+                entry.scope,
+                entry.weight,
+                spec.asks_judge(entry),
+                _calls_per_episode(asked.get(entry.name), size),
+            )
+            for entry in spec.graders
+        ],
+        setups=found,
+        in_all=dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run),
+        assumed=describe_assumptions(run, task),
+        unmet=find_unsupported_settings(run),
+        warnings=warnings,
+    )
+    if run.backend == "verl":
+        _add_verl_plan(run, folder, made)
+    return made
+
+
+def _calls_per_episode(asked: JudgeCallEstimate | None, samples: int) -> float | None:
+    """A grader's calls per episode; ``None`` where it could not be asked."""
+    if asked is None:
+        return 0.0
+    return None if asked.why else asked.calls / samples
+
+
+def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsTask | None:
+    """A single-turn task whose prompts can be read."""
+    if run.is_multi_turn:
+        return None
+    path = run.folder / (run.rollout.dataset or "")
+    if run.rollout.dataset is not None and not path.exists():
+        warnings.append(f"rollout.dataset: {path} is not there; sizes are assumed")
+        return None
+    return build_single_turn_task(run)
+
+
+def _trainer_settings(run: RunFile) -> dict[str, Any]:
+    if run.backend == "verl":
+        return {}
+    from adjudge_lab.rl.trl_backend import grpo_settings  # noqa: PLC0415  (the trainer's side)
+
+    return grpo_settings(run)
+
+
+def _judge_label(run: RunFile) -> str | None:
+    if not run.judge.enabled:
+        return None
+    judge = "rules alone" if uses_only_rules(run) else f"{run.judge.model} ({run.judge.type})"
+    if run.judge.folders:
+        judge = f"{', '.join(run.judge.folders)} (trained)"
+    if run.starts_mock:
+        judge = "adjudge mock, started by the run"
+    return judge if run.services.judge_url is None else f"{judge}, behind adjudge serve"
+
+
+def _reward_formula(run: RunFile) -> str:
+    """The formula of a rollout's reward, with its numbers."""
+    judge = run.judge
+    if not judge.enabled:
+        return "env"
+    parts = [
+        f"{weight:g} · {name}"
+        for weight, name in (
+            (judge.event_weight, f"{judge.event_reduce} of events"),
+            (judge.outcome_weight, "outcome"),
+        )
+        if weight
+    ]
+    judged = f"{judge.judge_scale:g} · ({' + '.join(parts)})"
+    return {
+        "weighted_sum": f"env + {judged}",
+        "multiply": f"env · {judged}",
+        "replace": judged,
+    }[judge.combine_mode]
+
+
+def _default_learning_rate(run: RunFile) -> str | None:
+    if run.training.learning_rate is not None:
+        return None
+    return f"{run.learning_rate:g}, the default for base = {run.model.base!r}"
+
+
+def _count_rollouts(run: RunFile) -> dict[str, int]:
+    training, every = run.training, run.evaluation.every_n_iters
+    evaluations = 2 + ((training.steps - 1) // every if every else 0)  # before, between, after
+    return {
+        "steps": training.steps,
+        "groups_per_step": training.rollouts_per_step // training.group_size,
+        "per_step": training.rollouts_per_step,
+        "training": training.steps * training.rollouts_per_step,
+        "evaluations": evaluations,
+        "evaluation": evaluations * len(run.evaluation.held_out),
+    }
+
+
+def _add_verl_plan(run: RunFile, folder: Path, made: RunPlan) -> None:
+    """The command and the files, unless nothing can run."""
+    from adjudge_lab.rl.verl import run as verl_run  # noqa: PLC0415  (reads the data)
+    from adjudge_lab.rl.verl.inputs import VerlRows  # noqa: PLC0415
+
+    if any(not one.runs for one in made.unmet):
+        return
+    data = run.folder / (run.rollout.dataset or "")
+    rows = VerlRows(run) if run.rollout.dataset is None or data.exists() else None
+    files = verl_run.VerlFiles.of(folder, rows)
+    spec = build_reward_spec(
+        run,
+        _UNKNOWN_PORT_URL + "/v1" if run.starts_mock else None,
+        _UNKNOWN_PORT_URL if run.services.judge_url else None,
+        load_rubric_or_stand_in(run),
+    )
+    shown: dict[str, Any] = {str(files.spec): verl_run.format_verl_spec(run, spec)}
+    if rows is not None:
+        for path, some in ((files.train, rows.train), (files.validation, rows.validation)):
+            several = list(some)
+            first = several[0] if several else {}
+            shown[str(path)] = {"rows": len(several), "columns": list(first), "first": first}
+    made.verl = VerlPlan(
+        verl_version(),
+        installed_verl(),
+        verl_run.build_verl_command(run, files, folder),
+        verl_run.build_verl_environment(run, folder),
+        shown,
+    )

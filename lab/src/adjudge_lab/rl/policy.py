@@ -1,0 +1,253 @@
+"""The policy at the start of a run: its model, chat template and demonstrations.
+
+A model is built on the spot or loaded; a run file may name a chat template for a policy whose own
+does not fit. Demonstrations are what a tiny policy imitates before it learns from rewards. Of a
+dataset with rubrics half of them have a scaffold. Without one the answers are drawn at random from
+what all rubrics ask for, so the policy learns how one answers and nothing of which answer is right;
+with one they follow what is shown, so that a scaffold is of use to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.judges.models.local_loading import LocalModelSpec, load_model
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rubrics import Criterion
+from adjudge_lab.environments.tasks import has_rubrics, read_dataset, read_row_rubrics
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE, ScaffoldTable
+from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
+from adjudge_lab.rl.tiny import (
+    build_tiny_model,
+    build_tiny_tokenizer,
+    generate_capital_demonstrations,
+)
+from adjudge_lab.rl.trl_backend import warm_start
+
+__all__ = [
+    "build_demonstrations",
+    "build_first_policy",
+    "generate_rubric_demonstrations",
+    "load_policy",
+    "needs_hub",
+    "read_chat_template",
+    "resolve_base_model",
+    "save_policy",
+]
+
+
+_MAX_TEMPLATE_BYTES = 1 << 20
+
+
+def read_chat_template(run: RunFile) -> str | None:
+    """The text of ``[model] custom_chat_template``, a file beside the run file; ``None`` without.
+
+    It is Jinja, which transformers renders in a sandbox; here it is text. Raises
+    :class:`~adjudge.errors.ConfigError` for a file that is not there, empty, or no such text.
+    """
+    name = run.model.custom_chat_template
+    if name is None:
+        return None
+    path = run.folder / name
+    key = f"{run.where}: model.custom_chat_template: {name}"
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_TEMPLATE_BYTES + 1)
+    except (OSError, ValueError) as error:  # a name with a zero byte is no name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"{key}: the file cannot be read ({why}). Give its path relative to the run file."
+        ) from None
+    if len(data) > _MAX_TEMPLATE_BYTES:
+        raise ConfigError(
+            f"{key}: the file is too long for a chat template (allowed: at most "
+            f"{_MAX_TEMPLATE_BYTES:,} bytes)"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{key}: the file is not UTF-8 text") from None
+    if "\0" in text:
+        raise ConfigError(f"{key}: the file has a zero byte, so it is no chat template")
+    if not text.strip():
+        raise ConfigError(
+            f"{key}: the file is empty. Leave the key out to use the model's own template."
+        )
+    return text
+
+
+_SCAFFOLD_SHARE = 0.5
+# To be read in few steps it must be short.
+_PLAIN_SCAFFOLD = ScaffoldTable(include_evaluation_warning=False)
+_QUOTED = re.compile(r'"([^"\n]{1,200})"')
+
+
+def generate_rubric_demonstrations(
+    rows: Sequence[Mapping[str, Any]], rng: random.Random
+) -> Iterator[dict[str, Any]]:
+    """Endless rows ``{messages}``; ``rows`` are a dataset's, all of them with rubrics.
+
+    An answer has, a line each, as many words as its row's rubric quotes ("…") in criteria of
+    positive points (the criteria themselves, where they quote nothing). What a scaffold shows is
+    of any row: a policy that imitates learns to follow it, and nothing about the prompt. Raises
+    :class:`~adjudge.errors.ConfigError` for rubrics that cannot be read, and where none has points.
+    """
+    read = [_scoring_criteria(row, number) for number, row in enumerate(rows)]
+    rubrics = [criteria for criteria in read if criteria]
+    if not rubrics:
+        raise ConfigError(
+            "rollout.dataset: no rubric has points, so there is nothing to demonstrate. Give the "
+            "criteria points."
+        )
+    words = sorted({word for criteria in rubrics for word in _expected_words(criteria)})
+    while True:
+        prompt, criteria = rng.choice(rows), rng.choice(rubrics)
+        shown: list[Criterion] = []
+        if rng.random() < _SCAFFOLD_SHARE:
+            shown = _draw_criteria(criteria, rng.randint(1, len(criteria)), rng)
+        said = _expected_words(shown)
+        others = [word for word in words if word not in said]
+        lacking = max(len(_expected_words(criteria)) - len(said), 0)
+        said += rng.sample(others, min(lacking, len(others)))
+        told = add_scaffold_message(
+            _prompt_messages(prompt), build_scaffold_message(shown, _PLAIN_SCAFFOLD)
+        )
+        yield {"messages": [*told, {"role": "assistant", "content": "\n".join(said)}]}
+
+
+def _scoring_criteria(row: Mapping[str, Any], number: int) -> list[Criterion]:
+    try:
+        return [one for one in read_row_rubrics(row) if one.worth]
+    except GradingFailure as failure:
+        raise ConfigError(f"rollout.dataset: row {number}: {failure}") from None
+
+
+def _draw_criteria(
+    criteria: Sequence[Criterion], count: int, rng: random.Random
+) -> list[Criterion]:
+    return [criteria[at] for at in sorted(rng.sample(range(len(criteria)), count))]
+
+
+def _expected_words(criteria: Sequence[Criterion]) -> list[str]:
+    """What an answer that meets ``criteria`` has."""
+    good = [one.text for one in criteria if one.worth > 0]
+    return [word for text in good for word in _QUOTED.findall(text) or [text]]
+
+
+def _prompt_messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    prompt = row["prompt"]
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+
+
+_ROWS, _EPISODES = 2400, 64
+
+_REASONS = (
+    "I look around.",
+    "I go on, because resting gains nothing.",
+    "I try what is in front of me, because it may be of use.",
+)
+_ACTIONS = ("do", "do", "do", "move_left", "move_right", "move_up", "place_plant", "noop")
+
+
+def build_demonstrations(run: RunFile) -> list[dict[str, Any]]:
+    """Rows ``{messages}`` for the run's task, the same for the same seed.
+
+    For a question: right and wrong answers in three styles. For a dataset with rubrics: those of
+    :func:`generate_rubric_demonstrations`. For an environment: episodes of somebody who gives one
+    of three reasons and acts at random, so that a policy learns to take part, and nothing of what
+    is worth doing.
+    """
+    seed = run.training.seed
+    if run.env_name == CAPITALS_ENV and run.services.task_url is None:
+        rng = random.Random(seed)  # noqa: S311  (no secret)
+        return list(islice(generate_capital_demonstrations(rng), _ROWS))
+    if run.rollout.dataset is not None:
+        data = read_dataset(run.folder / run.rollout.dataset)
+        if all(has_rubrics(row) for row in data):
+            rng = random.Random(seed)  # noqa: S311  (no secret)
+            return list(islice(generate_rubric_demonstrations(data, rng), _ROWS))
+    return run_blocking(_play_demonstrations(run, seed))
+
+
+async def _play_demonstrations(run: RunFile, seed: int) -> list[dict[str, Any]]:
+    nobody = RewardSpec.from_dict({"graders": [{"name": "none", "type": "length"}]})
+    task = build_task(run, nobody)
+    rows = []
+    for number in range(_EPISODES):
+        rng = random.Random(f"demonstration {seed} {number}")  # noqa: S311  (no secret)
+
+        def walk(_: Sequence[Any], rng: random.Random = rng) -> str:
+            actions = rng.choices(_ACTIONS, k=rng.randint(1, 5))
+            return f"{rng.choice(_REASONS)}\nActions: {', '.join(actions)}"
+
+        episode = await task.play(rng.randrange(task.size or 2**31), walk)
+        # An environment has the last word; of a dataset's row the answer is the last.
+        rows.append({"messages": episode.messages[: -1 if task.size is None else None]})
+        await asyncio.sleep(0)
+    return rows
+
+
+def build_first_policy(
+    run: RunFile, scratch: str, on_step: Callable[[int], None]
+) -> tuple[Any, Any, list[float]]:
+    """Model, tokenizer and the losses of the warm start.
+
+    ``tiny`` is built, and imitates demonstrations of the task; any other base is loaded as it is.
+    Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    training = run.training
+    if run.model.base != TINY_BASE:
+        return *load_policy(resolve_base_model(run), read_chat_template(run)), []
+    rows = build_demonstrations(run)
+    wordy = run.is_multi_turn or any(len(row["messages"]) > 2 for row in rows)
+    tokenizer = build_tiny_tokenizer(_demonstration_texts(rows), vocabulary=1000 if wordy else 420)
+    model = build_tiny_model(tokenizer, seed=training.seed)
+    losses = warm_start(
+        model, tokenizer, rows,
+        steps=training.warm_start_iterations, seed=training.seed, folder=scratch, on_step=on_step,
+    )  # fmt: skip
+    return model, tokenizer, losses
+
+
+def load_policy(place: str | Path, template: str | None = None) -> tuple[Any, Any]:
+    """A language model and its tokenizer, from a folder or by name, in float32 to be trained.
+
+    ``template``: a chat template in place of the tokenizer's own; it is saved with it. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    loaded = load_model(LocalModelSpec(str(place), "chat", dtype="float32", chat_template=template))
+    loaded.tokenizer.padding_side = "left"
+    if loaded.tokenizer.pad_token_id is None:
+        loaded.tokenizer.pad_token = loaded.tokenizer.eos_token
+    return loaded.model, loaded.tokenizer
+
+
+def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write both where :func:`load_policy`, a server or another trainer can load them."""
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+
+
+def needs_hub(run: RunFile) -> bool:
+    """Whether the run begins with a model that is named, not lying here."""
+    return run.model.base != TINY_BASE and not Path(resolve_base_model(run)).is_dir()
+
+
+def resolve_base_model(run: RunFile) -> str:
+    """The folder of the model that the run begins with, or its name on the hub."""
+    beside = run.folder / run.model.base
+    return str(beside) if beside.is_dir() else run.model.base
+
+
+def _demonstration_texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    return (turn["content"] for row in rows for turn in row["messages"])

@@ -1,0 +1,378 @@
+"""The rollouts of one step: played, judged, stored for a resumed run, and credited turn by turn.
+
+Credit says which turn a reward belongs to, and what that makes of a group's advantages.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.loop import Job
+from adjudge.errors import REDRAW_KINDS
+from adjudge.rewards.batch import GradedSample
+from adjudge.rewards.groups import turn_advantages
+from adjudge.runner.journal import Journal, add_checksum, is_intact
+from adjudge.runs.stats import mean
+from adjudge.types import GraderError, GraderResult, Provenance, RewardResult, RewardSample
+from adjudge_lab.environments import Episode
+from adjudge_lab.rl.local_player import TokenConversation
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.scaffold import RevealedRubrics
+
+__all__ = [
+    "FlushedJournal",
+    "Rollout",
+    "RolloutBatch",
+    "RolloutStore",
+    "RolloutTokens",
+    "ScoredRollouts",
+    "compute_group_advantages",
+    "compute_turn_shares",
+    "group_variances",
+]
+
+
+class RolloutTokens(msgspec.Struct):
+    """What the policy read and wrote in one rollout; see :class:`.local_player.TokenConversation`.
+
+    ``read``: what it read instead of ``prompt``, where it was drawn with a scaffold and is trained
+    without; ``logprobs`` are those of drawing.
+    """
+
+    prompt: list[int]
+    completion: list[int]
+    logprobs: list[float]
+    turns: list[int]
+    read: list[int] | None = None
+
+    @classmethod
+    def of(cls, said: TokenConversation | None, end: int) -> RolloutTokens:
+        """The conversation's; a rollout without a reply has one end token of no consequence."""
+        if said is None or not said.replies:
+            return cls([end], [end], [0.0], [0])
+        last = max(place for place, turn in enumerate(said.turns) if turn >= 0) + 1
+        return cls(said.prompt, said.completion[:last], said.logprobs[:last], said.turns[:last])
+
+    @property
+    def written_count(self) -> int:
+        """How many the policy wrote."""
+        return sum(turn >= 0 for turn in self.turns)
+
+
+@dataclass
+class Rollout:
+    """An episode at its place in the step; ``group`` names those that began alike.
+
+    ``scaffold``: what it was shown of its rubrics, where a scaffold is on.
+    """
+
+    place: int
+    group: str
+    episode: Episode
+    tokens: RolloutTokens
+    sample: RewardSample | None = None
+    judged: GradedSample | None = None
+    scaffold: RevealedRubrics | None = None
+
+
+@dataclass
+class RolloutBatch:
+    """The rollouts of ``step``, drawn from the policy after ``version`` updates.
+
+    ``judging`` are the questions on their way.
+    """
+
+    step: int
+    version: int
+    rollouts: list[Rollout] = field(default_factory=list)
+    judging: list[Job] = field(default_factory=list)
+    generate_s: float = 0.0
+
+
+@dataclass
+class ScoredRollouts:
+    """What a batch came to, in the order of its rollouts.
+
+    ``turn_rewards``: what each turn adds to the reward, ``None`` where it is not tied to turns.
+    ``advantages``: one a turn, or one for all; ``None`` where the reward is missing.
+    """
+
+    batch: RolloutBatch
+    results: list[RewardResult]
+    turn_rewards: list[list[float] | None]
+    advantages: list[list[float] | None]
+    metrics: dict[str, float]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rollouts as ``rollouts.jsonl`` has them."""
+        return [self._row(place) for place in range(len(self.results))]
+
+    def _row(self, place: int) -> dict[str, Any]:
+        rollout, result = self.batch.rollouts[place], self.results[place]
+        episode, advantages = rollout.episode, self.advantages[place]
+        missing = result.missing
+        single = advantages is None or len(advantages) == 1
+        shown = rollout.scaffold
+        return {
+            "step": self.batch.step,
+            "index": place,
+            "group": rollout.group,
+            "seed": episode.seed,
+            "policy_version": self.batch.version,
+            "messages": episode.messages,
+            "reward": result.score,
+            "missing": missing and {"kind": str(missing.kind), "message": missing.error},
+            "env_reward": episode.env_return,
+            "turn_rewards": episode.rewards,
+            "advantage": advantages[0] if advantages else None,
+            "turn_advantages": None if single else advantages,
+            "reward_info": result.reward_info,
+            "details": result.details,
+            "tokens": rollout.tokens.written_count,
+            **({} if shown is None else {"scaffold": msgspec.to_builtins(shown)}),
+        }
+
+
+_log = logging.getLogger("adjudge")
+
+
+class _StoredStep(msgspec.Struct):
+    version: int
+    rollouts: list[_StoredRollout]
+
+
+class _StoredRollout(msgspec.Struct):
+    place: int
+    group: str
+    tokens: RolloutTokens
+    env_name: str
+    seed: int
+    messages: list[dict[str, Any]]
+    rewards: list[float]
+    done: bool
+    info: dict[str, Any]
+    achievements: list[int]
+    columns: dict[str, Any]
+    error: GraderError | None
+    scaffold: RevealedRubrics | None = None
+
+
+class _StoredJudgements(msgspec.Struct):
+    """What one call of the graders came to; ``keys`` name the samples."""
+
+    keys: list[str]
+    judged: list[GradedSample]
+
+
+_step_decoder = msgspec.msgpack.Decoder(_StoredStep)
+_judgements_decoder = msgspec.json.Decoder(_StoredJudgements)
+_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+class FlushedJournal(Journal):
+    """A journal whose answers are with the operating system before the next reply is read.
+
+    A training run is killed without notice, and its judges' answers are few beside what they cost.
+    A reply of no use was paid for, too: that there is no verdict in it is written down as well.
+    """
+
+    keeps = REDRAW_KINDS
+
+    def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
+        """As :meth:`Journal.put`, at once."""
+        super().put(sample, grader, draw, result)
+        self.flush()
+
+
+class RolloutStore:
+    """Steps that were played and whose policy is not saved yet: their rollouts, and what was said.
+
+    Two files a step in ``folder``. What was said of a rollout is kept with its failures: they were
+    paid for, too, and the policy has perhaps learned from what they left.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, batch: RolloutBatch) -> None:
+        """Keep a step's rollouts, before anything is learned from them."""
+        kept = _StoredStep(batch.version, [_to_stored(one) for one in batch.rollouts])
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(batch.step)
+        part = path.with_suffix(".part")
+        part.write_bytes(msgspec.msgpack.encode(kept, enc_hook=str))
+        os.replace(part, path)  # noqa: PTH105  (atomic)
+
+    def load(self, step: int) -> tuple[int, list[Rollout]] | None:
+        """The policy's version and the rollouts of ``step``, if they were played."""
+        try:
+            kept = _step_decoder.decode(self._path(step).read_bytes())
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        return kept.version, [_from_stored(one) for one in kept.rollouts]
+
+    def append_judgements(
+        self, step: int, keys: Sequence[str | None], judged: Sequence[GradedSample]
+    ) -> None:
+        """Keep what one call of the graders said; ``keys`` are the samples', by content.
+
+        A sample without a key, or a result that JSON cannot hold, is asked about again.
+        """
+        named = [key for key in keys if key is not None]
+        if len(named) < len(keys):
+            return
+        try:
+            line = add_checksum(msgspec.json.encode(_StoredJudgements(named, list(judged)))) + b"\n"
+        except _ENCODING_ERRORS:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._said_path(step).open("ab") as file:
+            file.write(line)
+
+    def load_judgements(self, step: int) -> dict[str, GradedSample]:
+        """What was said of the samples of ``step`` before an interruption, by their keys."""
+        path = self._said_path(step)
+        found: dict[str, GradedSample] = {}
+        data = path.read_bytes() if path.exists() else b""
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):  # the rest of a line would swallow the next one
+            os.truncate(path, whole)
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
+            try:
+                call = _judgements_decoder.decode(line) if is_intact(line) else None
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                call = None
+            if call is None or len(call.keys) != len(call.judged):
+                _log.warning(
+                    "%s:%d: the line is damaged; its samples are judged again", path, number
+                )
+                continue
+            _share_provenance(call.judged)
+            found.update(zip(call.keys, call.judged, strict=True))
+        return found
+
+    def forget(self, until: int) -> None:
+        """Drop steps up to ``until``: the policy that learned from them is saved."""
+        for path in self._folder.glob("step-*"):
+            number = path.name.removeprefix("step-").split(".")[0]
+            if number.isdecimal() and int(number) <= until:
+                path.unlink(missing_ok=True)
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:06}.msgpack"
+
+    def _said_path(self, step: int) -> Path:
+        return self._folder / f"step-{step:06}.judged.jsonl"
+
+
+def _share_provenance(judged: Sequence[GradedSample]) -> None:
+    """Make the provenance of a call about a whole group one object again: that is how it counts."""
+    known: dict[bytes, Provenance] = {}
+    for one in judged:
+        parts = [one.outcome, *(one.events if isinstance(one.events, list) else ())]
+        for part in parts:
+            for name, result in part.items():
+                if result.provenance is not None and result.provenance.source == "live":
+                    key = msgspec.json.encode(result.provenance)
+                    same = known.setdefault(key, result.provenance)
+                    part[name] = msgspec.structs.replace(result, provenance=same)
+
+
+def _to_stored(one: Rollout) -> _StoredRollout:
+    episode = one.episode
+    return _StoredRollout(
+        one.place, one.group, one.tokens, episode.env_name, episode.seed, episode.messages,
+        episode.rewards, episode.done, episode.info, episode.achievements, episode.columns,
+        episode.error, one.scaffold,
+    )  # fmt: skip
+
+
+def _from_stored(one: _StoredRollout) -> Rollout:
+    episode = Episode(
+        one.env_name, one.seed, one.messages, one.rewards, one.done, one.info,
+        one.achievements, one.columns, one.error,
+    )  # fmt: skip
+    return Rollout(one.place, one.group, episode, one.tokens, scaffold=one.scaffold)
+
+
+_EPSILON = 1e-4  # TRL's own
+
+
+def compute_turn_shares(run: RunFile, rollout: Rollout, result: RewardResult) -> list[float] | None:
+    """What each turn of ``rollout`` adds to its reward; ``None`` where nothing is tied to turns.
+
+    Event rewards belong to their turns; so does the environment's reward under
+    ``step_rewards_enabled``, where it is added and not multiplied.
+    """
+    replies = max(rollout.tokens.turns) + 1
+    if result.score is None or run.algorithm.adv_estimator != "adjudge_grpo":
+        return None
+    shares = [0.0] * replies
+    tied = False
+    # Assistant's turns that the prompt began with are events as well, before the policy's own.
+    events = (result.event_rewards or [])[-replies:]
+    if len(events) == replies:
+        tied, shares = True, list(events)
+    added = not run.judge.enabled or run.judge.combine_mode == "weighted_sum"
+    own = rollout.episode.rewards
+    if run.training.stepwise and added and len(own) == replies:
+        tied = True
+        shares = [share + paid for share, paid in zip(shares, own, strict=True)]
+    return shares if tied else None
+
+
+def compute_group_advantages(
+    rewards: Sequence[float | None],
+    shares: Sequence[list[float] | None],
+    groups: Sequence[str],
+) -> list[list[float] | None]:
+    """Advantages inside each group, in the order of the rollouts; see :func:`turn_advantages`."""
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    found: list[list[float] | None] = [None] * len(rewards)
+    for places in members.values():
+        advantages = turn_advantages(
+            [rewards[place] for place in places],
+            [shares[place] for place in places],
+            epsilon=_EPSILON,
+        )
+        for place, advantage in zip(places, advantages, strict=True):
+            found[place] = advantage
+    return found
+
+
+def group_variances(
+    rewards: Sequence[float | None], env: Sequence[float | None], group_size: int
+) -> dict[str, float]:
+    """Mean within-group variance of the environment's reward and of the judge's part of the sum.
+
+    Only samples with both count; a group of fewer than two has none.
+
+    >>> group_variances([1.0, 3.0], [0.0, 1.0], 2)
+    {'judge/env_group_var': 0.5, 'judge/part_group_var': 0.5}
+    """
+    env_vars, part_vars = [], []
+    for start in range(0, len(rewards), group_size):
+        pairs = [
+            (reward - paid, paid)
+            for place in range(start, min(start + group_size, len(rewards)))
+            if (reward := rewards[place]) is not None and (paid := env[place]) is not None
+        ]
+        if len(pairs) > 1:
+            part_vars.append(_variance([part for part, _ in pairs]))
+            env_vars.append(_variance([own for _, own in pairs]))
+    found = {"judge/env_group_var": mean(env_vars), "judge/part_group_var": mean(part_vars)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _variance(values: Sequence[float]) -> float:
+    middle = sum(values) / len(values)
+    return sum((value - middle) ** 2 for value in values) / (len(values) - 1)

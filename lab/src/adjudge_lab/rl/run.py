@@ -1,0 +1,441 @@
+"""A whole training run: first policy, reinforcement learning, evaluations, summary.
+
+The summary has the first and the last values, and the sentinel's alarms.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ErrorKind
+from adjudge.judges.connections import CallCounter
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
+from adjudge.runs.sinks import check_sink, open_sink
+from adjudge.runs.stats import mean
+from adjudge.trainers.scoring import Scorer
+from adjudge_lab.environments import Episode, Policy, Task
+from adjudge_lab.rl.collector import RolloutCollector
+from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.held_out import (
+    AnswerSample,
+    EvaluatedEpisode,
+    build_answer_sample,
+    compute_divergences,
+    evaluate_policy,
+)
+from adjudge_lab.rl.local_player import LocalPlayer
+from adjudge_lab.rl.policy import build_first_policy, load_policy, needs_hub, save_policy
+from adjudge_lab.rl.report import write_training_report
+from adjudge_lab.rl.rewards import (
+    check_run_machine,
+    check_service_libraries,
+    fetch_service_calls,
+    name_judge,
+    start_run_judge,
+)
+from adjudge_lab.rl.rollouts import RolloutTokens, ScoredRollouts
+from adjudge_lab.rl.run_folder import TrainingFolder
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.trl_backend import (
+    StepMetrics,
+    TrainerHooks,
+    grpo_settings,
+    load_libraries,
+    train_policy,
+)
+
+__all__ = ["TrainingJob", "first_and_last_means", "summarise_training", "train_run"]
+
+
+def summarise_training(
+    run: RunFile,
+    spec: RewardSpec,
+    rows: Sequence[dict[str, float]],
+    shown: Sequence[AnswerSample],
+    alarms: Sequence[SentinelAlarm],
+) -> dict[str, Any]:
+    """The summary of a run as plain data; ``None`` for what was never measured.
+
+    ``first`` and ``last`` are means over the first and last tenth of the steps: the judge's reward
+    (``reward``, scaled and combined as it was trained on), the environment's return (``env``), the
+    judge's normalised score (``judge``), the gold, and the length in tokens.
+    """
+    gold = run.sentinel.gold
+    quantities = {
+        "reward": "reward",
+        "env": "env_return",
+        "judge": "judge/outcome_mean",
+        "gold": None if gold is None else f"judge/{gold}_score_mean",
+        "length": "length",
+        "zero_spread": "judge/zero_std_frac",
+        "missing": "judge/missing_frac",
+    }
+    pairs = {
+        name: (None, None) if key is None else first_and_last_means(rows, key)
+        for name, key in quantities.items()
+    }
+    return {
+        "label": run.model.label,
+        "base": run.model.base,
+        "variety": run.algorithm.variety,
+        "env_name": run.env_name,
+        "judge": name_judge(run),
+        "seed": run.training.seed,
+        "steps": len(rows),
+        "steps_planned": run.training.steps,
+        "batch_size": run.training.rollouts_per_step,
+        "group_size": run.training.group_size,
+        "graders": [
+            {"name": one.name, "type": one.type, "weight": one.weight} for one in spec.graders
+        ],
+        "gold": gold,
+        "first": {name: pair[0] for name, pair in pairs.items()},
+        "last": {name: pair[1] for name, pair in pairs.items()},
+        "samples": {
+            when: mean([one.reward for one in shown if one.when == when and one.reward is not None])
+            for when in ("before", "after")
+        },
+        "sentinel": {
+            "action": run.sentinel.action,
+            "alarms": [msgspec.to_builtins(alarm) for alarm in alarms],
+        },
+    }
+
+
+def first_and_last_means(
+    rows: Sequence[dict[str, float]], key: str
+) -> tuple[float | None, float | None]:
+    """Means of a metric over the first and the last tenth of the steps, at least one each.
+
+    >>> first_and_last_means([{"x": float(i)} for i in range(30)], "x")
+    (1.0, 28.0)
+    """
+    tenth = max(1, len(rows) // 10)
+    ends = (rows[:tenth], rows[-tenth:])
+    first, last = (mean([row[key] for row in part if key in row]) for part in ends)
+    return first, last
+
+
+_log = logging.getLogger("adjudge")
+
+_LINGER_S = 0.02
+"""How long a batch waits for a task app's other episodes: they come over a network."""
+
+
+@dataclass
+class TrainingJob:
+    """A run file and a folder to run it into.
+
+    ``on_progress(stage, done, total)`` hears of each step, ``on_row`` of its metrics, ``on_alarm``
+    of each alarm at once. ``summary`` is what :func:`train_run` found, the content of
+    ``summary.json``.
+    """
+
+    run: RunFile
+    source: Path
+    folder: Path
+    on_progress: Callable[[str, int, int], None] = lambda *_: None
+    on_row: Callable[[int, StepMetrics], None] = lambda *_: None
+    on_alarm: Callable[[SentinelAlarm], None] = lambda _: None
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def train_run(job: TrainingJob) -> dict[str, Any]:
+    """Do the run and write its folder, or go on with one that was interrupted; the summary.
+
+    What the folder holds is on the page about training. Raises
+    :class:`~adjudge.errors.RunFolderError` for a folder of another run,
+    :class:`~adjudge.errors.ConfigError` where TRL is not installed or this machine lacks what a
+    grader needs (before anything is written), and what the reward raises.
+    """
+    started = time.perf_counter()
+    check_run_machine(job.run)
+    load_libraries(hub=needs_hub(job.run))
+    check_service_libraries(job.run)
+    check_sink(job.run.logging.to)
+    folder = TrainingFolder(job.folder, job.run, job.source)
+    with (
+        closing(folder),
+        start_run_judge(job.run, job.folder) as (spec, service_url),
+        TemporaryDirectory() as scratch,
+    ):
+        _TrainingRun(job, folder, spec, service_url, started).go(scratch)
+    return job.summary
+
+
+class _TrainingRun:
+    """The state of one run on its way."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        folder: TrainingFolder,
+        spec: RewardSpec,
+        service_url: str | None,
+        started: float,
+    ) -> None:
+        self._job, self._spec, self._service_url = job, spec, service_url
+        self._run = job.run
+        self._dir = folder
+        self._journal = self._dir.journal(job.run.training.seed)
+        self._scorer = Scorer(spec, journal=self._journal)
+        self._task: Task = build_task(job.run, spec)
+        self._times: dict[str, float] = {"imports": time.perf_counter() - started}
+        self._started = started
+        self._shown = [
+            msgspec.convert(row, AnswerSample) for row in self._dir.rows("samples.jsonl")
+        ]
+        self._rows: list[StepMetrics] = self._dir.rows("metrics.jsonl")
+        self._kinds = self._known_kinds()
+        self._sentinel = Sentinel(
+            job.run.sentinel.action, judge_scale=job.run.judge.judge_scale or 1.0
+        )
+        for row in self._rows:  # what it saw before the run was interrupted
+            self._sentinel.observe(sentinel_reading(int(row["step"]), row, job.run.sentinel.gold))
+        self._stopped = self._sentinel.should_stop
+        self._reference: Any = None
+
+    def go(self, scratch: str) -> None:
+        """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
+        run = self._run
+        calls = run_blocking(_count_calls())
+        self._sink = open_sink(
+            run.logging.to, self._dir.folder, label=run.model.label, config=grpo_settings(run)
+        )
+        with self._timed("warm_start"):
+            model, tokenizer, losses = self._first(scratch)
+        self._model = model
+        self._player = LocalPlayer(
+            model,
+            tokenizer,
+            max_tokens=run.rollout.max_tokens,
+            temperature=run.rollout.temperature,
+            seed=run.training.seed,
+            linger_s=None if run.services.task_url is None else _LINGER_S,
+            own_prompts=run.rollout.dataset is not None,
+        )
+        if self._dir.step == 0:
+            self._evaluate(0)
+        with self._timed("rl"):
+            self._learn(model, tokenizer)
+        steps = len(self._rows)
+        if not run.evaluation.every_n_iters or steps % run.evaluation.every_n_iters:
+            self._evaluate(steps)
+        _save_atomically(model, tokenizer, self._dir.folder / "model")
+        self._finish(losses, self._calls_made(calls))
+
+    def _first(self, scratch: str) -> tuple[Any, Any, list[float]]:
+        """The policy to go on with (at first that before any update); the warm start's losses.
+
+        The policy is read from where it was kept, so that a resumed run begins with the same.
+        """
+        job, start = self._job, self._dir.first_policy_folder
+        if not start.is_dir():
+            total = self._run.training.warm_start_iterations
+            model, tokenizer, losses = build_first_policy(
+                self._run, scratch, lambda step: job.on_progress("warm start", step, total)
+            )
+            self._dir.write_json("state/warm_start.json", losses)
+            _save_atomically(model, tokenizer, start)
+            del model
+        kept = self._dir.folder / "state" / "warm_start.json"
+        losses = msgspec.json.decode(kept.read_bytes()) if kept.exists() else []
+        return *load_policy(self._dir.checkpoint or start), losses
+
+    def _learn(self, model: Any, tokenizer: Any) -> None:
+        run, folder = self._run, self._dir
+        store = folder.store
+        collector = RolloutCollector(
+            run, self._task, self._scorer, self._player, journal=self._journal, store=store
+        )
+        if self._stopped or folder.step >= run.training.steps:
+            return
+        train_policy(
+            model,
+            tokenizer,
+            run,
+            TrainerHooks(run, collector, on_settled=self._settled),
+            folder=folder.first_policy_folder.parent,
+            resume=folder.checkpoint,
+            on_step=self._step,
+            on_saved=folder.on_policy_saved,
+        )
+
+    def _settled(self, settled: ScoredRollouts) -> None:
+        self._dir.append("rollouts.jsonl", settled.rows())
+
+    def _step(self, step: int, row: StepMetrics) -> bool:
+        row = {"step": step, **row}
+        if "judge/missing_frac" in row:
+            row = {**dict.fromkeys(self._kinds, 0.0), **row}
+        self._rows.append(row)
+        self._dir.append("metrics.jsonl", [row])
+        self._sink.log(step, row)
+        for alarm in self._sentinel.observe(sentinel_reading(step, row, self._run.sentinel.gold)):
+            self._dir.append("alarms.jsonl", [asdict(alarm)])
+            self._job.on_alarm(alarm)
+        self._job.on_row(step, row)
+        self._job.on_progress("training", step, self._run.training.steps)
+        every = self._run.evaluation.every_n_iters
+        if every and step % every == 0:
+            self._evaluate(step)
+        return self._sentinel.should_stop
+
+    def _evaluate(self, step: int) -> None:
+        """Held-out episodes, judged by the run's own reward; not again after a resume."""
+        seeds = self._run.evaluation.held_out
+        known = {row["seed"] for row in self._dir.rows("evaluation.jsonl") if row["step"] == step}
+        if known >= set(seeds):
+            return
+        self._player.reseed("evaluation")  # the same draws each time
+        done = 0
+
+        def heard(_: EvaluatedEpisode) -> None:
+            nonlocal done
+            done += 1
+            self._job.on_progress("evaluation", done, len(seeds))
+
+        with self._timed("evaluation"):
+            found = evaluate_policy(
+                _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player, self._scorer,
+                most=self._run.rollout.max_concurrent_rollouts, step=step, on_episode=heard,
+            )  # fmt: skip
+            self._measure(found)
+        when = "before" if step == 0 else "after"
+        self._shown = [one for one in self._shown if one.when != when]
+        self._shown += [build_answer_sample(one, when) for one in found]
+        # The samples first: rows that are there are not asked for again.
+        self._dir.write_lines("samples.jsonl", self._shown)
+        self._dir.write_evaluation(step, found)
+        if (drift := self._last_drift()) is not None:
+            self._sink.log(step, {"evaluation/kl": drift})
+
+    def _measure(self, found: Sequence[EvaluatedEpisode]) -> None:
+        """What the policy wrote in the episodes just played, and its divergence there."""
+        player = self._player
+        said = [player.conversations.get(place) for place in range(len(found))]
+        texts = [RolloutTokens.of(one, player.end) for one in said]
+        for one, spoke, text in zip(found, said, texts, strict=True):
+            one.tokens = text.written_count if spoke is not None and spoke.replies else 0
+        if not self._run.evaluation.kl:
+            return
+        if self._reference is None:
+            self._reference, _ = load_policy(self._dir.first_policy_folder)
+        drifts = compute_divergences(self._model, self._reference, texts)
+        for one, value in zip(found, drifts, strict=True):
+            one.kl = value if one.tokens and one.error is None else None
+
+    def _last_drift(self) -> float | None:
+        """The mean divergence of the last evaluation, if it was measured."""
+        rows = self._dir.rows("evaluation.jsonl")
+        last = [row.get("kl") for row in rows if row["step"] == rows[-1]["step"]]
+        return mean([value for value in last if value is not None])
+
+    def _known_kinds(self) -> set[str]:
+        """Metrics of failures that a resumed run has met: 0 where they do not occur, not absent."""
+        kind = "judge/missing_frac/"
+        found = {name for row in self._rows for name in row if name.startswith(kind)}
+        failures = [row.get("missing") or {} for row in self._dir.rows("evaluation.jsonl")]
+        kinds = {str(one.get("kind", ErrorKind.NOT_SAMPLED)) for one in failures}
+        return found | {f"{kind}{one}" for one in kinds - {ErrorKind.NOT_SAMPLED}}
+
+    def _calls_made(self, calls: CallCounter) -> list[dict[str, Any]]:
+        """The judge's calls: the service's own table, or what this process asked.
+
+        A service that died after the last answer must not cost the run its report.
+        """
+        if self._service_url is not None:
+            try:
+                return fetch_service_calls(self._service_url)
+            except (OSError, ValueError) as error:
+                _log.warning(
+                    "The judge service gave no table of its calls (%s). The report shows the "
+                    "calls to the service instead.",
+                    error,
+                )
+        return run_blocking(_call_table(calls))
+
+    def _finish(self, losses: list[float], endpoints: list[dict[str, Any]]) -> None:
+        job, folder = self._job, self._dir
+        seconds = {**self._times, "total": time.perf_counter() - self._started}
+        job.summary = {
+            "adjudge": adjudge.__version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **summarise_training(
+                job.run, self._spec, self._rows, self._shown, self._sentinel.alarms
+            ),
+            "resumed_from": folder.step if folder.resumed else None,
+            "warm_start_loss": losses[-1] if losses else None,
+            "kl": self._last_drift(),
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            "endpoints": endpoints,
+        }
+        write_training_report(folder.folder / "report.html", job.summary, self._rows, self._shown)
+        folder.write_json("summary.json", job.summary)
+        self._sink.close()
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._times[name] = self._times.get(name, 0.0) + time.perf_counter() - started
+
+
+class _TaggedTask:
+    """A task whose episodes say when they were played: equal words are separate questions."""
+
+    def __init__(self, task: Task, tag: str) -> None:
+        self._task, self._tag = task, tag
+        self.name, self.size = task.name, task.size
+
+    async def play(self, seed: int, policy: Policy) -> Episode:
+        episode = await self._task.play(seed, policy)
+        episode.columns["rollout"] = f"{self._tag}/{seed}"
+        return episode
+
+
+def sentinel_reading(step: int, row: StepMetrics, gold: str | None) -> SentinelReading:
+    """A step's metrics as the sentinel reads them; ``gold`` names the gold's grader."""
+    return SentinelReading(
+        step=step,
+        judge=row.get("judge/outcome_mean"),
+        spread=row.get("judge/score_std"),
+        gold=None if gold is None else row.get(f"judge/{gold}_score_mean"),
+        length=row.get("length"),
+        length_corr=row.get("judge/len_corr_group"),
+        zero_spread=row.get("judge/zero_std_frac"),
+        missing=row.get("judge/missing_frac"),
+        judge_var=row.get("judge/part_group_var"),
+        env_var=row.get("judge/env_group_var"),
+    )
+
+
+def _save_atomically(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Save a policy so that its folder is there whole or not at all."""
+    part = folder.with_name(f".{folder.name}.part")
+    for old in (part, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    save_policy(model, tokenizer, part)
+    part.rename(folder)
+
+
+async def _count_calls() -> CallCounter:
+    return CallCounter()
+
+
+async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
+    return calls.table()

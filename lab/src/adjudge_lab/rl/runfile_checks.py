@@ -1,0 +1,333 @@
+"""Loading a run file, and its checks beyond the types of its keys; each names key and remedy.
+
+Among them: what goes with a trained judge's folder, and the rubrics that a scaffold needs to show.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.mock.behaviours import BEHAVIOURS
+from adjudge.mock.server import serve
+from adjudge_lab.environments.tasks import (
+    RUBRIC_COLUMNS,
+    has_rubrics,
+    read_dataset,
+    read_row_rubrics,
+)
+from adjudge_lab.rl.rewards import (
+    asks_judge,
+    build_reward_spec,
+    build_service_spec,
+    load_trained_judges,
+    uses_only_rules,
+)
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, MOCK_BASE_URL, TINY_BASE, UNREACHABLE_URL
+
+__all__ = [
+    "check_run_file",
+    "check_scaffold_rubrics",
+    "check_trained_judges",
+    "load_run_file",
+    "resolve_run_file",
+]
+
+_BUILT_IN_ENVIRONMENTS = (CAPITALS_ENV, "crafter")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
+_KEYS_OF_FOLDER = ("model", "base_url", "api_key_env", "rubric_id", "price", "mock")
+
+
+def load_run_file(path: Path | str) -> RunFile:
+    """The run in ``path``; raises :class:`ConfigError` naming file, key and remedy.
+
+    The ``config.toml`` of a run folder is read as if it still stood where it came from.
+    """
+    path = Path(path)
+    return resolve_run_file(load_toml(path), where=str(path), folder=_run_file_folder(path))
+
+
+def resolve_run_file(
+    data: dict[str, Any], *, where: str = "run file", folder: Path | None = None
+) -> RunFile:
+    """A run from plain data, checked; ``where`` opens every complaint."""
+    run = validate_model(RunFile, data, where).with_source(where, folder)
+    check_run_file(run)
+    return run
+
+
+def _run_file_folder(path: Path) -> Path:
+    """The folder that a run file's relative paths start from."""
+    if path.name == "config.toml":
+        try:
+            facts = msgspec.json.decode(path.with_name("run.json").read_bytes(), type=_RunFacts)
+        except (OSError, msgspec.MsgspecError):
+            return path.parent
+        return Path(facts.beside)
+    return path.parent
+
+
+class _RunFacts(msgspec.Struct):
+    beside: str
+
+
+def check_run_file(run: RunFile) -> None:
+    """Raise :class:`ConfigError` for the first thing that does not fit.
+
+    What only a real run needs (a key, a rubric's file, a task app, torch) is not looked for.
+    """
+    _check_batches(run)
+    _check_task(run)
+    if run.judge.enabled:
+        _check_judge(run)
+        _check_mock(run)
+    _check_rewards(run)
+    _check_service(run)
+    _check_gold(run)
+    check_scaffold_rubrics(run)
+
+
+def _check_batches(run: RunFile) -> None:
+    training = run.training
+    if training.batch_size % training.group_size:
+        run.refuse(
+            "training.batch_size",
+            f"must be a multiple of group_size (found {training.batch_size}; group_size is "
+            f"{training.group_size})",
+        )
+
+
+def _check_task(run: RunFile) -> None:
+    rollout, name = run.rollout, run.env_name
+    if rollout.dataset is not None and run.services.task_url is not None:
+        run.refuse(
+            "rollout.dataset",
+            "cannot be used with services.task_url, because a task app has its own task. Leave "
+            "one of them out.",
+        )
+    if run.services.task_url is not None or rollout.dataset is not None:
+        return
+    if name not in _BUILT_IN_ENVIRONMENTS and ":" not in name:
+        run.refuse(
+            "rollout.env_name",
+            f"the environment is unknown{suggest_name(name, _BUILT_IN_ENVIRONMENTS)} (found "
+            f"{name!r}; allowed: {', '.join(_BUILT_IN_ENVIRONMENTS)}, module:Class of your "
+            "own, or any name with services.task_url)",
+        )
+    if run.model.base == TINY_BASE and ":" in name and run.training.warm_start_iterations:
+        run.refuse(
+            "training.warm_start_iterations",
+            f"must be 0, because {name!r} has no demonstrations (found "
+            f"{run.training.warm_start_iterations}). Set it to 0, or use another model.base.",
+        )
+
+
+def _check_judge(run: RunFile) -> None:
+    judge = run.judge
+    if judge.folders:
+        check_trained_judges(run)
+        return
+    if uses_only_rules(run):
+        _check_rules_only(run)
+        return
+    if not judge.model:
+        run.refuse(
+            "judge.model",
+            "the judge's model is missing. Give model, or folder (of a trained judge), or "
+            "only [[graders]] that are rules, or set enabled = false to train without a judge.",
+        )
+    if judge.api_key_env is not None and not _VARIABLE_NAME.match(judge.api_key_env):
+        run.refuse(  # what stands there may be the key
+            "judge.api_key_env", "must be the name of an environment variable, not the key itself"
+        )
+    if judge.rubric_id is None and not run.graders:
+        run.refuse(
+            "judge.rubric_id",
+            "is missing, and there are no [[graders]], so the judge has no criteria. Give one "
+            "of the two.",
+        )
+    if judge.rubric_id is not None and not judge.outcome_weight and not judge.event_weight:
+        run.refuse(
+            "judge.outcome_weight",
+            "this weight and event_weight are both 0, so nothing is judged. Set one of them.",
+        )
+
+
+def _check_rules_only(run: RunFile) -> None:
+    for name in ("base_url", "api_key_env", "price"):
+        if getattr(run.judge, name) is not None:
+            run.refuse(
+                f"judge.{name}",
+                "can only be used with a judge, and all [[graders]] are rules. Leave it out.",
+            )
+
+
+def _check_rewards(run: RunFile) -> None:
+    judge, rollout = run.judge, run.rollout
+    pays = rollout.dataset is None or rollout.env_grader is not None
+    if not pays and (not judge.enabled or judge.combine_mode != "replace"):
+        mode = (
+            f"combine_mode = {judge.combine_mode!r}" if judge.enabled else "judge.enabled = false"
+        )
+        run.refuse(
+            "rollout.env_grader",
+            f"{mode} needs the environment's reward, and a dataset gives none. Name the grader "
+            "(a rule) that gives it, or set judge.combine_mode = 'replace'.",
+        )
+    if rollout.env_grader is not None:
+        names = [str(one.get("name")) for one in run.graders]
+        if rollout.env_grader not in names:
+            run.refuse(
+                "rollout.env_grader",
+                f"there is no grader of this name{suggest_name(rollout.env_grader, names)} "
+                f"(found {rollout.env_grader!r})",
+            )
+        if asks_judge(run, run.graders[names.index(rollout.env_grader)]):
+            run.refuse(
+                "rollout.env_grader", f"must name a rule, and {rollout.env_grader!r} asks a judge"
+            )
+    if run.judge.rubric_id is not None and run.rubric_file is None:
+        return  # a real run looks for it, or asks the task app
+    if run.lacks_trained_judge:
+        return  # it may not be trained yet
+    build_reward_spec(run, UNREACHABLE_URL if run.starts_mock else None)
+
+
+def _check_service(run: RunFile) -> None:
+    if run.services.judge_url is None:
+        return
+    if not run.judge.enabled:
+        run.refuse(
+            "services.judge_url",
+            "judge.enabled is false, so there is nothing to serve. Leave judge_url out.",
+        )
+    if run.judge.event_weight:
+        run.refuse(
+            "services.judge_url",
+            "the service does not judge events, and event_weight is not 0. Set event_weight to 0, "
+            "or leave judge_url out.",
+        )
+    if run.judge.folders:
+        return
+    if run.judge.rubric_id is None and not build_service_spec(run, UNREACHABLE_URL)["graders"]:
+        run.refuse(
+            "services.judge_url",
+            "no grader asks the judge, so there is nothing to serve. Leave judge_url out.",
+        )
+
+
+def _check_mock(run: RunFile) -> None:
+    mock = run.judge.mock
+    if (mock is not None) != run.starts_mock:
+        run.refuse(
+            "judge.mock",
+            'judge.mock and base_url = "mock" can only be used together. Give both, or neither.',
+        )
+    if mock is None:
+        return
+    if run.judge.type != "openai":
+        run.refuse(
+            "judge.type",
+            f"must be 'openai' where base_url is {MOCK_BASE_URL!r} (found {run.judge.type!r})",
+        )
+    if mock.behaviour not in _ALLOWED_BEHAVIOURS:
+        hint = suggest_name(mock.behaviour, BEHAVIOURS)
+        run.refuse(
+            "judge.mock.behaviour",
+            f"the behaviour is unknown{hint} (found {mock.behaviour!r}; "
+            f"allowed: {', '.join(_ALLOWED_BEHAVIOURS)})",
+        )
+    try:
+        serve(mock.settings())  # complains, if it must; nothing starts
+    except ConfigError as error:
+        run.refuse("judge.mock", str(error))
+
+
+def _check_gold(run: RunFile) -> None:
+    gold = run.sentinel.gold
+    if gold is None:
+        return
+    weights = {str(one.get("name")): one.get("weight", 1.0) for one in run.graders}
+    if gold not in weights:
+        run.refuse(
+            "sentinel.gold",
+            f"there is no grader of this name{suggest_name(gold, weights)} (found {gold!r})",
+        )
+    if weights[gold] != 0:
+        run.refuse(
+            "sentinel.gold",
+            f"the grader {gold!r} must have weight 0, because a gold reward is not trained on "
+            f"(found {weights[gold]}). Set weight = 0.0.",
+        )
+
+
+def check_trained_judges(run: RunFile) -> None:
+    """Raise :class:`ConfigError` for what does not go with ``judge.folder``."""
+    judge = run.judge
+    given = [name for name in _KEYS_OF_FOLDER if getattr(judge, name) not in (None, "")]
+    if given:
+        run.refuse(f"judge.{given[0]}", "the judge's folder sets this value. Leave it out.")
+    if judge.event_weight:
+        run.refuse(
+            "judge.event_weight",
+            "must be 0, because a trained judge judges only whole answers (found "
+            f"{judge.event_weight})",
+        )
+    if asking := [one.get("name") for one in run.graders if asks_judge(run, one)]:
+        run.refuse(
+            f"graders.{asking[0]}",
+            "asks a judge, and judge.folder has its own graders. Remove this grader.",
+        )
+    if not run.lacks_trained_judge:
+        try:
+            load_trained_judges(run)
+        except ConfigError as error:
+            raise ConfigError(f"{run.where}: judge.folder: {error}") from None
+
+
+def check_scaffold_rubrics(run: RunFile) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for a scaffold on rows without rubrics.
+
+    Held-out rows are never shown any, so they need none. A dataset that is not there is complained
+    of by the run itself.
+    """
+    rollout = run.rollout
+    if rollout.scaffold is None:
+        return
+    if rollout.dataset is None:
+        run.refuse(
+            "rollout.scaffold",
+            "can only be used with a dataset of single turns with rubrics, and an environment "
+            "has no rubrics. Leave it out.",
+        )
+    path = run.folder / rollout.dataset
+    if not path.is_file():
+        return
+    kept = set(run.evaluation.held_out)
+    for number, row in enumerate(read_dataset(path)):
+        if number in kept:
+            continue
+        if not has_rubrics(row):
+            run.refuse(
+                "rollout.scaffold",
+                f"row {number} of {path} has no rubrics (looked for in "
+                f"{', '.join(RUBRIC_COLUMNS)}), so the scaffold would show nothing. Give every "
+                "row rubrics, or leave the table out.",
+            )
+        try:
+            rubrics = read_row_rubrics(row)
+        except GradingFailure as failure:
+            run.refuse("rollout.scaffold", f"row {number} of {path}: {failure}")
+        if not any(one.worth for one in rubrics):
+            run.refuse(
+                "rollout.scaffold",
+                f"row {number} of {path}: no rubric has points, so the scaffold would show "
+                "nothing. Give the criteria points.",
+            )

@@ -1,0 +1,1 @@
+"""Studies: policies trained against judges that differ, and replays of judge prompts."""

@@ -1,0 +1,291 @@
+"""The runs beside the arms: judges and first policies that are trained before, and scorers.
+
+A scorer's run is one whose reward is its word alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adjudge.config import load_toml, suggest_name
+from adjudge.datasets.files import is_on_hub
+from adjudge.errors import ConfigError
+from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.studies.cells import (
+    base_tables,
+    first_run_file_arm,
+    get_table,
+    has_weight,
+    judge_folder,
+    judge_tables,
+    policy_folder,
+    shared_graders,
+)
+from adjudge_lab.studies.study_file import RunFileArm, StudyFile, merge_tables
+
+__all__ = [
+    "POLICY_REFERENCE",
+    "RunTables",
+    "TrainingTables",
+    "first_policy_tables",
+    "judge_training_tables",
+    "judge_training_waves",
+    "policy_training_tables",
+    "scorer_tables",
+]
+
+
+POLICY_REFERENCE = "policy"
+"""``model.path = "@policy"``: the policy that the arms of the first seed begin with."""
+
+
+class TrainingTables(NamedTuple):
+    """The tables of a training file; their relative paths start at ``beside``."""
+
+    data: dict[str, Any]
+    beside: Path
+    where: str
+
+    def file(self) -> JudgeFile:
+        """What they say; raises :class:`ConfigError`.
+
+        Variables of the environment (``MODEL_PATH``, …) would make all judges one: left out.
+        """
+        judge = JudgeFile.from_dict(self.data, where=self.where, folder=self.beside, environ={})
+        if judge.backend != "trl":
+            judge.refuse(
+                "backend",
+                f"must be 'trl' in a study, which trains on this machine (found {judge.backend!r})",
+            )
+        return judge
+
+    def over(self, tables: Mapping[str, Any]) -> TrainingTables:
+        """The same with other values."""
+        return self._replace(data=merge_tables(self.data, tables))
+
+    @property
+    def refers_to(self) -> str | None:
+        """The judge (or :data:`POLICY_REFERENCE`) that it begins with."""
+        model = self.data.get("model")
+        path = model.get("path") if isinstance(model, Mapping) else None
+        return path[1:] if isinstance(path, str) and path.startswith("@") else None
+
+
+def policy_training_tables(study: StudyFile, seed: int) -> TrainingTables | None:
+    """What makes the first policy of ``seed``; ``None`` where it is not trained by itself.
+
+    Raises :class:`ConfigError` for a training file of a judge.
+    """
+    if study.policy is None:
+        return None
+    source = _training_source(study, study.policy.train, "policy.train")
+    policy = source.file()
+    if policy.method != "sft" or policy.mode is not None:
+        policy.refuse(
+            "method", "must be 'sft' without a mode, because the policy answers and does not judge"
+        )
+    return source.over({"trainer": {"seed": seed}})
+
+
+def judge_training_tables(study: StudyFile, folder: Path) -> dict[str, TrainingTables]:
+    """The training of each judge that is trained, each after the one that it begins with.
+
+    References are paths in ``folder``. Raises :class:`ConfigError` for one to nobody, or around in
+    a circle.
+    """
+    sources = _training_sources(study)
+    ordered: dict[str, TrainingTables] = {}
+    for name in sources:
+        for one in _training_order(sources, name):
+            if one not in ordered:
+                ordered[one] = _resolve_start(study, sources[one], folder)
+    return ordered
+
+
+def judge_training_waves(study: StudyFile, folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """The same as plain tables by folder, those that can be trained at once together."""
+    sources, waves = _training_sources(study), defaultdict[int, dict[str, dict[str, Any]]](dict)
+    for name, one in judge_training_tables(study, folder).items():
+        waves[len(_training_order(sources, name))][f"judges/{name}"] = one.data
+    return [waves[number] for number in sorted(waves)]
+
+
+def _training_sources(study: StudyFile) -> dict[str, TrainingTables]:
+    return {
+        name: _training_source(study, judge.train, f"judges.{name}.train")
+        for name, judge in study.judges.items()
+        if judge.train is not None
+    }
+
+
+def _training_order(sources: Mapping[str, TrainingTables], name: str) -> list[str]:
+    """``name`` after all that must be trained before it."""
+    line = [name]
+    while (before := sources[line[-1]].refers_to) is not None and before != POLICY_REFERENCE:
+        where = sources[line[-1]].where
+        if before not in sources:
+            known = [POLICY_REFERENCE, *sources]
+            said = ", ".join(f"@{one}" for one in known)
+            raise ConfigError(
+                f"{where}: model.path: no trained judge is called '@{before}'"
+                f"{suggest_name(before, known)} (there are: {said})"
+            )
+        if before in line:
+            raise ConfigError(
+                f"{where}: model.path: '@{before}' itself begins with this judge, so neither can "
+                "be trained first"
+            )
+        line.append(before)
+    return line[::-1]
+
+
+def _resolve_start(study: StudyFile, source: TrainingTables, folder: Path) -> TrainingTables:
+    before = source.refers_to
+    if before is not None:
+        at = (
+            policy_folder(folder, study.seeds[0])
+            if before == POLICY_REFERENCE
+            else judge_folder(folder, before)
+        )
+        source = source.over({"model": {"path": at}})
+    judge = source.file()
+    if judge.method == "sft" and judge.mode is None:
+        judge.refuse(
+            "mode", "is required, because SFT without a mode teaches to answer, not to judge"
+        )
+    return source
+
+
+def _training_source(
+    study: StudyFile, train: dict[str, Any] | str | None, key: str
+) -> TrainingTables:
+    if not isinstance(train, str):
+        return TrainingTables(train or {}, study.folder, f"{study.where}: {key}")
+    path = study.folder / train
+    return TrainingTables(
+        _make_paths_absolute(load_toml(path, keep_references=True), path.parent),
+        path.parent,
+        str(path),
+    )
+
+
+def _make_paths_absolute(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Paths of a file that may lie elsewhere, so that they lead there from everywhere."""
+    model, rows = data.get("model"), data.get("data")
+    path = model.get("path") if isinstance(model, Mapping) else None
+    if isinstance(path, str) and path != TINY_MODEL and (folder / path).is_dir():
+        data = merge_tables(data, {"model": {"path": str((folder / path).absolute())}})
+    for key in ("train", "val"):
+        if isinstance(rows, Mapping) and key in rows:
+            named = [rows[key]] if isinstance(rows[key], str) else rows[key]
+            if isinstance(named, list) and all(isinstance(one, str) for one in named):
+                found = [one if is_on_hub(one) else str((folder / one).absolute()) for one in named]
+                data = merge_tables(data, {"data": {key: found}})
+    return data
+
+
+_Tables = dict[str, Any]
+
+_JUDGE_ONLY_REWARD: _Tables = {"combine_mode": "replace", "judge_scale": 1.0, "sample_rate": 1.0}
+"""What makes a judge's word the reward, whole and unchanged."""
+_PLACEHOLDER_GRADER: _Tables = {"name": "anything", "type": "json_valid"}
+"""A rule for a run that nobody judges."""
+_UNUSED_ROLLOUT_KEYS = ("env_grader", "scaffold")
+"""Keys of ``[rollout]`` that are about a reward or a training that scores have no part in."""
+
+
+class RunTables(NamedTuple):
+    """The tables of a run file; their relative paths start at ``beside``."""
+
+    data: _Tables
+    beside: Path
+    where: str
+
+    def run(self) -> RunFile:
+        """What they say; raises :class:`~adjudge.errors.ConfigError`."""
+        return resolve_run_file(self.data, where=self.where, folder=self.beside)
+
+
+def first_policy_tables(study: StudyFile, seed: int) -> RunTables:
+    """The run whose base and warm start make the policy that the arms of ``seed`` begin with.
+
+    Nobody judges it but the gold, where that is a rule, so that it waits for no judge.
+    """
+    tables, graders, beside = (
+        _gold_reward(study) if study.gold not in study.judges else _placeholder_reward(study)
+    )
+    found = _scorer_run_tables(study, tables, graders, f"{study.where}: first policy", beside)
+    found.data["training"]["seed"] = seed
+    return found
+
+
+def scorer_tables(study: StudyFile, name: str, folder: Path) -> RunTables:
+    """The run whose reward is exactly what a judge, or the gold, says.
+
+    Neither mitigations nor watched graders nor the environment count in it. For a given arm's judge
+    it is what the arm's own file rewards.
+    """
+    where = f"{study.where}: scorer {name}"
+    if name in study.judges:
+        judge = judge_tables(study, name, folder)
+        tables = merge_tables(base_tables(study), {"judge": {}, **judge})
+        graders = [one for one in judge.get("graders", []) if has_weight(one)]
+        return _scorer_run_tables(study, tables, graders, where, study.folder)
+    if name == study.gold:
+        return _scorer_run_tables(study, *_gold_reward(study)[:2], where, _gold_reward(study)[2])
+    given = next(one for one in study.run_file_arms.values() if one.judge == name)
+    graders, tables = _run_file_reward(given)
+    return _scorer_run_tables(study, tables, graders, where, given.run.folder)
+
+
+def _gold_reward(study: StudyFile) -> tuple[_Tables, list[_Tables], Path]:
+    """The shared tables, the gold's grader, and the folder that its paths start from."""
+    gold = next(one for one in shared_graders(study) if one["name"] == study.gold)
+    first = first_run_file_arm(study)
+    theirs = first is not None and not study.plans and not study.run.get("graders")
+    beside = first.run.folder if first is not None and theirs else study.folder
+    return {**base_tables(study), "judge": {}}, [{**gold, "weight": 1.0}], beside
+
+
+def _placeholder_reward(study: StudyFile) -> tuple[_Tables, list[_Tables], Path]:
+    """The same with a rule that is always there."""
+    return {**base_tables(study), "judge": {}}, [_PLACEHOLDER_GRADER], study.folder
+
+
+def _run_file_reward(one: RunFileArm) -> tuple[list[_Tables], _Tables]:
+    """The graders and tables that make a given arm's reward."""
+    if one.run.judge.enabled:
+        return [grader for grader in one.data.get("graders", []) if has_weight(grader)], one.data
+    paid_by = one.run.rollout.env_grader  # checked: there is one
+    graders = [grader for grader in one.data["graders"] if grader["name"] == paid_by]
+    return [{**grader, "weight": 1.0} for grader in graders], {**one.data, "judge": {}}
+
+
+def _scorer_run_tables(
+    study: StudyFile, tables: _Tables, graders: list[_Tables], where: str, beside: Path
+) -> RunTables:
+    rollout, services = get_table(tables, "rollout"), get_table(tables, "services")
+    judge = {**get_table(tables, "judge"), **_JUDGE_ONLY_REWARD}
+    judge.pop("unjudged", None)
+    if not judge.get("event_weight"):
+        judge["outcome_weight"] = 1.0
+    # A score is asked for where it is wanted, without a service of its own.
+    services.pop("judge_url", None)
+    data = {
+        "version": 1,
+        "kind": "rl",
+        **{key: value for key, value in tables.items() if key != "sentinel"},
+        "graders": graders,
+        "judge": judge,
+        "rollout": {
+            key: value for key, value in rollout.items() if key not in _UNUSED_ROLLOUT_KEYS
+        },
+        "services": services,
+        "training": {**get_table(tables, "training"), "seed": study.seeds[0]},
+    }
+    return RunTables(data, beside, where)

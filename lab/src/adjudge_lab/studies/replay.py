@@ -1,0 +1,511 @@
+"""A replay of dumped judge prompts: asked again or only parsed again, and compared.
+
+Each reply of a judge that is asked is kept in a file. Results are by recorded judge and source, and
+by item over its repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.config import suggest_name, validate_model
+from adjudge.engine.loop import run_all, run_blocking
+from adjudge.errors import (
+    PASSING_KINDS,
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    JudgeAuthError,
+    JudgeUnavailable,
+    RunFolderError,
+)
+from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
+from adjudge_lab.studies.judge_dumps import (
+    PARSE_MODES,
+    REPLY_FORMS,
+    DumpedPrompt,
+    ParsedReply,
+    detect_reply_form,
+    parse_reply,
+    read_dump,
+)
+
+__all__ = [
+    "PromptDraw",
+    "ReplayJob",
+    "ReplayJudge",
+    "ReplayRow",
+    "ReplyLog",
+    "ask_prompts",
+    "find_replay_judge",
+    "replay_dump",
+    "score_ranges",
+    "summarise_replay_arms",
+]
+
+
+PromptDraw = tuple[str, int]
+"""The SHA-256 of a prompt, and the number of the draw."""
+
+_MAX_FIRST_FAILURES = 16
+"""So many passing failures and no reply: the server is away."""
+
+
+class ReplayJudge(msgspec.Struct, frozen=True):
+    """A judge to ask: ``identity`` is a digest of all that its replies depend on."""
+
+    name: str
+    model: ChatModel
+    identity: str
+    sampling: dict[str, Any]
+
+
+def find_replay_judge(
+    name: str, *, api_key_env: str | None = None, sampling: Mapping[str, Any] | None = None
+) -> ReplayJudge:
+    """``http://HOST/v1#MODEL``, a reward spec with one judge, or ``SPEC.toml#JUDGE``.
+
+    A trained judge's folder stands for the spec in it. ``sampling`` goes over the judge's own.
+    Raises :class:`ConfigError`.
+    """
+    place, _, chosen = name.partition("#")
+    sampling = dict(sampling or {})
+    if place.startswith(("http://", "https://")):
+        if not chosen:
+            raise ConfigError(f"--judge {name}: the model's name is missing. Use {place}#MODEL.")
+        kind = "vllm" if api_key_env is None else "openai"
+        given: dict[str, Any] = {"type": kind, "model": chosen, "base_url": place}
+        if api_key_env is not None:
+            given["api_key_env"] = api_key_env
+        return _build_replay_judge(name, chosen, given | sampling, None)
+    if api_key_env is not None:
+        raise ConfigError("--api-key-env: can only be used with --judge http://HOST/v1#MODEL")
+    if not Path(place).exists():
+        raise ConfigError(
+            f"--judge {name}: there is no such spec (allowed: SPEC.toml, http://HOST/v1#MODEL)"
+        )
+    judges = RewardSpec.load(place).judges
+    if not chosen and len(judges) == 1:
+        chosen = next(iter(judges))
+    if chosen not in judges:
+        has = ", ".join(judges) or "none"
+        if not chosen:
+            raise ConfigError(
+                f"--judge {name}: the spec has several judges or none (it has: {has}). Name one: "
+                f"{place}#JUDGE"
+            )
+        hint = suggest_name(chosen, judges)
+        raise ConfigError(f"--judge {name}: there is no judge {chosen!r}{hint} (it has: {has})")
+    given = judges[chosen].model_dump(exclude_unset=True) | sampling
+    folder = Path(place) if Path(place).is_dir() else Path(place).parent
+    return _build_replay_judge(place, chosen, given, folder)
+
+
+def _build_replay_judge(
+    where: str, name: str, given: dict[str, Any], folder: Path | None
+) -> ReplayJudge:
+    table = validate_model(JudgeTable, given, f"--judge {where}")
+    if table.task == "score":
+        raise ConfigError(f"--judge {where}: {name} is a scalar judge, which reads no prompts")
+    model = build_judge(name, table, where=f"--judge {where}", folder=folder)
+    about = {key: value for key, value in given.items() if key not in NOT_ABOUT_REPLIES}
+    said = msgspec.json.encode([about, model.fingerprint], order="sorted")
+    drawn: dict[str, Any] = {
+        key: given[key] for key in ("temperature", "max_tokens", "seed") if key in given
+    }
+    return ReplayJudge(name, model, sha256(said).hexdigest()[:16], drawn)
+
+
+class ReplyLog:
+    """``path``, where replies are kept as they come, a line each; only good ones are not asked
+    again. Lines that a crash left are passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: list[FileProblem] = []
+        self._rows: dict[PromptDraw, dict[str, Any]] = {}
+        if not path.exists():
+            return
+        for _, row in read_tolerant_rows(path, self.problems):
+            sha, draw = row.get("prompt_sha256"), row.get("draw")
+            if isinstance(sha, str) and type(draw) is int and isinstance(row.get("text"), str):
+                self._rows[sha, draw] = row  # failures are asked again
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            with path.open("ab") as file:
+                file.write(b"\n")  # what follows starts on a line of its own
+
+    def has(self, asked: PromptDraw) -> bool:
+        """Whether there is a reply."""
+        return isinstance(self.find(asked).get("text"), str)
+
+    def find(self, asked: PromptDraw) -> dict[str, Any]:
+        """The row: ``text`` and ``finish_reason``, or ``error``; empty for what was not asked."""
+        return self._rows.get(asked, {})
+
+    def append(self, asked: PromptDraw, said: Reply | GradingFailure) -> None:
+        """Append a reply, or what kept it from coming."""
+        row: dict[str, Any] = {"prompt_sha256": asked[0], "draw": asked[1]}
+        if isinstance(said, GradingFailure):
+            row["error"] = {"kind": said.kind.value, "message": str(said)}
+        else:
+            text = said.text.encode("utf-8", "replace").decode()
+            row |= {"text": text, "finish_reason": said.finish_reason, "model": said.model}
+        self._rows[asked] = row
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+
+
+def ask_prompts(
+    judge: ReplayJudge,
+    prompts: Mapping[str, Sequence[Mapping[str, Any]]],
+    todo: Sequence[PromptDraw],
+    answers: ReplyLog,
+    *,
+    concurrency: int,
+    on_done: Callable[[], None] = lambda: None,
+) -> None:
+    """Ask ``todo``, each once; ``prompts`` has the messages by SHA-256.
+
+    Raises :class:`JudgeAuthError` for a refused key and :class:`JudgeUnavailable` for a server that
+    answers nothing; every other failure is kept beside the replies.
+    """
+    if todo:
+        run_blocking(_ask_all(judge, prompts, todo, answers, concurrency, on_done))
+
+
+async def _ask_all(
+    judge: ReplayJudge,
+    prompts: Mapping[str, Sequence[Mapping[str, Any]]],
+    todo: Sequence[PromptDraw],
+    answers: ReplyLog,
+    concurrency: int,
+    on_done: Callable[[], None],
+) -> None:
+    waiting, silent = iter(todo), 0
+
+    async def worker() -> None:
+        nonlocal silent
+        for sha, draw in waiting:
+            said: Reply | GradingFailure
+            try:
+                said = await judge.model.achat(prompts[sha], draw=draw)
+            except GradingFailure as failure:
+                said = failure
+            answers.append((sha, draw), said)
+            on_done()
+            if not isinstance(said, GradingFailure):
+                silent = -1
+            elif said.kind is ErrorKind.AUTH:
+                raise JudgeAuthError(str(said))
+            elif said.kind in PASSING_KINDS and silent >= 0:
+                silent += 1
+                if silent >= _MAX_FIRST_FAILURES:
+                    raise JudgeUnavailable(f"no reply, {silent} failures: {said}")
+
+    await run_all(worker() for _ in range(min(concurrency, len(todo))))
+
+
+_ROUNDING = 1e-9
+
+
+class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A dumped prompt with what was read: a verdict for each draw."""
+
+    dumped: DumpedPrompt
+    form: str
+    verdicts: list[ParsedReply]
+
+    @property
+    def scores(self) -> list[float]:
+        """Those that could be read."""
+        return [one.score for one in self.verdicts if one.score is not None]
+
+    @property
+    def score(self) -> float | None:
+        """Their mean; ``None`` where none could be read."""
+        return fmean(self.scores) if self.scores else None
+
+    @property
+    def changed(self) -> bool | None:
+        """Whether it differs from the recorded score; ``None`` where there are not both."""
+        if self.score is None or self.dumped.recorded is None:
+            return None
+        return abs(self.score - self.dumped.recorded) > _ROUNDING
+
+
+def summarise_replay_arms(lines: Iterable[ReplayRow]) -> list[dict[str, Any]]:
+    """By the dump's judge and source: how many were read, of what kind the others are, and means.
+
+    ``recorded`` and ``score`` are means over ``common``, the rows that have both; all means are
+    ``None`` of nothing, and what could not be read is in none.
+    """
+    by_arm: dict[tuple[str, str], list[ReplayRow]] = defaultdict(list)
+    for line in lines:
+        by_arm[line.dumped.judge, line.dumped.source].append(line)
+    return [
+        {"judge": judge, "source": source, **_arm_summary(own)}
+        for (judge, source), own in by_arm.items()
+    ]
+
+
+def _arm_summary(lines: Sequence[ReplayRow]) -> dict[str, Any]:
+    verdicts = [one for line in lines for one in line.verdicts]
+    common = [line for line in lines if line.changed is not None]
+    return {
+        "rows": len(lines),
+        "verdicts": len(verdicts),
+        "parsed": sum(one.score is not None for one in verdicts),
+        "how": dict(Counter(one.how for one in verdicts if one.how)),
+        "unparsable": dict(Counter(one.kind for one in verdicts if one.kind)),
+        "mean_recorded": _mean([line.dumped.recorded for line in lines]),
+        "mean_score": _mean([line.score for line in lines]),
+        "common": {
+            "rows": len(common),
+            "recorded": _mean([line.dumped.recorded for line in common]),
+            "score": _mean([line.score for line in common]),
+            "changed": sum(line.changed is True for line in common),
+        },
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return fmean(found) if found else None
+
+
+def score_ranges(lines: Iterable[ReplayRow], *, by_prompt: bool) -> list[dict[str, Any]]:
+    """How far the scores of one item lie apart, by source: mean and largest range.
+
+    An item's scores are those of its rows; with ``by_prompt`` each prompt counts once, since rows
+    with the same prompt share its replies. Items with one score only have no range.
+    """
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        one = line.dumped
+        own = found[one.source]
+        if not by_prompt:
+            own[one.item] += line.scores
+        else:
+            own.setdefault(f"{one.item} {one.sha[:8]}", line.scores)
+    return [_ranges(source, items) for source, items in found.items()]
+
+
+def _ranges(source: str, items: dict[str, list[float]]) -> dict[str, Any]:
+    spans = {name: max(own) - min(own) for name, own in items.items() if len(own) > 1}
+    widest = max(spans, key=lambda name: spans[name], default=None)
+    return {
+        "source": source,
+        "items": len(items),
+        "repeated": len(spans),
+        "mean": _mean(spans.values()),
+        "largest": None if widest is None else spans[widest],
+        "item": widest,
+        "by_item": spans,
+    }
+
+
+_KIND = "replay"
+_MAX_PROBLEMS = 50
+
+
+@dataclass
+class ReplayJob:
+    """What is replayed, how it is read, and where it goes.
+
+    ``judge``: who is asked again, ``repeats`` times a prompt; without one the recorded replies are
+    parsed anew. ``parse``: ``strict``, ``anywhere`` or ``either``; ``form`` and ``scale`` as in
+    :func:`~adjudge_lab.studies.judge_dumps.detect_reply_form`. ``summary`` is what all comes to.
+    """
+
+    dump: Path
+    folder: Path
+    judge: ReplayJudge | None = None
+    parse: Any = "strict"
+    form: str | None = None
+    scale: tuple[float | None, float | None] = (None, None)
+    repeats: int = 1
+    concurrency: int = 16
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    on_progress: Callable[[str, int, int], None] = lambda *_: None
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def replay_dump(job: ReplayJob) -> dict[str, Any]:
+    """Do it; the summary.
+
+    Writes ``answers.jsonl`` (replies of the judge, by the prompt's SHA-256 and the draw),
+    ``rows.jsonl`` (a row for each dumped prompt) and ``summary.json``. The same folder is gone on
+    with: no prompt is asked twice, what failed is asked again, another ``parse`` reads the same
+    replies. Raises :class:`~adjudge.errors.RunFolderError` for a folder of anything else or of
+    another judge, :class:`~adjudge.errors.ConfigError` for what cannot be replayed,
+    :class:`~adjudge.errors.JudgeAuthError` and :class:`~adjudge.errors.JudgeUnavailable`.
+    """
+    _check(job)
+    dumped, problems = read_dump(job.dump, job.mapping)
+    with hold_lock(job.folder):
+        _claim(job)
+        answers = ReplyLog(job.folder / "answers.jsonl")
+        made = _ask_missing(job, dumped, answers)
+        lines = [_replay_row(job, one, answers) for one in dumped]
+        job.summary = _summary(job, lines, problems, made)
+        atomic_write(job.folder / "rows.jsonl", map(_encode_row, lines))
+        write_json(job.folder / "summary.json", job.summary)
+    return job.summary
+
+
+def _check(job: ReplayJob) -> None:
+    for name, value, allowed in (
+        ("--parse", job.parse, PARSE_MODES),
+        ("--form", job.form, REPLY_FORMS),
+    ):
+        if value is not None and value not in allowed:
+            hint = suggest_name(value, allowed)
+            raise ConfigError(
+                f"{name}: is unknown{hint} (found {value!r}; allowed: {', '.join(allowed)})"
+            )
+    if job.judge is None and job.repeats != 1:
+        raise ConfigError(
+            "--repeats: can only be used with --judge, because each recorded reply exists once"
+        )
+    for name, number in (("--repeats", job.repeats), ("--concurrency", job.concurrency)):
+        if number < 1:
+            raise ConfigError(f"{name}: must be at least 1 (found {number})")
+    low, high = job.scale
+    if low is not None and high is not None and not low < high:
+        raise ConfigError(
+            f"--scale: the first number must be below the second (found {low} to {high})"
+        )
+
+
+def _claim(job: ReplayJob) -> None:
+    """The folder for this judge; raises where it holds anything else."""
+    file = job.folder / "run.json"
+    said = {
+        "kind": _KIND,
+        "adjudge": adjudge.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": f"replay of {job.dump.name}",
+        "judge": None if job.judge is None else job.judge.identity,
+    }
+    if not file.exists():
+        if taken := [
+            one for one in ("summary.json", "rewards.jsonl") if (job.folder / one).exists()
+        ]:
+            raise RunFolderError(
+                f"{job.folder}: holds {taken[0]} of another run. Give another folder with -o."
+            )
+        write_json(file, said)
+        return
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from None
+    if found.get("kind") != _KIND:
+        raise RunFolderError(f"{job.folder}: holds another run. Give another folder with -o.")
+    if found.get("judge") != said["judge"]:
+        raise RunFolderError(
+            f"{job.folder}: holds replies of another judge, or drawn with other settings. Give "
+            "another folder with -o."
+        )
+
+
+def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyLog) -> int:
+    """How many prompts were asked now."""
+    if job.judge is None:
+        return 0
+    prompts = {one.sha: one.messages for one in dumped}
+    wanted = [(sha, draw) for draw in range(job.repeats) for sha in prompts]
+    todo = [one for one in wanted if not answers.has(one)]
+    done = len(wanted) - len(todo)
+    job.on_progress("asking", done, len(wanted))
+
+    def heard() -> None:
+        nonlocal done
+        done += 1
+        job.on_progress("asking", done, len(wanted))
+
+    ask_prompts(job.judge, prompts, todo, answers, concurrency=job.concurrency, on_done=heard)
+    return len(todo)
+
+
+def _replay_row(job: ReplayJob, one: DumpedPrompt, answers: ReplyLog) -> ReplayRow:
+    form = detect_reply_form(one.text, one.rubric, name=job.form, scale=job.scale)
+
+    def read(text: Any, cut: bool) -> ParsedReply:
+        if not isinstance(text, str):
+            kind = ErrorKind.INVALID_INPUT.value
+            return ParsedReply(kind=kind, why="the dump has no reply to this prompt")
+        return parse_reply(text, form, job.parse, cut=cut)
+
+    if job.judge is None:
+        return ReplayRow(dumped=one, form=form.name, verdicts=[read(one.reply, cut=False)])
+    verdicts = []
+    for draw in range(job.repeats):
+        row = answers.find((one.sha, draw))
+        if "error" in row:
+            verdicts.append(ParsedReply(kind=row["error"]["kind"], why="the judge gave no reply"))
+        else:
+            verdicts.append(read(row.get("text"), cut=row.get("finish_reason") == "length"))
+    return ReplayRow(dumped=one, form=form.name, verdicts=verdicts)
+
+
+def _summary(
+    job: ReplayJob, lines: Sequence[ReplayRow], problems: Sequence[FileProblem], made: int
+) -> dict[str, Any]:
+    judge = job.judge
+    return {
+        "adjudge": adjudge.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dump": str(job.dump),
+        "parse": job.parse,
+        "asked": None
+        if judge is None
+        else {
+            "judge": judge.name,
+            "model": judge.model.model,
+            "sampling": judge.sampling,
+            "repeats": job.repeats,
+            "now": made,
+            "prompts": len({line.dumped.sha for line in lines}),
+        },
+        "rows": len(lines),
+        "arms": summarise_replay_arms(lines),
+        "ranges": score_ranges(lines, by_prompt=judge is not None),
+        "problems": {
+            "count": len(problems),
+            "first": [msgspec.to_builtins(one) for one in problems[:_MAX_PROBLEMS]],
+        },
+    }
+
+
+def _encode_row(line: ReplayRow) -> bytes:
+    one = line.dumped
+    about = {
+        "line": one.line,
+        "item": one.item,
+        "judge": one.judge,
+        "source": one.source,
+        "prompt_sha256": one.sha,
+        "form": line.form,
+        "recorded": one.recorded,
+        "score": line.score,
+        "changed": line.changed,
+        "verdicts": [msgspec.to_builtins(verdict) for verdict in line.verdicts],
+    }
+    return msgspec.json.encode(about) + b"\n"

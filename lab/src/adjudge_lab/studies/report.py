@@ -1,0 +1,569 @@
+"""A study's report, one HTML file: the figures of its plans by their questions, and its curves.
+
+Curves: proxy and gold over √KL, best-of-n, and drift over the steps. No script, no network;
+everything that is not ours (labels, names of judges and plans, reasons of failures) is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adjudge.runs.report.charts import escape_html, format_integer, format_number
+from adjudge.runs.report.frame import Section, Tile, render_page, render_tiles
+from adjudge_lab.studies import summary_view
+from adjudge_lab.studies.charts import (
+    COLOUR_COUNT,
+    ChartPoint,
+    ChartSeries,
+    DotRow,
+    Drawing,
+    dot_chart,
+    figure_html,
+    svg_document,
+    xy_chart,
+)
+from adjudge_lab.studies.results import ArmResult, StudyResult, change_by_prompt, sort_checkpoints
+from adjudge_lab.studies.summary_view import (
+    CellView,
+    cell_name,
+    cell_views,
+    length_feature,
+    list_limits,
+    pilot_note,
+    plan_answer,
+    plan_cells,
+    plan_question,
+    plan_title,
+)
+
+__all__ = [
+    "draw_best_of",
+    "draw_drift",
+    "draw_kl_curves",
+    "draw_plan",
+    "fitted_points",
+    "render_plan_figures",
+    "render_study_page",
+    "write_figures",
+    "write_study_report",
+]
+
+
+_JsonObject = Mapping[str, Any]
+
+_GAIN_UNIT = "SDs of the first policy's answers"
+_GOLD_UNIT, _GAP_UNIT = f"gold gain, {_GAIN_UNIT}", f"proxy gain − gold gain, {_GAIN_UNIT}"
+
+
+def render_plan_figures(summary: _JsonObject) -> dict[str, str]:
+    """An SVG file for each plan that has a figure, by the plan's name."""
+    found = {}
+    for plan in summary["plans"]:
+        drawings = draw_plan(plan, summary)
+        if drawings:
+            found[plan["name"]] = svg_document(plan_title(plan), drawings)
+    return found
+
+
+def draw_plan(plan: _JsonObject, summary: _JsonObject) -> list[Drawing]:
+    """What answers ``plan``; without any arm that ended, nothing.
+
+    ``bias`` and ``size`` are drawn over the plan's axis where its cells are on it: gold gain, gold
+    loss and onset, or the gap between proxy and gold. All other questions have a line a cell.
+    """
+    cells = plan_cells(plan, cell_views(summary))
+    if not cells:
+        return []
+    draw = _DRAW_BY_QUESTION.get(plan["question"], _draw_cells)
+    return draw(cells, summary, str(plan["x"] or ""))
+
+
+def _draw_bias(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
+    return _draw_over_axis(cells, summary, axis, [
+        ("Gold gain at the end", _GOLD_UNIT, lambda cell: cell.gap["end"]["gold"], "gold"),
+        ("Gold loss: its peak less its end", f"gold loss, {_GAIN_UNIT}",
+         lambda cell: cell.gap["loss"], "loss"),
+        (_onset_title(cells), "step of the onset",
+         lambda cell: {"value": cell.onset["median_step"], "low": None, "high": None}, "onset"),
+    ])  # fmt: skip
+
+
+def _draw_size(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
+    return _draw_over_axis(cells, summary, axis, [
+        ("Gap between proxy and gold at the end", _GAP_UNIT,
+         lambda cell: cell.gap["end"]["gap"], "gap"),
+        ("Gold gain at the end", _GOLD_UNIT, lambda cell: cell.gap["end"]["gold"], "gold"),
+    ])  # fmt: skip
+
+
+def _draw_cells(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
+    del summary, axis
+    return [
+        _dot_chart_of(
+            "Gold gain at the "
+            "end", _GOLD_UNIT, cells, lambda cell: cell.gap["end"]["gold"], "gold"),
+        _dot_chart_of("Gap between proxy and gold at the end", _GAP_UNIT, cells,
+              lambda cell: cell.gap["end"]["gap"], "gap"),
+    ]  # fmt: skip
+
+
+def _draw_failure(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
+    drawings = _draw_cells(cells, summary, axis)[:1]
+    feature = length_feature(summary)
+    if feature is not None:
+        drawings.append(
+            _dot_chart_of(
+                f"Length at the end: {feature}",
+                feature,
+                cells,
+                lambda cell: _final_feature(cell, feature),
+            )
+        )
+    shares = [
+        DotRow(cell.name, share, why="no reward was asked for")
+        for cell in cells
+        for share in [cell.account["rewards"]["share"]]
+    ]
+    return [*drawings, dot_chart("Rewards that were missing", "share of all in training", shares)]
+
+
+_DRAW_BY_QUESTION: Mapping[str, Callable[[Sequence[CellView], _JsonObject, str], list[Drawing]]] = {
+    "bias": _draw_bias,
+    "size": _draw_size,
+    "failure": _draw_failure,
+}
+
+_Measure = tuple[str, str, Callable[[CellView], _JsonObject], str]
+"""Title, unit, a cell's estimate, and the outcome that each of its arms has."""
+
+
+def _draw_over_axis(
+    cells: Sequence[CellView], summary: _JsonObject, axis: str, measures: Sequence[_Measure]
+) -> list[Drawing]:
+    """Each measure over the axis; a line a cell where fewer than two places are on it."""
+    placed = [cell for cell in cells if cell.x is not None]
+    if len({cell.x for cell in placed}) < 2:
+        return _draw_cells(cells, summary, axis)
+    groups = _group_by_levels(placed, summary, axis)
+    places = [cell.x for cell in placed if cell.x is not None]
+    drawings = []
+    for title, unit, estimate, outcome in measures:
+        series = [
+            one
+            for place, (name, own) in enumerate(groups.items())
+            for one in _seed_and_mean_series(place, name, own, estimate, outcome)
+        ]
+        drawing = xy_chart(title, (axis, unit), series, zero=True, places=places)
+        drawings += [] if drawing is None else [drawing]
+    return drawings
+
+
+def _seed_and_mean_series(
+    place: int,
+    name: str,
+    cells: Sequence[CellView],
+    estimate: Callable[[CellView], _JsonObject],
+    outcome: str,
+) -> list[ChartSeries]:
+    """One mark a seed, and the means over them."""
+    seeds = [
+        ChartPoint(_axis_place(cell), arm[outcome], tooltip=f"{arm['name']}: {arm[outcome]:.4g}")
+        for cell in cells
+        for arm in cell.arms
+        if arm[outcome] is not None
+    ]
+    means = [
+        ChartPoint(
+            _axis_place(cell), found["value"], found["low"], found["high"], tooltip=cell.name
+        )
+        for cell in cells
+        for found in [estimate(cell)]
+        if found["value"] is not None
+    ]
+    means.sort(key=lambda spot: (isinstance(spot.x, str), spot.x))
+    return [ChartSeries(name, place, "mean", means), ChartSeries("", place, "seed", seeds)]
+
+
+def _axis_place(cell: CellView) -> str | float:
+    return 0.0 if cell.x is None else cell.x
+
+
+def _group_by_levels(
+    cells: Sequence[CellView], summary: _JsonObject, axis: str
+) -> dict[str, list[CellView]]:
+    """Cells that differ on the axis only, by what they have in common: a line each."""
+    levels = {cell.judge: _judge_levels(cell.judge, summary) for cell in cells}
+    names = dict.fromkeys(name for of in levels.values() for name in of if name != axis)
+    kept = [name for name in names if _separates_series(name, cells, levels)]
+    found: dict[str, list[CellView]] = {}
+    for cell in cells:
+        parts = [f"{name} {levels[cell.judge].get(name, '–')}" for name in kept]
+        parts += [] if cell.mitigation == "none" or axis == "mitigation" else [cell.mitigation]
+        found.setdefault(", ".join(parts), []).append(cell)
+    return found
+
+
+def _judge_levels(judge: str, summary: _JsonObject) -> Mapping[str, Any]:
+    return (summary["judges"].get(judge) or {}).get("levels") or {}
+
+
+def _separates_series(
+    name: str, cells: Sequence[CellView], levels: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Whether a level varies, and is not the axis by another name."""
+    places: dict[str, set[object]] = {}
+    for cell in cells:
+        places.setdefault(str(levels[cell.judge].get(name)), set()).add(cell.x)
+    return len(places) > 1 and any(len(of) > 1 for of in places.values())
+
+
+def _dot_chart_of(
+    title: str,
+    unit: str,
+    cells: Sequence[CellView],
+    estimate: Callable[[CellView], _JsonObject],
+    outcome: str = "",
+) -> Drawing:
+    rows = []
+    for cell in cells:
+        found = estimate(cell)
+        seeds = cell.seeds(outcome) if outcome else ()
+        rows.append(
+            DotRow(cell.name, found["value"], found["low"], found["high"], seeds, found["why"])
+        )
+    return dot_chart(title, unit, rows)
+
+
+def _final_feature(cell: CellView, feature: str) -> _JsonObject:
+    """A feature's mean at the last checkpoint."""
+    points = cell.features[feature]["points"] if feature in cell.features else []
+    if points:
+        found: _JsonObject = points[-1]["mean"]
+        return found
+    return {"value": None, "low": None, "high": None, "why": "not measured"}
+
+
+def _onset_title(cells: Sequence[CellView]) -> str:
+    known = sum(cell.onset["known"] for cell in cells)
+    never = known - sum(cell.onset["hacked"] for cell in cells)
+    return f"Onset of hacking ({never} of {known} runs: never)"
+
+
+_FIT_SAMPLES = 48
+_AXES = ("√KL from the first policy, √nats", "gain, SDs of the first policy's answers")
+_FORM_LABELS = {"bon": "d(α − β·d)", "rl": "d(α − β·log d)"}
+_MAX_FEATURES = 6
+
+
+def draw_kl_curves(
+    result: StudyResult, cells: Mapping[tuple[str, str], CellView], units: _JsonObject
+) -> list[Drawing]:
+    """Proxy (dashed) and gold over √KL, a chart a cell: means over seeds by step, and fits."""
+    found = []
+    for key, arms in result.cells():
+        series, marks = [], []
+        for place, (target, scorer) in enumerate((("gold", result.gold), ("proxy", arms[0].proxy))):
+            unit = units.get(scorer)
+            if unit is None:
+                continue
+            seeds = [spot for arm in arms for _, spot in _arm_curve(arm, scorer, unit)]
+            kind = "line" if target == "gold" else "dashed"
+            fits = cells[key].fits[target]
+            series.append(ChartSeries(target, place, kind, list(_mean_curve(arms, scorer, unit))))
+            series.append(ChartSeries("", place, "seed", seeds))
+            series += _fit_series(target, place, fits)
+            marks += _peak_marks(target, place, fits)
+        drawing = xy_chart(cell_name(*key), _AXES, series, zero=True, marks=marks)
+        found += [] if drawing is None else [drawing]
+    return found
+
+
+def draw_best_of(curves: Sequence[_JsonObject]) -> list[Drawing]:
+    """The same of best-of-n, a chart a judge."""
+    found = []
+    for curve in curves:
+        series, marks = [], []
+        for place, (target, kind) in enumerate((("gold", "line"), ("proxy", "dashed"))):
+            spots = [
+                ChartPoint(row["distance"], one["value"], one["low"], one["high"],
+                     f"n = {row['n']}: {format_number(one['value'])}")
+                for row in curve["rows"]
+                for one in [row[target]]
+                if one["value"] is not None
+            ]  # fmt: skip
+            series.append(ChartSeries(target, place, kind, spots))
+            fits = curve["fits"].get(target)
+            if fits is not None:
+                series += _fit_series(target, place, fits)
+                marks += _peak_marks(target, place, fits)
+        drawing = xy_chart(f"Best of n by {curve['judge']}", _AXES, series, zero=True, marks=marks)
+        found += [] if drawing is None else [drawing]
+    return found
+
+
+def draw_drift(curves: Sequence[_JsonObject]) -> list[Drawing]:
+    """Each feature over the steps, a line a cell, six a chart; the first six features."""
+    names = list(dict.fromkeys(one["feature"] for one in curves))[:_MAX_FEATURES]
+    found = []
+    for name in names:
+        own = [one for one in curves if one["feature"] == name]
+        for start in range(0, len(own), COLOUR_COUNT):
+            part = own[start : start + COLOUR_COUNT]
+            more = f", cells {start + 1} to {start + len(part)}" if len(own) > COLOUR_COUNT else ""
+            series = [
+                ChartSeries(
+                    cell_name(one["judge"], one["mitigation"]), place, "line", _feature_points(one)
+                )
+                for place, one in enumerate(part)
+            ]
+            drawing = xy_chart(f"{name} of an answer{more}", ("step", name), series)
+            found += [] if drawing is None else [drawing]
+    return found
+
+
+def fitted_points(form: str, alpha: float, beta: float, largest: float) -> list[ChartPoint]:
+    """A fitted form from 0 to ``largest``."""
+    spots = [ChartPoint(0.0, 0.0)]
+    for place in range(1, _FIT_SAMPLES + 1):
+        d = largest * place / _FIT_SAMPLES
+        y = d * (alpha - beta * (d if form == "bon" else math.log(d)))
+        spots.append(ChartPoint(d, y))
+    return spots
+
+
+def _arm_curve(arm: ArmResult, scorer: str, unit: float) -> Iterator[tuple[int, ChartPoint]]:
+    """Steps, and where the arm was then."""
+    points = sort_checkpoints(arm)
+    for point in points:
+        moved = change_by_prompt(points[0], point, [scorer]) if points[0].step == 0 else {}
+        if moved:
+            gain = math.fsum(by for (by,) in moved.values()) / len(moved) / unit
+            said = f"{arm.name}, step {point.step}: {format_number(gain)}"
+            yield point.step, ChartPoint(point.distance, gain, tooltip=said)
+
+
+def _mean_curve(arms: Sequence[ArmResult], scorer: str, unit: float) -> Iterator[ChartPoint]:
+    """Means over the seeds that have a step, in the order of the steps."""
+    by_step: dict[int, list[ChartPoint]] = {}
+    for arm in arms:
+        for step, spot in _arm_curve(arm, scorer, unit):
+            by_step.setdefault(step, []).append(spot)
+    for step, spots in sorted(by_step.items()):
+        n = len(spots)
+        distance = math.fsum(float(spot.x) for spot in spots) / n
+        gain = math.fsum(spot.y for spot in spots) / n
+        yield ChartPoint(distance, gain, tooltip=f"step {step}, {n} seeds: {format_number(gain)}")
+
+
+def _better_fit(fits: _JsonObject) -> tuple[str, _JsonObject] | None:
+    """The form that fits better, where it has numbers."""
+    name = fits["better"] or next(iter(fits["forms"]), None)
+    if name is None:
+        return None
+    form = fits["forms"][name]
+    return None if form["alpha"]["value"] is None else (name, form)
+
+
+def _fit_series(target: str, place: int, fits: _JsonObject) -> list[ChartSeries]:
+    shown = _better_fit(fits)
+    if shown is None or not fits["largest"]:
+        return []
+    name, form = shown
+    line = fitted_points(name, form["alpha"]["value"], form["beta"]["value"], fits["largest"])
+    return [ChartSeries(f"{target}: {_FORM_LABELS[name]}", place, "fit", line)]
+
+
+def _peak_marks(target: str, place: int, fits: _JsonObject) -> list[tuple[float, int, str]]:
+    """The peak of the fit, where it was seen."""
+    shown = _better_fit(fits)
+    if shown is None or shown[1]["peak"]["value"] is None or shown[1]["extrapolated"]:
+        return []
+    at = shown[1]["peak"]["value"]
+    return [(at, place, f"{target} peak {format_number(at, 2)}")]
+
+
+def _feature_points(curve: _JsonObject) -> list[ChartPoint]:
+    return [
+        ChartPoint(float(point["step"]), one["value"], one["low"], one["high"])
+        for point in curve["points"]
+        for one in [point["mean"]]
+        if one["value"] is not None
+    ]
+
+
+_CellViews = Mapping[tuple[str, str], CellView]
+
+_MAX_DRAWINGS = 48
+
+_CURVES_NOTE = (
+    "Gold solid, proxy dashed: what the policy was trained on. Both are gains from the first "
+    "policy, in SDs of its answers; the mean over seeds at each checkpoint, and a ring a seed. "
+    "Thin: the form of Gao et al. (2022) that fits better. A dotted line: its peak, where that was "
+    "seen."
+)
+_BEST_OF_NOTE = (
+    "The best of n answers of the first policy by each judge, with the exact expectation over all "
+    "subsets; no training."
+)
+_TRANSFER_NOTE = (
+    "Gains in SDs of the first policy's answers, with 95 % intervals. Bold: by the judge that was "
+    "trained on. Own less others, and less gold: the gain that only the own judge sees."
+)
+_DRIFT_NOTE = (
+    "Change of a feature of the answers from the first policy to the end, regressed on the judges' "
+    "dials, judges without mitigation; a coefficient is the change a unit of the dial."
+)
+_FITS_NOTE = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
+_ACCOUNTS_NOTE = (
+    "A reward that is missing is no number and is left out of the update; nothing is renormalised."
+)
+
+
+def write_figures(folder: Path, summary: _JsonObject, result: StudyResult) -> None:
+    """Write the page's figures as SVG files: one a plan, ``over-kl.svg`` and ``best-of-n.svg``."""
+    over = draw_kl_curves(result, cell_views(summary), summary["units"])[:_MAX_DRAWINGS]
+    best = draw_best_of(summary["best_of"])[:_MAX_DRAWINGS]
+    files = render_plan_figures(summary)
+    if over:
+        files[_free_name("over-kl", files)] = svg_document("Proxy and gold over √KL", over)
+    if best:
+        files[_free_name("best-of-n", files)] = svg_document("Best of n", best)
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    """``name``, or one like it where a plan is called so."""
+    lower = {one.lower() for one in taken}
+    while name in lower:
+        name = f"all-{name}"
+    return name
+
+
+def write_study_report(path: Path, summary: _JsonObject, result: StudyResult) -> None:
+    """Write ``report.html`` to ``path``, UTF-8.
+
+    ``summary``: what :func:`~adjudge_lab.studies.analysis.analyse` found, each of its ``plans``
+    with its ``title`` and ``note``; and ``label``, ``pilot``, ``seeds``, ``tiny`` (whether the
+    policy is a toy), ``manifest``, ``warnings`` and ``seconds``, as far as they are known.
+    """
+    path.write_bytes(render_study_page(summary, result).encode("utf-8", "replace"))
+
+
+def render_study_page(summary: _JsonObject, result: StudyResult) -> str:
+    """The whole page."""
+    cells = cell_views(summary)
+    stamp = pilot_note(summary)
+    return render_page(
+        summary.get("label") or "Study",
+        _facts(summary),
+        [_tiles(summary), *_sections(summary, result, cells)],
+        styles=[(__package__ or "", "page.css"), (__package__ or "", "charts.css")],
+        above=f'<p class="pilot" role="note">{escape_html(stamp)}</p>\n' if stamp else "",
+    )
+
+
+def _sections(summary: _JsonObject, result: StudyResult, cells: _CellViews) -> Iterable[Section]:
+    follows = "".join(f"<li>{escape_html(text)}</li>" for text in list_limits(summary))
+    curves = _drawings_html(_CURVES_NOTE, draw_kl_curves(result, cells, summary["units"]))
+    best = _drawings_html(_BEST_OF_NOTE, draw_best_of(summary["best_of"]))
+    transfer = _note_html(_TRANSFER_NOTE) + summary_view.transfer_table(summary["transfer"])
+    drift = (
+        _note_html(_DRIFT_NOTE)
+        + summary_view.regression_tables(summary)
+        + _drawings_html("", draw_drift(summary["features"]))
+    )
+    accounting = _note_html(_ACCOUNTS_NOTE) + summary_view.accounting_table(summary["accounting"])
+    arms = summary_view.arms_table(summary) + summary_view.failed_table(summary["failed"])
+    plans = "".join(_plan_html(plan, cells, summary) for plan in summary["plans"])
+    yield Section("answers", "What was asked, and what came out", _answers_html(summary), "Answers")
+    yield Section(
+        "limits", "What does not follow", f'<div class="limits"><ul>{follows}</ul></div>', "Limits"
+    )
+    yield Section("plans", "Plans", plans, "Plans")
+    yield Section("curves", "Proxy and gold against √KL", curves, "Curves")
+    yield Section("best", "Best of n", best)
+    yield Section(
+        "fits", "Fits of the curves", _note_html(_FITS_NOTE) + summary_view.fit_table(summary)
+    )
+    yield Section("transfer", "Transfer: trained on one judge, scored by all", transfer, "Transfer")
+    yield Section("drift", "Drift", drift, "Drift")
+    yield Section("accounting", "Failures and cost", accounting, "Failures and cost")
+    yield Section("arms", "Arms", arms, "Arms")
+    yield Section("manifest", "Manifest", summary_view.manifest_block(summary.get("manifest")))
+
+
+def _facts(summary: _JsonObject) -> list[tuple[str, str]]:
+    settings = summary["settings"]
+    resampled = "prompts" if len(settings["seeds"]) == 1 else "seeds and prompts"
+    held_out = [name for name, one in summary["judges"].items() if one.get("role") == "held_out"]
+    return [
+        ("Gold", summary["gold"]),
+        ("Held-out judges", ", ".join(held_out) or "–"),
+        ("Seeds", ", ".join(map(str, settings["seeds"])) or "–"),
+        ("Intervals", f"95 %, {resampled} resampled {settings['draws']:,} times"),
+        ("When", " · ".join(_created_by(summary)) or "–"),
+    ]
+
+
+def _created_by(summary: _JsonObject) -> Iterable[str]:
+    if summary.get("created"):
+        yield str(summary["created"])
+    if summary.get("adjudge"):
+        yield f"adjudge {summary['adjudge']}"
+
+
+def _tiles(summary: _JsonObject) -> str:
+    total, failed = summary["accounting"]["total"], len(summary["failed"])
+    missing = total["rewards"]["missing"]
+    judges = [name for name in summary["judges"] if name != summary["gold"]]
+    seconds = summary.get("seconds")
+    whole = seconds.get("total") if isinstance(seconds, Mapping) else seconds
+    cost = "–" if total["cost_usd"] is None else f"{total['cost_usd']:.4f}"
+    found = (
+        Tile("Arms", format_integer(len(summary["arms"])), f"of {len(summary['cells'])} cells"),
+        Tile("Failed", format_integer(failed), "arms, left out" if failed else "none", failed > 0),
+        Tile("Judges", format_integer(len(judges)), "score every checkpoint"),
+        Tile(
+            "No reward", format_integer(missing), f"of {total['rewards']['asked']:,}", missing > 0
+        ),
+        Tile("USD", cost, "" if total["calls"] else "no call was made"),
+        Tile("Minutes", "–" if whole is None else format_number(whole / 60, 1), ""),
+    )
+    return render_tiles(found)
+
+
+def _answers_html(summary: _JsonObject) -> str:
+    lines = "".join(
+        f"<dt>{escape_html(plan_title(plan))}</dt><dd>{escape_html(plan_question(plan))} "
+        f"<b>{escape_html(plan_answer(plan, summary))}</b></dd>"
+        for plan in summary["plans"]
+    )
+    warnings = "".join(f"<li>{escape_html(text)}</li>" for text in summary.get("warnings") or [])
+    listed = f'<ul class="warnings">{warnings}</ul>' if warnings else ""
+    return f'<dl class="answers">{lines}</dl>{listed}'
+
+
+def _plan_html(plan: _JsonObject, cells: _CellViews, summary: _JsonObject) -> str:
+    return (
+        f"<h3>{escape_html(plan_title(plan))}</h3>{_note_html(plan.get('note') or '')}"
+        f"{_drawings_html('', draw_plan(plan, summary))}"
+        f"{summary_view.plan_table(plan, cells, summary)}{summary_view.comparison_table(plan)}"
+    )
+
+
+def _note_html(text: str) -> str:
+    return f'<p class="note">{escape_html(text)}</p>' if text else ""
+
+
+def _drawings_html(note: str, drawings: list[Drawing]) -> str:
+    if not drawings:
+        return _note_html(note) + "<p>– Nothing to draw: no checkpoint has the scores for it.</p>"
+    left = len(drawings) - _MAX_DRAWINGS
+    more = f"<p>{format_integer(left)} more are not drawn.</p>" if left > 0 else ""
+    figures = "".join(map(figure_html, drawings[:_MAX_DRAWINGS]))
+    return f'{_note_html(note)}<div class="drawings">{figures}</div>{more}'

@@ -1,0 +1,576 @@
+"""A whole study: its dry run, the run, and its results gathered from the folder.
+
+The run makes first policies, judges, arms, everybody's scores, analysis and report. Results are
+gathered once arms are trained and scored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import adjudge
+from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, RunFolderError
+from adjudge.judge_evaluation.swap.judgements import compute_features
+from adjudge_lab.rl.plan import plan_run
+from adjudge_lab.rl.run_folder import read_intact_rows
+from adjudge_lab.studies.analysis import analyse
+from adjudge_lab.studies.cells import Arm
+from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
+from adjudge_lab.studies.prerequisites import scorer_tables
+from adjudge_lab.studies.report import write_figures, write_study_report
+from adjudge_lab.studies.results import (
+    AnswerScores,
+    ArmResult,
+    BestOfScores,
+    CheckpointResult,
+    StudyResult,
+    write_study_rows,
+)
+from adjudge_lab.studies.study import Study
+from adjudge_lab.studies.study_file import RUN_FILE_PLAN, StudyJudge, StudyPlan
+from adjudge_lab.studies.tasks import (
+    AnswerSource,
+    PanelMember,
+    SampledAnswer,
+    TaskOutcome,
+    TaskPool,
+    make_first_policy,
+    read_answers_by_step,
+    read_scores_by_step,
+    sample_answers,
+    score_sources,
+    start_workers,
+    train_arm,
+    train_study_judge,
+)
+
+__all__ = [
+    "StudyJob",
+    "arm_source",
+    "best_of_source",
+    "gather_study_result",
+    "plan_study",
+    "run_study",
+]
+
+
+_CURVE_METRICS = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
+
+
+class _MissingReward(msgspec.Struct):
+    kind: str
+
+
+class _RolloutRow(msgspec.Struct):
+    missing: _MissingReward | None = None
+
+
+def arm_source(folder: Path, arm: Arm) -> AnswerSource:
+    """The answers of an arm's evaluations."""
+    return AnswerSource(
+        f"arms/{arm.name}", folder / "arms" / arm.name / "evaluation_rollouts.jsonl"
+    )
+
+
+def best_of_source(folder: Path, seed: int) -> AnswerSource:
+    """The many answers of a seed's first policy."""
+    return AnswerSource(f"best_of_n/seed-{seed}", folder / "best_of_n" / f"seed-{seed}.jsonl")
+
+
+def gather_study_result(
+    folder: Path,
+    arms: Sequence[Arm],
+    judges: Mapping[str, dict[str, object]],
+    gold: str,
+    *,
+    best_of_seeds: Iterable[int],
+    failed: Mapping[str, str],
+    unscored: Collection[str] = (),
+) -> StudyResult:
+    """Read what the arms, the scorers and the sampling left in ``folder``.
+
+    ``judges`` are all scorers; what those of ``unscored`` have not said is missing. Raises
+    :class:`~adjudge.errors.RunFolderError` where something else is not there.
+    """
+    scores = _ScoresByScorer(folder, judges, unscored)
+    return StudyResult(
+        gold=gold,
+        judges=dict(judges),
+        arms=[_gather_arm(folder, arm, scores) for arm in arms if arm.name not in failed],
+        best_of=[_gather_best_of(folder, seed, scores) for seed in best_of_seeds],
+        failed=dict(failed),
+    )
+
+
+class _ScoresByScorer:
+    """What each scorer said."""
+
+    def __init__(self, folder: Path, names: Iterable[str], unscored: Collection[str]) -> None:
+        self._unscored = unscored
+        self._said = {
+            name: read_scores_by_step(folder / "scores" / f"{name}.jsonl") for name in names
+        }
+
+    def of(self, source: AnswerSource, step: int, answers: int) -> dict[str, AnswerScores]:
+        """By scorer."""
+        found = {}
+        for name, said in self._said.items():
+            scored = said.get((source.name, step))
+            if scored is None or len(scored.values) != answers:
+                if name not in self._unscored:
+                    raise RunFolderError(f"{source.path}: step {step} was not scored by {name}")
+                kind = str(ErrorKind.CIRCUIT_OPEN)  # nobody was asked any more
+                scored = AnswerScores([None] * answers, {kind: answers})
+            found[name] = scored
+        return found
+
+
+def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
+    path = folder / "arms" / arm.name
+    summary = msgspec.json.decode((path / "summary.json").read_bytes(), type=dict[str, Any])
+    source = arm_source(folder, arm)
+    rollouts = [
+        msgspec.json.decode(line, type=_RolloutRow)
+        for line in (path / "rollouts.jsonl").read_bytes().splitlines()
+    ]
+    kinds = Counter(one.missing.kind for one in rollouts if one.missing is not None)
+    return ArmResult(
+        name=arm.name,
+        judge=arm.judge,
+        mitigation=arm.mitigation,
+        seed=arm.seed,
+        levels=dict(arm.levels),
+        bias=dict(arm.bias),
+        points=[
+            _gather_checkpoint(source, step, answers, scores)
+            for step, answers in sorted(read_answers_by_step(source).items())
+        ],
+        curves=_training_curves(read_intact_rows(path / "metrics.jsonl")),
+        missing=dict(kinds),
+        rewards=len(rollouts),
+        calls=summary["endpoints"],
+        seconds=float(summary["seconds"]["total"]),
+    )
+
+
+def _gather_checkpoint(
+    source: AnswerSource, step: int, answers: Sequence[SampledAnswer], scores: _ScoresByScorer
+) -> CheckpointResult:
+    kls = [one.row.get("kl") for one in answers]
+    known = [float(kl) for kl in kls if kl is not None]
+    if not known:
+        raise RunFolderError(
+            f"{source.path}: step {step} has no kl, so it is not an arm of a study"
+        )
+    return CheckpointResult(
+        step=step,
+        kl=math.fsum(known) / len(known),
+        scores=scores.of(source, step, len(answers)),
+        prompts=[one.sample.prompt or "" for one in answers],
+        features=_mean_features(
+            [one.sample.response or "" for one in answers if one.error is None]
+        ),
+        unanswered=sum(one.error is not None for one in answers),
+    )
+
+
+def _mean_features(texts: Sequence[str]) -> dict[str, float]:
+    """Means over the answers: characters, words, marks of format; of no answers there are none."""
+    if not texts:
+        return {}
+    counts = [compute_features(text) for text in texts]
+    found = {
+        "chars": [one.length for one in counts],
+        "words": [len(text.split()) for text in texts],
+        "markdown": [one.markdown for one in counts],
+        "lists": [one.lists for one in counts],
+    }
+    return {name: math.fsum(values) / len(values) for name, values in found.items()}
+
+
+def _training_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """What each step's row says; the means of graders under their own names."""
+    names = {name: name for row in rows for name in row if name in _CURVE_METRICS}
+    for row in rows:
+        for name in row:
+            if name.startswith("judge/") and name.endswith("_score_mean"):
+                # A grader that is called as one of ours is not to take its place.
+                names.setdefault(name.removeprefix("judge/").removesuffix("_score_mean"), name)
+    return {ours: [row.get(theirs) for row in rows] for ours, theirs in names.items()}
+
+
+def _gather_best_of(folder: Path, seed: int, scores: _ScoresByScorer) -> BestOfScores:
+    source = best_of_source(folder, seed)
+    (answers,) = read_answers_by_step(source).values()
+    return BestOfScores(
+        seed=seed,
+        prompts=[one.sample.prompt or "" for one in answers],
+        scores=scores.of(source, 0, len(answers)),
+    )
+
+
+def plan_study(study: Study, folder: Path) -> dict[str, Any]:
+    """The runs of ``study`` as they would be done in ``folder``, as plain data; nothing is written.
+
+    ``plans``: of each its cells. ``judges``: what each is and whether ``folder`` has it trained
+    (``None``: it needs no training). ``runs``: how many of each kind and how many are done.
+    ``calls``: what the arms would ask of judges that are asked over a network, at most; ``None``
+    where that cannot be counted.
+
+    Raises :class:`~adjudge.errors.ConfigError` for arms that would be confounded.
+    """
+    arms = study.arms(folder)
+    check_arms(study, arms)
+    trained = study.training_files(folder)
+    judges = [_judge_overview(name, judge, folder) for name, judge in study.judges.items()]
+    return {
+        "label": study.label,
+        "folder": str(folder),
+        "pilot": study.pilot,
+        "seeds": list(study.seeds),
+        "gold": study.gold,
+        "plans": _plan_overviews(study, arms),
+        "judges": judges,
+        "held_out": [one["name"] for one in judges if one["held_out"]],
+        "arms": [
+            {
+                "name": arm.name,
+                "plans": list(arm.plans),
+                "done": _is_done(folder / "arms" / arm.name),
+            }
+            for arm in arms
+        ],
+        "runs": {
+            "policies": _count_done([_has_policy(study, folder, seed) for seed in study.seeds]),
+            "judges": _count_done([_is_done(folder / "judges" / name) for name in trained]),
+            "arms": _count_done([_is_done(folder / "arms" / arm.name) for arm in arms]),
+        },
+        "calls": _count_calls(study, arms),
+        "warnings": list(study.warnings),
+    }
+
+
+def _has_policy(study: Study, folder: Path, seed: int) -> bool:
+    """A policy that is trained has a folder before it is done."""
+    own = folder / "policies" / f"seed-{seed}"
+    return own.is_dir() if study.policy is None else _is_done(own)
+
+
+def _is_done(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def _count_done(done: Sequence[bool]) -> dict[str, int]:
+    return {"in_all": len(done), "done": sum(done)}
+
+
+def _plan_overviews(study: Study, arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """The plans in the file's order; after them any that arms name besides."""
+    known: Mapping[str, Any] = {one.name: one for one in study.plans}
+    names = [*known, *dict.fromkeys(name for arm in arms for name in arm.plans)]
+    return [_plan_overview(name, known.get(name), arms) for name in dict.fromkeys(names)]
+
+
+def _plan_overview(name: str, table: Any, arms: Sequence[Arm]) -> dict[str, Any]:
+    own = [arm for arm in arms if name in arm.plans]
+    return {
+        "name": name,
+        "title": "" if table is None else table.title,
+        "question": "other" if table is None else table.question,
+        "x": None if table is None else table.x,
+        "cells": [list(cell) for cell in dict.fromkeys((arm.judge, arm.mitigation) for arm in own)],
+        "arms": len(own),
+    }
+
+
+def _judge_overview(name: str, judge: StudyJudge, folder: Path) -> dict[str, Any]:
+    if judge.members is not None:
+        how = f"panel of {', '.join(judge.members)} ({judge.aggregate})"
+    elif judge.run is not None:
+        types = [str(one.get("type")) for one in judge.run.get("graders", [])]
+        how = ", ".join(types) or ", ".join(judge.run)
+    else:
+        how = judge.train if isinstance(judge.train, str) else "trained here"
+    return {
+        "name": name,
+        "how": how,
+        "levels": dict(judge.levels),
+        "bias": dict(judge.bias),
+        "held_out": judge.held_out,
+        "trained": None if judge.train is None else _is_done(folder / "judges" / name),
+    }
+
+
+def _count_calls(study: Study, arms: Sequence[Arm]) -> float | None:
+    """One arm of each cell is looked at: its seeds ask the same number of questions."""
+    cells: dict[tuple[str, str], list[Arm]] = {}
+    for arm in arms:
+        cells.setdefault((arm.judge, arm.mitigation), []).append(arm)
+    total = 0.0
+    for of in cells.values():
+        calls = _arm_calls(study, of[0])
+        if calls is None:
+            return None
+        total += calls * len(of)
+    return total
+
+
+def _arm_calls(study: Study, arm: Arm) -> float | None:
+    if (arm.data.get("judge") or {}).get("folder"):
+        return 0.0  # a trained judge answers in the run itself
+    return plan_run(arm.run(f"{study.where}: arm {arm.name}")).in_all.get("calls", 0.0)
+
+
+_OUTAGE_ERRORS = (JudgeUnavailable.__name__, JudgeAuthError.__name__)
+
+
+@dataclass
+class StudyJob:
+    """A study's file and a folder to run it into.
+
+    ``jobs``: how many processes work beside each other; by default as many as there are cores where
+    the policy is tiny, else one. ``on_phase(what, done, total)`` hears of ``policies``, ``judges``,
+    ``arms``, ``sampling``, ``scoring`` and ``analysis``; ``on_arm(name, stage, done, total)`` of
+    the steps of each task. ``summary`` is what :func:`run_study` found, the content of
+    ``summary.json``.
+    """
+
+    study: Study
+    source: Path
+    folder: Path
+    jobs: int | None = None
+    on_phase: Callable[[str, int, int], None] = lambda *_: None
+    on_arm: Callable[[str, str, int, int], None] = lambda *_: None
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def run_study(job: StudyJob) -> dict[str, Any]:
+    """Do the study into ``job.folder``, or go on with one that was interrupted; the summary.
+
+    An arm that fails for want of its judge is left out of the analysis and named in ``failed``; a
+    judge that cannot be reached to score is named in ``unscored``, and what it did not score is
+    missing. The same call tries both again. What the folder holds is on the page about studies.
+
+    Raises :class:`~adjudge.errors.ConfigError` for arms that would be confounded,
+    :class:`~adjudge.errors.RunFolderError` for the folder of another study, and what training a
+    judge or a first policy raises.
+    """
+    started = time.perf_counter()
+    folder = job.folder.resolve()
+    arms = job.study.arms(folder)
+    check_arms(job.study, arms)
+    manifest = make_manifest(job.study, arms, folder)
+    with StudyFolder(folder, job.source, manifest) as kept:
+        run = _StudyRun(job, kept, arms)
+        with start_workers(job.jobs or _default_jobs(job.study, len(arms)), job.on_arm) as pool:
+            run.prepare(pool)
+            manifest = make_manifest(job.study, arms, folder)  # now with the judges' cards
+            kept.write_manifest(manifest)
+            run.train(pool)
+            run.score(pool)
+        job.summary = run.finish(manifest, started)
+    return job.summary
+
+
+def _default_jobs(study: Study, arms: int) -> int:
+    return max(1, min(arms, os.cpu_count() or 1)) if study.is_tiny else 1
+
+
+class _StudyRun:
+    """The state of one study on its way."""
+
+    def __init__(self, job: StudyJob, folder: StudyFolder, arms: list[Arm]) -> None:
+        self._job, self._study, self._folder, self._arms = job, job.study, folder, arms
+        self._failed: dict[str, str] = {}
+        self._unscored: dict[str, str] = {}
+        self._seconds: dict[str, float] = {}
+        self._beside = str(job.study.folder.resolve())
+
+    def prepare(self, pool: TaskPool) -> None:
+        """First policies and judges; each that is there already is not made again."""
+        study, folder = self._study, self._folder.path
+        with self._phase("policies"):
+            task = make_first_policy if study.policy is None else train_study_judge
+            policies = {f"policies/seed-{seed}": study.policy_data(seed) for seed in study.seeds}
+            self._all(pool, "policies", task, policies)
+        with self._phase("judges"):
+            for wave in study.training_waves(folder):
+                self._all(pool, "judges", train_study_judge, wave)
+
+    def train(self, pool: TaskPool) -> None:
+        """The arms; each that is there already is checked, not made again."""
+        with self._phase("arms"):
+            found = self._run(pool, "arms", train_arm, dict(map(self._arm_task, self._arms)))
+        self._failed = {name: one.error for name, one in found.items() if one.error is not None}
+        if len(self._failed) == len(self._arms):
+            name, first = next(iter(found.items()))
+            first._replace(name=f"no arm could be trained; the first, {name}").raise_error()
+
+    def _arm_task(self, arm: Arm) -> tuple[str, tuple[str, ...]]:
+        folder = self._folder.path
+        file = self._folder.write_toml(f"arms/{arm.name}.toml", arm.data)
+        own, policy = folder / "arms" / arm.name, folder / "policies" / f"seed-{arm.seed}"
+        return arm.name, (str(file), str(arm.beside), str(own), str(policy))
+
+    def score(self, pool: TaskPool) -> None:
+        """Many answers of the first policies; then every judge and the gold on all answers."""
+        with self._phase("sampling"):
+            _raise_first_error(self._run(pool, "sampling", sample_answers, self._sampling()))
+        with self._phase("scoring"):
+            alone, panels = self._scoring()
+            found = self._run(pool, "scoring", score_sources, alone)
+            found |= self._run(pool, "scoring", score_sources, panels)
+        down = {name: one for name, one in found.items() if one.kind in _OUTAGE_ERRORS}
+        down.pop(self._study.gold, None)  # without it there is nothing to report
+        _raise_first_error({name: one for name, one in found.items() if name not in down})
+        self._unscored = {name: str(one.error) for name, one in down.items()}
+
+    def _sampling(self) -> dict[str, tuple[Any, ...]]:
+        found = {}
+        for seed in self._study.best_of_seeds:
+            source = best_of_source(self._folder.path, seed)
+            arm = next(one for one in self._arms if one.seed == seed)
+            file = self._folder.path / "arms" / f"{arm.name}.toml"
+            best = self._study.best_of
+            if not source.path.exists():
+                found[source.name] = (
+                    str(file), str(arm.beside), str(source.path), best.prompts, best.answers,
+                )  # fmt: skip
+        return found
+
+    def _scoring(self) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Any, ...]]]:
+        """What scores alone, and the panels, which begin with what their members have said."""
+        study, folder = self._study, self._folder.path
+        sources = [arm_source(folder, arm) for arm in self._arms if arm.name not in self._failed]
+        sources += [best_of_source(folder, seed) for seed in study.best_of_seeds]
+        alone, panels = {}, {}
+        for name in study.scorers:
+            scorer = scorer_tables(study, name, folder)
+            self._folder.write_toml(f"scores/{name}.toml", scorer.data)
+            own = _panel_member(folder, name)
+            wanted = (own.file, str(scorer.beside), sources, own.target)
+            judge = study.judges.get(name)
+            if judge is None or judge.members is None:
+                alone[name] = wanted
+            else:
+                panels[name] = (*wanted, [_panel_member(folder, one) for one in judge.members])
+        return alone, panels
+
+    def finish(self, manifest: Mapping[str, Any], started: float) -> dict[str, Any]:
+        """Analyse, and write what people read; the summary."""
+        study, folder = self._study, self._folder
+        self._job.on_phase("analysis", 0, 1)
+        result = gather_study_result(
+            folder.path,
+            self._arms,
+            study.roles(),
+            study.gold,
+            best_of_seeds=study.best_of_seeds,
+            failed=self._failed,
+            unscored=self._unscored,
+        )
+        plans = [
+            _plan_table(plan, self._arms) for plan in [*study.plans, *_run_file_plans(self._arms)]
+        ]
+        numbers = analyse(result, plans, seed=study.seeds[0])
+        summary = {
+            "adjudge": adjudge.__version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "kind": "study",
+            "label": study.label or self._job.source.stem,
+            "pilot": study.pilot,
+            "tiny": study.is_tiny,
+            "seeds": study.seeds,
+            "warnings": [
+                *study.warnings,
+                *folder.warnings,
+                *map(_unscored_warning, self._unscored.items()),
+            ],
+            "manifest": manifest,
+            **numbers,
+            "unscored": self._unscored,
+            "plans": [{**of, **told} for of, told in zip(plans, numbers["plans"], strict=True)],
+            "tidy": write_study_rows(folder.path, result).name,
+            "seconds": {**self._seconds, "total": round(time.perf_counter() - started, 1)},
+        }
+        folder.write_json("result.json", msgspec.to_builtins(result, str_keys=True))
+        write_study_report(folder.path / "report.html", summary, result)
+        write_figures(folder.path / "figures", summary, result)
+        folder.write_json("summary.json", summary)
+        self._job.on_phase("analysis", 1, 1)
+        return summary
+
+    def _all(
+        self, pool: TaskPool, phase: str, task: Callable[..., Any], wanted: Mapping[str, Any]
+    ) -> None:
+        """Train what ``wanted`` says, by the folder to train it into; nothing goes on without."""
+        tasks = {}
+        for name, data in wanted.items():
+            file = self._folder.write_toml(f"{name}.toml", data)
+            tasks[name] = (str(file), self._beside, str(self._folder.path / name))
+        _raise_first_error(self._run(pool, phase, task, tasks))
+
+    def _run(
+        self, pool: TaskPool, phase: str, task: Callable[..., Any], tasks: Mapping[str, Any]
+    ) -> dict[str, TaskOutcome]:
+        done = 0
+        self._job.on_phase(phase, done, len(tasks))
+
+        def ended(_: TaskOutcome) -> None:
+            nonlocal done
+            done += 1
+            self._job.on_phase(phase, done, len(tasks))
+
+        return pool.run(task, tasks, ended)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[name] = round(time.perf_counter() - started, 1)
+
+
+def _panel_member(folder: Path, name: str) -> PanelMember:
+    """Where a judge's run file and scores are."""
+    scores = folder / "scores"
+    return PanelMember(str(scores / f"{name}.toml"), str(scores / f"{name}.jsonl"))
+
+
+def _unscored_warning(unscored: tuple[str, str]) -> str:
+    name, why = unscored
+    return f"judge {name!r} did not score all answers; those scores are missing: {why}"
+
+
+def _raise_first_error(found: Mapping[str, TaskOutcome]) -> None:
+    for outcome in found.values():
+        outcome.raise_error()
+
+
+def _run_file_plans(arms: Sequence[Arm]) -> list[StudyPlan]:
+    """The plan of the arms that are given as run files, where there are any."""
+    if not any(RUN_FILE_PLAN in arm.plans for arm in arms):
+        return []
+    told = {"name": RUN_FILE_PLAN, "title": "Arms given as run files", "judge": [arms[0].judge]}
+    return [StudyPlan.model_validate(told)]
+
+
+def _plan_table(plan: StudyPlan, arms: Sequence[Arm]) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "title": plan.title,
+        "note": plan.note,
+        "question": plan.question,
+        "x": plan.x,
+        "arms": [arm.name for arm in arms if plan.name in arm.plans],
+    }

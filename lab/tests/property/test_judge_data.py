@@ -1,0 +1,365 @@
+"""Data of judge training: readers on any input, laws of swapping and overlap, synthetic dials."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.datasets.published import (
+    PUBLISHED_FORMATS,
+    PublishedFormat,
+    read_published_preferences,
+    read_published_ratings,
+)
+from adjudge.datasets.readers import (
+    read_comparisons,
+    read_demonstrations,
+    read_preferences,
+    read_ratings,
+)
+from adjudge.datasets.rows import ChatMessages, Comparison, Preference, Rating, render_transcript
+from adjudge.datasets.synthetic import (
+    SyntheticSettings,
+    gold_score,
+    synthetic_comparisons,
+    synthetic_demonstrations,
+    synthetic_preferences,
+    synthetic_ratings,
+)
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.overlap import (
+    TextDocument,
+    find_duplicates,
+    find_leakage,
+    normalize_words,
+)
+from adjudge_lab.judge_training.dataset import fit_to_length, measure_lengths
+from adjudge_lab.judge_training.judge_questions import (
+    add_swapped,
+    preferences_as_comparisons,
+    swap_answers,
+)
+
+pytestmark = pytest.mark.slow  # many examples
+
+READERS: list[Any] = [read_demonstrations, read_preferences, read_ratings, read_comparisons]
+
+json_values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+messages: Any = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["user", "assistant", "system", "tool", "robot"]),
+            "content": st.text(max_size=8) | json_values,
+        }
+    ),
+    max_size=4,
+)
+columns: Any = json_values | messages | messages.map(json.dumps)
+COLUMNS = (
+    "messages",
+    "chosen",
+    "rejected",
+    "margin",
+    "prompt",
+    "response",
+    "a",
+    "b",
+    "label",
+    "id",
+)
+rows_of_any: Any = st.lists(st.fixed_dictionaries(dict.fromkeys(COLUMNS, columns)), max_size=3)
+
+words = st.sampled_from(["oak", "elm", "ash", "fir", "yew", "今", "!"])
+texts = st.lists(words, min_size=1, max_size=30).map(" ".join)
+
+
+def talk(question: str, answer: str) -> ChatMessages:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+pairs: Any = st.builds(
+    lambda q, x, y: Preference(chosen=talk(q, x), rejected=talk(q, y)), texts, texts, texts
+).filter(lambda row: row.chosen != row.rejected)
+compared: Any = st.builds(
+    lambda q, a, b, label: Comparison(
+        prompt=talk(q, "")[:1], a=a, b=b, label="tie" if a == b else label
+    ),
+    texts,
+    texts,
+    texts,
+    st.sampled_from(["A", "B", "tie"]),
+)
+
+
+@given(rows_of_any, st.sampled_from(READERS))
+@settings(max_examples=50)
+def test_every_row_is_read_or_named(rows: list[Any], read: Callable[[Sequence[Path]], Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = read([path])
+    places = [row.where for row in found.rows] + [one.where for one in found.problems.first]
+    assert sorted(places) == [f"{path}:{n + 1}" for n in range(len(rows))]
+    for row in found.rows:
+        if not isinstance(row, Comparison):
+            ends = [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
+            assert all(end[-1]["role"] == "assistant" for end in ends)
+        if isinstance(row, Rating):
+            assert row.label in range(5)
+
+
+@given(st.binary(max_size=60), st.sampled_from(READERS))
+def test_any_bytes_give_problems_or_one_error(content: bytes, read: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in ("jsonl", "json"):
+            path = Path(folder) / f"rows.{ending}"
+            path.write_bytes(content)
+            try:
+                found = read([path])
+            except ConfigError:
+                continue
+            assert not found.rows
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({n: columns for c in PUBLISHED_FORMATS.values() for n in c}),
+        max_size=4,
+    )
+)
+@settings(max_examples=40)
+def test_converters_take_any_columns(rows: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shape: PublishedFormat
+        for shape in PUBLISHED_FORMATS:
+            found = read_published_preferences([path], shape)
+            assert all(row.chosen != row.rejected for row in found.rows)
+        assert len(read_published_ratings([path], "helpsteer2").rows) <= len(rows)
+
+
+@given(st.lists(compared, max_size=8))
+def test_both_orders_are_balanced_closed_and_idempotent(rows: list[Comparison]) -> None:
+    both = add_swapped(rows)
+    assert add_swapped(both) == both
+    assert all(row in both for row in rows)
+    assert all(swap_answers(row) in both for row in both)
+    assert all(swap_answers(swap_answers(row)) == row for row in rows)
+    if len({repr(row) for row in rows}) == len(rows):
+        assert sum(r.label == "A" for r in both) == sum(r.label == "B" for r in both)
+
+
+@given(st.lists(pairs, max_size=10), st.integers(0, 9))
+def test_preferences_as_comparisons_keep_their_winner(rows: list[Preference], seed: int) -> None:
+    made = preferences_as_comparisons(rows, seed)
+    assert not made.problems.count
+    labels = [row.label for row in made.rows]
+    assert abs(labels.count("A") - labels.count("B")) <= 1
+    for before, after in zip(rows, made.rows, strict=True):
+        sides = (after.a, after.b) if after.label == "A" else (after.b, after.a)
+        assert sides == (before.chosen[-1]["content"], before.rejected[-1]["content"])
+
+
+@given(st.lists(pairs | compared, max_size=8))
+def test_what_was_trained_on_is_always_found(rows: list[Any]) -> None:
+    found = find_leakage(rows, rows)
+    assert len(found.leaks) == len(rows)
+    assert {leak.how for leak in found.leaks} <= {"exact"}
+    halves = find_leakage(rows[: len(rows) // 2], rows)
+    assert len(halves.leaks) >= len(rows) // 2
+    assert sum(halves.total.values()) == len(rows)
+
+
+@given(st.lists(pairs, max_size=8), st.floats(0.1, 1.0))
+def test_duplicates_name_earlier_rows_and_true_similarities(rows: list[Any], near: float) -> None:
+    found = find_duplicates([*rows, *rows], near=near)
+    assert [one.second for one in found][-len(rows) :] == list(range(len(rows), 2 * len(rows)))
+    assert all(one.first < one.second and near <= one.similarity <= 1.0 for one in found)
+
+
+@given(texts, texts)
+def test_similarity_is_the_index_of_jaccard(one: str, other: str) -> None:
+    def shingles(text: str) -> set[tuple[str, ...]]:
+        found = normalize_words(text)
+        size = min(3, len(found))
+        return {tuple(found[at : at + size]) for at in range(len(found) - size + 1)}
+
+    a, b = shingles(one), shingles(other)
+    long = min(len(normalize_words(one)), len(normalize_words(other))) >= 12
+    expected = 1.0 if one == other else len(a & b) / len(a | b) if long else 0.0
+    documents = TextDocument(normalize_words(one), []), TextDocument(normalize_words(other), [])
+    assert documents[0].similarity(documents[1]) == pytest.approx(expected)
+    assert documents[1].similarity(documents[0]) == pytest.approx(expected)
+
+
+@given(st.lists(pairs, max_size=6), st.integers(1, 30), st.sampled_from(["left", "right", "error"]))
+def test_fitting_loses_no_row_and_leaves_sides_apart(
+    rows: list[Preference], most: int, truncation: Any
+) -> None:
+    def encode(turns: ChatMessages) -> list[str]:
+        return render_transcript(turns).split()
+
+    fitted = fit_to_length(rows, most, encode, truncation)
+    assert len(fitted.rows) + fitted.problems.count == len(rows)
+    cut = slice(-most, None) if truncation == "left" else slice(most)
+    for row in fitted.rows:
+        assert encode(row.chosen)[cut] != encode(row.rejected)[cut]
+    assert fitted.truncated <= fitted.truncated_sides <= 2 * fitted.truncated
+    report = measure_lengths(fitted.rows, encode)
+    longest = report.conversations.longest if report.conversations else 0
+    assert (longest > most) == (fitted.truncated > 0)
+
+
+dials: Any = st.fixed_dictionaries(
+    {
+        "n": st.just(40),
+        "seed": st.integers(0, 99),
+        "noise": st.sampled_from([0.0, 0.1, 0.25, 0.5]),
+        "length_bias": st.sampled_from([0.0, 0.3, 1.0]),
+        "family_offset": st.sampled_from([0.0, 1.0, -2.5]),
+        "families": st.just(("Alder", "Birch")),
+    }
+)
+
+
+@given(dials, st.sampled_from([0.0, 0.4, 1.0]))
+@settings(max_examples=60)
+def test_chances_are_chances_and_texts_have_their_gold(dial: Any, ties: float) -> None:
+    made: Any
+    for made in (
+        synthetic_preferences(SyntheticSettings(**dial)),
+        synthetic_comparisons(SyntheticSettings(**dial, ties=ties)),
+        synthetic_ratings(SyntheticSettings(**dial)),
+    ):
+        assert len(made.rows) == len(made.labels) == len(made.gold) == len(made.chances) == 40
+        for label, chance in zip(made.labels, made.chances, strict=True):
+            assert math.fsum(chance.values()) == pytest.approx(1.0)
+            assert chance[label] > 0
+        assert made.gold_accuracy <= made.bayes_accuracy + 1e-12
+        assert 0.0 < made.bayes_accuracy <= 1.0 + 1e-12
+        for row, gold in zip(made.rows, made.gold, strict=True):
+            assert gold == read_gold(row, made.labels[made.rows.index(row)])
+
+
+def read_gold(row: Any, label: str) -> str:
+    """The gold label, from nothing but the row's texts."""
+    country = row.subset
+    if isinstance(row, Rating):
+        return str(gold_score(country, row.messages[-1]["content"]))
+    if isinstance(row, Comparison):
+        a, b = gold_score(country, row.a), gold_score(country, row.b)
+    else:
+        a, b = (gold_score(country, side[-1]["content"]) for side in (row.chosen, row.rejected))
+        assert a != b
+        a, b = (a, b) if label == "A" else (b, a)
+    return "tie" if a == b else "A" if a > b else "B"
+
+
+def test_without_dials_labels_are_the_gold() -> None:
+    made: Any
+    for made in (synthetic_preferences, synthetic_comparisons, synthetic_ratings):
+        found = made(SyntheticSettings(n=300, seed=1))
+        assert found.labels == found.gold
+        assert found.bayes_accuracy == found.gold_accuracy == 1.0
+        assert made(SyntheticSettings(n=300, seed=1)).rows == found.rows
+        assert made(SyntheticSettings(n=300, seed=2)).rows != found.rows
+
+
+def within(count: int, n: int, share: float) -> bool:
+    """Whether ``count`` of ``n`` is within 4.5 standard deviations of what ``share`` says."""
+    return abs(count - n * share) <= 4.5 * math.sqrt(n * share * (1 - share)) + 1e-9
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.25, 0.5])
+def test_noise_is_the_share_of_flipped_labels_and_bounds_every_judge(noise: float) -> None:
+    made = synthetic_preferences(SyntheticSettings(n=4000, seed=2, noise=noise))
+    assert made.bayes_accuracy == pytest.approx(1 - noise)
+    assert made.gold_accuracy == pytest.approx(1 - noise)
+    flipped = sum(label != gold for label, gold in zip(made.labels, made.gold, strict=True))
+    assert within(flipped, 4000, noise)
+    rated = synthetic_ratings(SyntheticSettings(n=4000, seed=2, noise=noise))
+    assert rated.bayes_accuracy == pytest.approx(1 - noise)
+    wrong = sum(label != gold for label, gold in zip(rated.labels, rated.gold, strict=True))
+    assert within(wrong, 4000, noise)
+
+
+def words_of(row: Preference) -> tuple[int, int]:
+    chosen, rejected = (len(side[-1]["content"].split()) for side in (row.chosen, row.rejected))
+    return chosen, rejected
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.4, 1.0])
+def test_length_bias_is_the_share_that_the_longer_wins_regardless(bias: float) -> None:
+    made = synthetic_preferences(SyntheticSettings(n=4000, seed=3, length_bias=bias))
+    unequal = [row for row in made.rows if len(set(words_of(row))) == 2]
+    longer = sum(chosen > rejected for chosen, rejected in map(words_of, unequal))
+    # Length tells nothing about the gold, so the rest of the longer ones win half of the time.
+    assert within(longer, len(unequal), bias + (1 - bias) / 2)
+    worse_is_longer = [
+        row
+        for row, label, gold in zip(made.rows, made.labels, made.gold, strict=True)
+        if (words_of(row)[0] > words_of(row)[1]) == (label != gold) and len(set(words_of(row))) == 2
+    ]
+    won = sum(chosen > rejected for chosen, rejected in map(words_of, worse_is_longer))
+    assert within(won, len(worse_is_longer), bias)
+
+
+def test_bayes_rate_of_biased_labels_is_what_its_best_rule_gets() -> None:
+    made = synthetic_preferences(SyntheticSettings(n=6000, seed=4, length_bias=0.7, noise=0.1))
+    best = [max(chance, key=chance.__getitem__) for chance in made.chances]
+    right = sum(guess == label for guess, label in zip(best, made.labels, strict=True))
+    assert within(right, 6000, made.bayes_accuracy)
+    assert made.gold_accuracy < made.bayes_accuracy - 0.1
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.5, 8.0, -8.0])
+def test_the_family_offset_moves_exactly_the_pairs_it_outweighs(offset: float) -> None:
+    dial = SyntheticSettings(n=2000, seed=5, family_offset=offset, families=("Alder", "Birch"))
+    made = synthetic_preferences(dial)
+    for row, label, gold in zip(made.rows, made.labels, made.gold, strict=True):
+        chosen, rejected = (side[-1]["content"] for side in (row.chosen, row.rejected))
+        lead = gold_score(str(row.subset), chosen) - gold_score(str(row.subset), rejected)
+        lead += offset * (chosen.startswith("Alder:") - rejected.startswith("Alder:"))
+        assert lead > 0
+        assert (label == gold) == (row.margin is not None)
+    moved = sum(label != gold for label, gold in zip(made.labels, made.gold, strict=True))
+    assert (moved > 0) == (offset != 0)
+    # At ±8 the family alone decides: a pair of both (half of all) goes against the gold by a coin.
+    if abs(offset) == 8:
+        assert within(moved, 2000, 0.25)
+
+
+def test_ties_are_as_many_as_wanted_and_right() -> None:
+    made = synthetic_comparisons(SyntheticSettings(n=3000, seed=6, ties=0.3))
+    assert within(made.labels.count("tie"), 3000, 0.3)
+    assert within(made.labels.count("A"), 3000, 0.35)
+    noisy = synthetic_comparisons(SyntheticSettings(n=3000, seed=6, ties=1.0, noise=0.2))
+    assert noisy.bayes_accuracy == pytest.approx(0.8)
+    assert within(noisy.labels.count("A"), 3000, 0.1)
+
+
+def test_golds_of_ratings_are_equally_frequent_and_demonstrations_the_best() -> None:
+    made = synthetic_ratings(SyntheticSettings(n=3000, seed=7))
+    assert all(within(made.gold.count(str(gold)), 3000, 0.2) for gold in range(5))
+    short = [len(row.messages[-1]["content"].split()) == 10 for row in made.rows]
+    best = [gold == "4" for gold in made.gold]
+    both = sum(brief and good for brief, good in zip(short, best, strict=True))
+    assert within(both, sum(best), 0.2)  # length tells nothing, though short right texts are few
+    shown = synthetic_demonstrations(SyntheticSettings(n=50, seed=7))
+    assert {gold_score(str(row.subset), row.messages[-1]["content"]) for row in shown} == {4}
+    careless = synthetic_demonstrations(SyntheticSettings(n=3000, seed=7, noise=0.25))
+    golds = [gold_score(str(row.subset), row.messages[-1]["content"]) for row in careless]
+    assert within(golds.count(4), 3000, 0.5 + 0.5 / 8)  # one in eight is the best by chance

@@ -1,0 +1,68 @@
+"""What the documentation shows works, and every type and option it names exists."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.graders.registry import SHIPPED
+from adjudge.rewards.spec import MissingSettings, RewardSettings
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.studies.study import Study
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    (page.name, block)
+    for page in PAGES
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    if "[[graders]]" in block  # other tools' files are TOML too
+]
+SPECS = [(page, block) for page, block in BLOCKS if "[algorithm]" not in block]
+RUNS = [(page, block) for page, block in BLOCKS if "[algorithm]" in block]
+
+
+@pytest.mark.parametrize(("page", "block"), SPECS, ids=[page for page, _ in SPECS])
+def test_specs_in_the_docs_are_valid(page: str, block: str) -> None:
+    spec = RewardSpec.from_dict(tomllib.loads(block), where=page)
+    SpecRewardFunction(spec, graders=spec.build_graders())
+
+
+@pytest.mark.parametrize(("page", "block"), RUNS, ids=[page for page, _ in RUNS])
+def test_run_files_in_the_docs_are_valid(page: str, block: str) -> None:
+    resolve_run_file(tomllib.loads(block), where=page)
+
+
+def test_the_study_in_the_docs_is_valid() -> None:
+    page = (ROOT / "docs" / "study.md").read_text()
+    block = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
+    study = Study.from_dict(tomllib.loads(block), where="study.md")
+    assert [cell.judge for cell in study.cells] == ["small", "small", "large", "large"]
+
+
+def test_there_are_specs_to_check() -> None:
+    assert {page for page, _ in SPECS} >= {"README.md", "spec.md"}
+    assert [page for page, _ in RUNS] == ["run-file.md"]
+
+
+def test_every_grader_type_is_documented() -> None:
+    text = (ROOT / "docs" / "graders.md").read_text()
+    assert [name for name in SHIPPED if f"`{name}`" not in text] == []
+
+
+def test_the_readme_counts_the_types_there_are() -> None:
+    assert f"lists {len(SHIPPED)} types" in PAGES[0].read_text()
+
+
+def test_every_key_is_documented() -> None:
+    text = (ROOT / "docs" / "spec.md").read_text()
+    keys = [*RewardSettings.model_fields, *MissingSettings.model_fields]
+    assert [key for key in keys if f"`{key}`" not in text] == []
+
+
+def test_links_inside_the_docs_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,223 @@
+"""Means, correlations and comparisons over seeds, and how far their intervals can be believed."""
+
+import math
+import random
+from collections.abc import Callable
+from statistics import correlation
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge_lab.evaluation import summary
+from adjudge_lab.evaluation.summary import (
+    ScoreEstimate,
+    SeedScores,
+    compare_seed_scores,
+    estimate_mean,
+    estimate_pearson,
+    estimate_spearman,
+)
+
+NUMBERS = st.floats(-1e6, 1e6).map(lambda x: round(x, 3))
+SCORES = st.dictionaries(st.integers(0, 30), st.none() | NUMBERS, max_size=12)
+
+
+@pytest.fixture(autouse=True)
+def _fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of data sets are simulated; a tenth of the resamples says the same of them."""
+    monkeypatch.setattr(summary, "_resamples", lambda n: 400)
+    monkeypatch.setattr(summary, "_FEW_RESAMPLES", 400)
+
+
+def of(values: list[float]) -> SeedScores:
+    return dict(enumerate(values))
+
+
+def covers(estimate: ScoreEstimate, true: float) -> bool:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low <= true <= estimate.high
+
+
+@pytest.mark.parametrize(
+    ("draw", "true"),
+    [(lambda rng: rng.gauss(2, 3), 2.0), (lambda rng: float(rng.random() < 0.3), 0.3)],
+    ids=["normal", "binary"],
+)
+def test_the_mean_is_in_its_interval_as_often_as_it_says(
+    draw: Callable[[random.Random], float], true: float
+) -> None:
+    rng = random.Random(4)
+    sets = [estimate_mean(of([draw(rng) for _ in range(25)]), seed=number) for number in range(300)]
+    share = sum(covers(one, true) for one in sets) / len(sets)
+    assert 0.91 <= share <= 0.985
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "true", "most"),
+    [(estimate_pearson, 0.5, 0.985), (estimate_spearman, 6 / math.pi * math.asin(0.25), 1.0)],
+)
+def test_a_correlation_is_in_its_interval_as_often_as_it_says(
+    kind: Callable[..., ScoreEstimate], true: float, most: float
+) -> None:
+    rng = random.Random(5)
+    hits = 0
+    for number in range(200):
+        xs = [rng.gauss(0, 1) for _ in range(25)]
+        ys = [0.5 * x + math.sqrt(0.75) * rng.gauss(0, 1) for x in xs]
+        hits += covers(kind(of(xs), of(ys), seed=number), true)
+    assert 0.91 <= hits / 200 <= most
+
+
+def test_no_difference_is_found_about_one_time_in_twenty() -> None:
+    rng = random.Random(6)
+    found = 0
+    for number in range(300):
+        level = [rng.gauss(0, 5) for _ in range(25)]  # seeds differ far more than policies
+        a, b = ([one + rng.gauss(0, 1) for one in level] for _ in range(2))
+        p = compare_seed_scores(of(a), of(b), seed=number).p
+        assert p is not None
+        found += p < 0.05
+    assert 0.02 <= found / 300 <= 0.09
+
+
+def test_a_real_difference_is_found_by_pairs() -> None:
+    rng = random.Random(7)
+    level = [rng.gauss(0, 5) for _ in range(40)]
+    a = of([one + 1 + rng.gauss(0, 0.5) for one in level])
+    found = compare_seed_scores(a, of(level))
+    assert found.p is not None
+    assert found.p < 0.01
+    assert found.difference.low is not None
+    assert found.difference.low > 0
+
+
+@given(SCORES, SCORES)
+def test_a_comparison_turned_round_says_the_same(a: SeedScores, b: SeedScores) -> None:
+    one, other = compare_seed_scores(a, b), compare_seed_scores(b, a)
+    assert (one.model, one.baseline) == (other.baseline, other.model)
+    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
+    assert (one.only_model, one.only_baseline) == (other.only_baseline, other.only_model)
+    assert one.neither == other.neither
+    if one.difference.low is None:
+        assert other.difference.low is None
+        assert one.p is other.p is None
+    else:
+        assert other.difference.high == pytest.approx(-one.difference.low)
+        assert one.p == pytest.approx(other.p)
+
+
+@given(SCORES, SCORES, st.randoms(use_true_random=False))
+def test_the_order_of_seeds_does_not_matter(
+    a: SeedScores, b: SeedScores, rng: random.Random
+) -> None:
+    seeds = [*a]
+    rng.shuffle(seeds)
+    shuffled = {seed: a[seed] for seed in seeds}
+    assert estimate_mean(shuffled) == estimate_mean(a)
+    assert compare_seed_scores(shuffled, b) == compare_seed_scores(a, b)
+    assert estimate_pearson(shuffled, b) == estimate_pearson(a, b)
+    assert estimate_spearman(shuffled, b) == estimate_spearman(a, b)
+
+
+@given(SCORES, SCORES)
+def test_every_seed_is_counted_once(a: SeedScores, b: SeedScores) -> None:
+    one = compare_seed_scores(a, b)
+    assert one.wins + one.ties + one.losses == one.difference.n
+    counted = one.difference.n + one.only_model + one.only_baseline + one.neither
+    assert counted == len(a.keys() | b.keys())
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=12))
+def test_correlations_are_those_of_the_standard_library(pairs: list[tuple[float, float]]) -> None:
+    xs, ys = (list(column) for column in zip(*pairs, strict=True))
+    for kind, method in ((estimate_pearson, "linear"), (estimate_spearman, "ranked")):
+        found = kind(of(xs), of(ys))
+        if min(xs) == max(xs) or min(ys) == max(ys):
+            assert found.value is None
+            assert "does not vary" in found.why
+        elif found.value is not None:
+            expected = (
+                correlation(_ranks(xs), _ranks(ys)) if method == "ranked" else (correlation(xs, ys))
+            )
+            assert found.value == pytest.approx(expected, abs=1e-6)
+
+
+def _ranks(values: list[float]) -> list[float]:
+    ordered = sorted(values)
+    return [ordered.index(one) + (ordered.count(one) + 1) / 2 for one in values]
+
+
+def test_huge_and_tiny_numbers_correlate_too() -> None:
+    assert estimate_pearson(of([1e308, -1e308, 0.0]), of([1.0, -1.0, 0.0])).value == pytest.approx(
+        1.0
+    )
+    assert estimate_pearson(
+        of([1e-300, 2e-300, 4e-300]), of([1.0, 2.0, 4.0])
+    ).value == pytest.approx(1.0)
+
+
+def test_what_is_missing_counts_nowhere() -> None:
+    found = estimate_pearson(
+        {1: 1.0, 2: None, 3: 3.0, 4: 2.0}, {1: 0.0, 2: 9.0, 3: 1.0, 4: None, 5: 7.0}
+    )
+    assert (found.value, found.n, found.why) == (None, 2, "fewer than 3 seeds")
+    assert estimate_mean({1: None, 2: 4.0}).value == 4.0
+    assert estimate_mean({1: None}).value is None
+
+
+def test_where_no_interval_can_be_had_it_says_why() -> None:
+    assert estimate_mean(of([1.0] * 9)) == ScoreEstimate(
+        value=1.0, n=9, why="all seeds score the same"
+    )
+    constant = estimate_pearson(of([1.0, 2.0, 3.0]), of([5.0] * 3))
+    assert (constant.value, constant.why) == (None, "the official score does not vary")
+    assert estimate_pearson(of([5.0] * 3), of([1.0, 2.0, 3.0])).why == "the score does not vary"
+    line = estimate_pearson(of([1.0, 2.0, 4.0]), of([-1.0, -2.0, -4.0]))
+    assert (line.value, line.low, line.why) == (-1.0, None, "a perfect correlation")
+    lone = estimate_pearson(
+        of([0.0] * 19 + [1.0]), of([random.Random(1).random() for _ in range(20)])
+    )
+    assert lone.value is None or (lone.low is None and lone.why == "too few seeds differ")
+    same = compare_seed_scores(of([1.0] * 5), of([0.0] * 5))
+    assert (same.difference.value, same.p, same.wins) == (1.0, None, 5)
+
+
+def test_what_rounding_leaves_is_no_difference() -> None:
+    a, b = of([0.1 + 0.2, 0.5, 0.3, 0.1 + 0.7]), of([0.3, 0.5, 0.1 + 0.2, 0.8])
+    found = compare_seed_scores(a, b)
+    assert (found.wins, found.ties, found.losses) == (0, 4, 0)
+    assert (found.difference.value, found.p) == (0.0, None)
+    noise, slope = of([0.3, 0.1 + 0.2, 0.3, 0.3]), of([1.0, 2.0, 3.0, 4.0])
+    for kind in (estimate_pearson, estimate_spearman):
+        assert kind(noise, slope).why == "the score does not vary"
+        assert kind(slope, noise).why == "the official score does not vary"
+
+
+ANY = st.floats(-1e307, 1e307) | st.sampled_from([0.0, 0.1 + 0.2, 0.3])
+DEGENERATE = st.dictionaries(st.integers(0, 9), st.none() | ANY, max_size=8)
+
+
+@settings(max_examples=60)
+@given(DEGENERATE, DEGENERATE)
+def test_whatever_the_numbers_are_nothing_is_made_up(a: SeedScores, b: SeedScores) -> None:
+    compared = compare_seed_scores(a, b)
+    for found in (
+        estimate_mean(a),
+        estimate_pearson(a, b),
+        estimate_spearman(a, b),
+        compared.difference,
+    ):
+        numbers = [one for one in (found.low, found.value, found.high) if one is not None]
+        assert all(map(math.isfinite, numbers))
+        assert (found.low is None) == (found.high is None) == bool(found.why)
+        assert found.low is None or found.high is None or found.low <= found.high
+    assert compared.p is None or 0 < compared.p <= 1
+    assert (compared.p is None) == (compared.difference.low is None)
+
+
+def test_numbers_too_large_to_add_have_no_interval() -> None:
+    found = estimate_mean(of([1.7e308, -1.7e308, -1.7e308]))
+    assert (found.low, found.high, found.why) == (None, None, "the scores are too large to add")

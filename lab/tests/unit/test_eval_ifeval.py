@@ -1,0 +1,256 @@
+"""``adjudge eval ifeval`` over stored responses, through the command line."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.tests.unit.helpers.ifeval_files import (
+    COMMA,
+    GOOD,
+    QUOTED,
+    WORDS,
+    prompt,
+    response,
+    rows_of,
+    write_prompts,
+    write_rows,
+)
+from typer.testing import CliRunner, Result
+
+from adjudge.cli.main import command_line
+from adjudge_lab.cli import COMMANDS
+
+pytestmark = pytest.mark.slow  # whole commands, one after the other
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_prompts(Path("data.jsonl"), 12)
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(command_line(COMMANDS), ["eval", "ifeval", *arguments])
+
+
+def summary(*responses: str, out: str = "out") -> dict[str, Any]:
+    given = [part for one in responses for part in ("--responses", one)]
+    done = command("--data", "data.jsonl", *given, "-o", out, "-q")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(Path(out, "summary.json").read_text())
+    return found
+
+
+def refused(*arguments: str) -> str:
+    done = command(*arguments)
+    assert done.exit_code == 2, done.output
+    return " ".join(done.stderr.split())
+
+
+def values(model: dict[str, Any]) -> list[float]:
+    return [model[r][level]["value"] for r in ("strict", "loose") for level in
+            ("prompt", "instruction")]  # fmt: skip
+
+
+def test_shares_by_hand() -> None:
+    # A comma in four answers (two to prompts of one instruction); one unquoted once its
+    # asterisks are gone.
+    texts = {0: "a, b", 1: '"word, word"', 3: "a, b", 4: '"word, word"', 5: '*"word"*'}
+    write_rows(Path("r.jsonl"), [response(key, texts.get(key, GOOD)) for key in range(12)])
+    [model] = summary("r.jsonl")["models"]
+    # Four prompts have one instruction, eight have three: 28.
+    assert values(model) == pytest.approx([7 / 12, 23 / 28, 8 / 12, 24 / 28])
+    strict = model["strict"]
+    assert strict["by_type"][COMMA]["value"] == pytest.approx(8 / 12)
+    assert strict["by_type"][QUOTED]["value"] == pytest.approx(7 / 8)
+    assert strict["by_type"][WORDS] == {
+        "value": 1.0, "low": None, "high": None, "why": "all units score the same", "n": 8,
+        "prompts": 8,
+    }  # fmt: skip
+    assert set(strict["by_category"]) == {"punctuation", "keywords", "startend"}
+    assert strict["prompt"]["low"] < 7 / 12 < strict["prompt"]["high"]
+    rows = rows_of(Path("out/eval_results_strict.jsonl"))
+    assert list(rows[0]) == ["follow_all_instructions", "follow_instruction_list",
+                             "instruction_id_list", "prompt", "response"]  # fmt: skip
+    assert [row["follow_all_instructions"] for row in rows].count(True) == 7
+    loose = rows_of(Path("out/eval_results_loose.jsonl"))
+    assert [row["follow_all_instructions"] for row in loose].count(True) == 8
+
+
+def test_the_table_says_what_the_summary_says() -> None:
+    write_rows(Path("r.jsonl"), [response(key, "a, b" if key == 0 else GOOD) for key in range(12)])
+    done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
+    assert "Pr(S)" in done.stdout
+    assert "91.67" in done.stdout
+    assert "96.43" in done.stdout
+    assert "no_comma" in done.stdout
+    as_json = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "--json", "-q")
+    assert json.loads(as_json.stdout)["models"][0]["strict"]["prompt"]["value"] == 11 / 12
+
+
+def test_what_is_missing_is_in_no_share_and_is_named() -> None:
+    rows = [response(key) for key in range(10)]
+    rows[3]["response"] = None
+    rows.append({"prompt": "of another benchmark", "response": "x"})
+    write_rows(Path("r.jsonl"), rows)
+    done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
+    said = " ".join(done.output.split())
+    assert "2 prompts without a response (key 10, 11)" in said
+    assert "1 response could not be made or judged: invalid_input 1" in said
+    assert "1 response to no prompt of the benchmark (line 11)" in said
+    [model] = json.loads(Path("out/summary.json").read_text())["models"]
+    assert model["prompts"] == 9
+    assert values(model) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_a_torn_file_is_read_as_far_as_it_is_good() -> None:
+    lines = [json.dumps(response(key)).encode() for key in range(6)]
+    lines[1] = b"\0\0\0" + lines[1]
+    lines[2] = b"\0" * 50
+    lines[3] = lines[3][:20] + b"\0\0" + lines[3][22:]
+    Path("r.jsonl").write_bytes(b"\n".join([*lines, b'{"response": 1}', b'["x"]', lines[5][:30]]))
+    [model] = summary("r.jsonl")["models"]
+    assert model["prompts"] == 4  # keys 0, 1, 4, 5
+    said = {one["line"]: one["reason"] for one in model["problems"]}
+    assert said[2] == "read without its 3 NUL bytes"
+    assert said[3] == "50 NUL bytes and nothing else"
+    assert "not a JSON object" in said[4]
+    assert said[4].endswith("2 NUL bytes")
+    assert said[7] == "has no 'prompt' to join by"
+    assert "not one JSON object per line" in said[8]
+    assert said[9].startswith("cut off (no line end)")
+    done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
+    assert "r.jsonl:3: 50 NUL bytes and nothing else" in done.output
+
+
+def test_several_are_compared_on_the_prompts_of_both() -> None:
+    write_rows(Path("a.jsonl"), [response(key) for key in range(10)])
+    broken = {0, 3, 6, 9, 11}
+    write_rows(
+        Path("b.jsonl"),
+        [response(key, "a, b" if key in broken else GOOD) for key in range(2, 12)],
+    )
+    found = summary("a.jsonl", "b.jsonl")
+    assert [one["name"] for one in found["models"]] == ["a", "b"]
+    by = {(one["reading"], one["level"]): one for one in found["compared"]}
+    prompts = by["strict", "prompt"]
+    # Both have keys 2 to 9; of these 3, 6, 9 are broken, with one instruction each of 16.
+    assert (prompts["prompts"], prompts["only_a"], prompts["only_b"]) == (8, 3, 0)
+    assert prompts["difference"] == pytest.approx(3 / 8)
+    assert prompts["mcnemar_p"] == pytest.approx(0.25)
+    assert prompts["low"] < 3 / 8 < prompts["high"]
+    instructions = by["loose", "instruction"]
+    assert instructions["difference"] == pytest.approx(3 / 18)
+    assert instructions["mcnemar_p"] is None
+    assert Path("out/1-a/eval_results_strict.jsonl").is_file()
+    assert len(rows_of(Path("out/2-b/eval_results_loose.jsonl"))) == 10
+
+
+def test_nothing_shared_is_no_difference() -> None:
+    write_rows(Path("a.jsonl"), [response(key) for key in range(5)])
+    write_rows(Path("b.jsonl"), [response(key) for key in range(5, 12)])
+    one = summary("a.jsonl", "b.jsonl")["compared"][0]
+    assert (one["difference"], one["why"]) == (None, "no prompt is shared")
+
+
+def test_several_samples_count_with_their_mean() -> None:
+    """Of prompt 0 one of two follows; numbered by themselves where the rows are not."""
+    bad = "a, b"
+    rows = [response(key) for key in range(12)]
+    rows += [response(key, bad if key == 0 else GOOD) for key in range(12)]
+    write_rows(Path("order.jsonl"), rows)
+    numbered = [row | {"sample": at // 12} for at, row in enumerate(rows)]
+    numbered.insert(0, response(5, bad, sample=1))  # replaced by the later row
+    write_rows(Path("numbered.jsonl"), numbered)
+    for name in ("order", "numbered"):
+        [model] = summary(f"{name}.jsonl", out=name)["models"]
+        assert values(model) == pytest.approx([11.5 / 12, 27.5 / 28, 11.5 / 12, 27.5 / 28])
+        assert model["samples"] == [2, 2]
+    assert rows_of(Path("order/eval_results_strict.jsonl"))[1]["sample"] == 1
+
+
+def test_joined_by_key() -> None:
+    write_rows(Path("r.jsonl"), [{"key": key, "response": GOOD} for key in range(12)])
+    assert "has no responses" in refused("--data", "data.jsonl", "--responses", "r.jsonl")
+    arguments = ("--data", "data.jsonl", "--responses", "r.jsonl", "--by", "key", "-o", "out", "-q")
+    assert command(*arguments).exit_code == 0
+    [model] = json.loads(Path("out/summary.json").read_text())["models"]
+    assert model["prompts"] == 12
+
+
+class Page(HTMLParser):
+    """The tags of a page, and its texts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+
+
+def test_the_page_is_whole_and_lets_nothing_in() -> None:
+    hostile = "<script>alert(1)</script>"
+    rows = [response(key) for key in range(12)]
+    write_rows(Path("r.jsonl"), rows)
+    data = [prompt(key) for key in range(13)]
+    data[12] |= {"key": hostile, "prompt": hostile}
+    write_rows(Path("data.jsonl"), data)
+    summary("r.jsonl")
+    html = Path("out/report.html").read_text()
+    assert "script" not in Page(html).tags
+    assert "&lt;script&gt;" in html
+    assert "default-src 'none'; style-src 'sha256-" in html
+    assert "Ins(L)" in html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--responses", "r.jsonl"), "--data: must be given exactly once"),
+        (("--data", "data.jsonl"), "TARGET or --responses: is required"),
+        (("--data", "data.jsonl", "--responses", "none.jsonl"), "none.jsonl: no such file"),
+        (("--data", "data.jsonl", "r.jsonl", "--responses", "r.jsonl"), "is given twice"),
+        (("--data", "data.jsonl", "r.jsonl", "--by", "text"), "--by: found 'text'"),
+        (("--data", "data.jsonl", "r.jsonl", "--seeds", "1"), "No such option: --seeds"),
+        (("--data", "data.jsonl", "r.jsonl", "--max-tokens", "9"), "has no effect without a model"),
+        (("--data", "data.jsonl", "run.toml"), "run.toml: is not a model"),
+        (("--data", "r.jsonl", "r.jsonl"), "r.jsonl:1: is no prompt of IFEval"),
+        (("--data", "data.jsonl", "other.jsonl"), "no response belongs to a prompt"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(arguments: tuple[str, ...], said: str) -> None:
+    write_rows(Path("r.jsonl"), [response(0)])
+    write_rows(Path("other.jsonl"), [{"prompt": "x", "response": "y"}])
+    assert said in refused(*arguments)
+
+
+def test_its_options_go_with_it_alone() -> None:
+    done = CliRunner().invoke(
+        command_line(COMMANDS), ["eval", "run.toml", "--responses", "r.jsonl"]
+    )
+    assert done.exit_code == 2
+    assert "--responses: is an option of IFEval" in done.stderr
+
+
+def test_two_prompts_that_are_one_are_refused() -> None:
+    write_rows(Path("data.jsonl"), [prompt(1), prompt(2), prompt(1)])
+    write_rows(Path("r.jsonl"), [response(1)])
+    assert "data.jsonl:3: the same prompt as data.jsonl:1" in refused(
+        "--data", "data.jsonl", "--responses", "r.jsonl"
+    )
+
+
+def test_a_folder_of_another_evaluation_is_refused() -> None:
+    write_rows(Path("a.jsonl"), [response(1)])
+    write_rows(Path("b.jsonl"), [response(1)])
+    summary("a.jsonl")
+    assert "other models or responses" in refused(
+        "--data", "data.jsonl", "--responses", "b.jsonl", "-o", "out"
+    )
+    summary("a.jsonl")

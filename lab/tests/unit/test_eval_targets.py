@@ -1,0 +1,212 @@
+"""What the name of a model means, and what is kept of an evaluation."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.types import GraderError
+from adjudge_lab.environments import Episode
+from adjudge_lab.evaluation.report import write_evaluation_report
+from adjudge_lab.evaluation.run import open_evaluation_folder, read_episode
+from adjudge_lab.evaluation.targets import find_policy_target
+from adjudge_lab.rl.held_out import EvaluatedEpisode
+
+MANIFEST: dict[str, Any] = {
+    "kind": "eval", "models": [["a", "a"]], "seeds": [1], "judges": True, "settings": "x",
+}  # fmt: skip
+HOSTILE = "</style><script>alert(1)</script>&<img src=x onerror=alert(2)>@@STYLE@@\u202e\x00\ud800"
+
+
+def model_in(folder: Path, *, whole: bool = True) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    if whole:
+        step = folder.name.rpartition("-")[2]
+        (folder / "trainer_state.json").write_text(
+            json.dumps({"global_step": int(step) if step.isdigit() else 0})
+        )
+    return folder
+
+
+def test_a_run_stands_for_its_last_model(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    early = model_in(run / "checkpoints" / "checkpoint-5")
+    late = model_in(run / "checkpoints" / "checkpoint-40")
+    model_in(run / "checkpoints" / "checkpoint-50", whole=False)  # still being written
+    assert find_policy_target(str(run)).place == str(late)
+    assert find_policy_target(f"{run}@5").place == str(early)
+    last = model_in(run / "model")
+    found = find_policy_target(str(run))
+    assert (found.place, found.run, found.kind) == (str(last), str(run), "folder")
+    direct = find_policy_target(str(late))
+    assert (direct.place, direct.run) == (str(late), None)
+
+
+def test_a_folder_with_an_at_sign_is_a_folder(tmp_path: Path) -> None:
+    assert find_policy_target(str(model_in(tmp_path / "x@3"))).place == str(tmp_path / "x@3")
+
+
+def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
+    model_in(tmp_path / "checkpoints" / "checkpoint-5")
+    with pytest.raises(ConfigError, match=r"no model of step 7 in it .*of the steps 5"):
+        find_policy_target(f"{tmp_path}@7")
+    with pytest.raises(ConfigError, match="no model/ and no checkpoints"):
+        find_policy_target(str(tmp_path / "checkpoints"))
+    with pytest.raises(ConfigError, match="neither a folder nor the name of a model"):
+        find_policy_target(str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="neither a folder nor the name"):
+        find_policy_target("ft:a model:checkpoint-100")
+
+
+def test_a_misspelt_run_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_policy_target("runs/frist").kind == "hub"
+    model_in(Path("runs/first/model"))
+    Path("runs/first/run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"'runs/frist': no such run; did you mean 'runs/first'"):
+        find_policy_target("runs/frist")
+    with pytest.raises(ConfigError, match=r"no such run \(runs has: first\)"):
+        find_policy_target("runs/zzz")
+
+
+def test_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = find_policy_target("http://localhost:8000/v1#m/n", api_key_env="KEY")
+    assert (one.kind, one.place, one.model) == ("endpoint", "http://localhost:8000/v1", "m/n")
+    assert one.api_key_env == "KEY"
+    other = find_policy_target("m/n", base_url="http://localhost:8000/v1/")
+    assert other.identity == one.identity
+    with pytest.raises(ConfigError, match=r"http://localhost:8000/v1#MODEL"):
+        find_policy_target("http://localhost:8000/v1")
+    with pytest.raises(ConfigError) as secret:
+        find_policy_target("http://me:hush@localhost/v1")
+    assert "hush" not in str(secret.value)
+    with pytest.raises(ConfigError, match="--api-key-env"):
+        find_policy_target("org/name", api_key_env="KEY")
+
+
+def test_a_hub_name() -> None:
+    found = find_policy_target("org/some-model_1.5")
+    assert (found.kind, found.place) == ("hub", "org/some-model_1.5")
+
+
+def evaluated(said: str = "hi", **given: Any) -> EvaluatedEpisode:
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": said}]
+    episode = Episode("env", 1, turns, rewards=[1.0], info={"x": {1}}, columns={"reference": "r"})
+    return EvaluatedEpisode(
+        episode, 0.5, None, {"g_score": 0.5}, {"g": {"score": 0.5, "reason": "ok"}}
+    )
+
+
+def test_an_episode_comes_back_as_it_was(tmp_path: Path) -> None:
+    with open_evaluation_folder(tmp_path / "e", MANIFEST) as folder:
+        row = folder.append_episode("a", evaluated("a lone \ud800"))
+        assert folder.load_rows() == {("a", 1): row}
+        episode = read_episode(row)
+    assert episode.messages[1]["content"] == "a lone ?"
+    assert (episode.rewards, episode.seed, episode.columns) == ([1.0], 1, {"reference": "r"})
+
+
+def test_a_torn_line_and_a_later_row(tmp_path: Path) -> None:
+    with open_evaluation_folder(tmp_path, MANIFEST) as folder:
+        folder.append_episode("a", evaluated("old"))
+        folder.append_episode("a", evaluated("new"))
+        folder.append_usage("a", {"calls": 2})
+    with (tmp_path / "episodes.jsonl").open("ab") as file:
+        file.write(b'{"model": "a", "se')
+    with open_evaluation_folder(tmp_path, MANIFEST) as folder:
+        folder.append_usage("a", {"calls": 3})
+        assert folder.load_rows()["a", 1]["messages"][1]["content"] == "new"
+        assert folder.total_usage("a") == {"calls": 5}
+        folder.sort(["a"], [1])
+    (line,) = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    assert json.loads(line)["reward"] == 0.5
+
+
+@pytest.mark.parametrize("key", ["models", "seeds", "judges", "settings"])
+def test_another_evaluation_is_refused(tmp_path: Path, key: str) -> None:
+    with open_evaluation_folder(tmp_path, MANIFEST):
+        pass
+    other = {**MANIFEST, key: "other"}
+    with (
+        pytest.raises(RunFolderError, match="Give another output folder"),
+        open_evaluation_folder(tmp_path, other),
+    ):
+        pass
+
+
+def test_a_folder_of_something_else_or_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("")
+    with (
+        pytest.raises(RunFolderError, match=r"holds metrics\.jsonl"),
+        open_evaluation_folder(tmp_path, MANIFEST),
+    ):
+        pass
+    with (
+        open_evaluation_folder(tmp_path / "e", MANIFEST),
+        pytest.raises(RunFolderError, match="another process"),
+        open_evaluation_folder(tmp_path / "e", MANIFEST),
+    ):
+        pass
+
+
+def estimate(value: float | None, why: str = "") -> dict[str, Any]:
+    bounds = {"low": None, "high": None} if why else {"low": 0.1, "high": 0.9}
+    return {"value": value, **bounds, "n": 4, "why": why}
+
+
+def test_the_report_holds_hostile_text_harmlessly(tmp_path: Path) -> None:
+    def row(seed: int, **given: Any) -> dict[str, Any]:
+        return {
+            "seed": seed,
+            "env_reward": float(seed),
+            "reward": 1.0,
+            "missing": None,
+            "error": None,
+            "reward_info": {f"{HOSTILE}_score": float(-seed)},
+            "details": {"source": "graders", HOSTILE: {"score": 1.0, "reason": HOSTILE}},
+            "turns": 1,
+            "messages": [
+                {"role": "user", "content": HOSTILE},
+                {"role": "assistant", "content": [{"type": "text", "text": HOSTILE}]},
+            ],
+            **given,
+        }
+
+    scores = {
+        "mean": estimate(0.5), "pearson": estimate(None, HOSTILE), "spearman": estimate(0.5),
+        "missing": {HOSTILE: 2},
+    }  # fmt: skip
+    model = {
+        "name": HOSTILE, "official": estimate(0.5), "not_played": {HOSTILE: 1}, "no_official": 0,
+        "scores": {HOSTILE: scores, "reward": scores},
+    }  # fmt: skip
+    one = {
+        "model": 1.0, "baseline": 0.5, "difference": estimate(0.5), "p": 0.01, "wins": 1,
+        "ties": 0, "losses": 0, "only_model": 0, "only_baseline": 0, "neither": 0,
+    }  # fmt: skip
+    summary = {
+        "task": HOSTILE, "seeds": 4, "judge": HOSTILE, "combine_mode": "replace",
+        "created": "now", "adjudge": "0", "models": [model, model],
+        "graders": [{"name": HOSTILE, "weight": 1.0, "asks_judge": True}],
+        "comparison": {"official": one, HOSTILE: one}, "endpoints": [],
+    }  # fmt: skip
+    error = {"kind": "bug", "message": HOSTILE}
+    rows = [row(1), row(2), row(3, error=error), row(4, missing=error, reward=None)]
+    write_evaluation_report(tmp_path / "report.html", summary, [rows, rows])
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert page.count("</style>") == 1
+    assert "not played: bug" in page
+    assert "places it" in page
+
+
+def test_missing_rewards_say_why() -> None:
+    gone = GraderError("judge", ErrorKind.TIMEOUT, "too late")
+    row = EvaluatedEpisode(evaluated().episode, None, gone).row()
+    assert row["missing"] == {"kind": "timeout", "message": "too late"}

@@ -1,0 +1,321 @@
+"""What a judge's outputs are worth: by hand, where nothing can be said, in a card and a report."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.calibration import (
+    MIN_CALIBRATION_PAIRS,
+    IsotonicFit,
+    ScoreCalibration,
+    calibrate_ratings,
+    calibrate_scores,
+    calibration_error,
+    fit_isotonic_gaps,
+    fit_temperature,
+    measure_reliability,
+    sigmoid,
+)
+from adjudge.graders.llm.trained_judge import RankedScalar, ScalarPreference
+from adjudge.graders.llm.trained_judge_card import (
+    JudgeCard,
+    fit_normalisation,
+    read_card,
+    reward_spec_of_card,
+)
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.rewards.spec import RewardSpec
+from adjudge_lab.judge_training.report import calibration_html, reliability_chart
+
+
+def too_sure(n: int = 1000, *, factor: float = 4.0, seed: int = 1) -> list[tuple[float, float]]:
+    """Scores of a judge whose differences are ``factor`` times what they are worth."""
+    rng = random.Random(seed)
+    pairs = []
+    for _ in range(n):
+        worth = rng.gauss(0, 2)
+        first, second = factor * worth + 7, 7.0
+        right = rng.random() < sigmoid(worth)
+        pairs.append((first, second) if right else (second, first))
+    return pairs
+
+
+def card(**more: Any) -> JudgeCard:
+    given: dict[str, Any] = {
+        "adjudge": "0", "kind": "scalar", "method": "bradley_terry", "mode": None, "label": "rm",
+        "created": "", "base": {}, "data": {}, "config": {}, "validation": {}, "max_length": 64,
+    }  # fmt: skip
+    return JudgeCard(**(given | more))
+
+
+def written(folder: Path, given: JudgeCard) -> Path:
+    (folder / "judge.json").write_bytes(msgspec.json.encode(given))
+    return folder
+
+
+def test_a_judge_that_is_too_sure_is_cooled_and_measured_on_other_pairs() -> None:
+    found = calibrate_scores(too_sure())
+    assert found.temperature == pytest.approx(4.0, rel=0.15)
+    assert found.missing == {}
+    assert (found.pairs, found.prompts) == (1000, 1000)
+    assert found.with_temperature is not None
+    assert found.with_isotonic is not None
+    for after in (found.with_temperature, found.with_isotonic):
+        assert after.error < found.as_is.error / 3
+        assert after.brier < found.as_is.brier
+        assert after.log_loss < found.as_is.log_loss
+    assert found.probability(8.0) == pytest.approx(sigmoid(2.0), abs=0.05)
+    assert found.probability(-8.0) == pytest.approx(1 - found.probability(8.0))
+    assert found.isotonic is not None
+    assert found.isotonic(8.0) == pytest.approx(sigmoid(2.0), abs=0.08)
+
+
+def test_what_is_as_it_is_agrees_with_the_metric_of_training() -> None:
+    pairs = too_sure(300)
+    differences = [a - b for a, b in pairs]
+    assert calibrate_scores(pairs).as_is.error == pytest.approx(calibration_error(differences))
+
+
+def test_what_is_measured_was_not_fitted_to() -> None:
+    """Isotonic fits remember noise: only measured on what they saw do they look right."""
+    rng = random.Random(3)
+    pairs = [(rng.choice([1, -1]) * rng.random(), 0.0) for _ in range(60)]
+    found = calibrate_scores(pairs)
+    assert found.isotonic is not None
+    assert found.with_isotonic is not None
+    right = [float(a > b) for a, b in pairs]
+    seen = measure_reliability([found.isotonic(abs(a - b)) for a, b in pairs], right)
+    assert found.with_isotonic.log_loss > seen.log_loss
+
+
+def test_pairs_of_a_prompt_stay_in_one_fold() -> None:
+    """Ten copies of each pair: told so, the measure is that of the pairs themselves."""
+    pairs = [(float(n), 0.0) if n % 3 else (0.0, float(n)) for n in range(1, 31)]
+    copies = [pair for pair in pairs for _ in range(10)]
+    prompts = [f"{n}" for n in range(30) for _ in range(10)]
+    one, told = (
+        calibrate_scores(pairs, [f"{n}" for n in range(30)]),
+        calibrate_scores(copies, prompts),
+    )
+    assert one.with_isotonic is not None
+    assert told.with_isotonic is not None
+    assert told.prompts == 30
+    assert told.with_isotonic.brier == pytest.approx(one.with_isotonic.brier, abs=0.02)
+    strewn = calibrate_scores(copies, [str(n) for n in range(300)])
+    assert strewn.with_isotonic is not None
+    assert strewn.with_isotonic.brier < told.with_isotonic.brier - 0.01
+
+
+def test_a_lone_prompt_cannot_be_measured_by_others() -> None:
+    found = calibrate_scores(too_sure(50), ["the same"] * 50)
+    assert found.temperature is not None
+    assert found.with_temperature is None
+    assert "too few prompts" in found.missing["with_temperature"]
+    assert "No measure of temperature: too few prompts" in calibration_html(found)
+
+
+@pytest.mark.parametrize(
+    ("differences", "why"),
+    [
+        ([1.0, -0.5] * (MIN_CALIBRATION_PAIRS // 2 - 1), "18 pairs, fewer than 20"),
+        ([0.0] * 30, "all differences are 0"),
+        ([1.0, 2.0, 0.0] * 10, "no pair is wrong"),
+        ([1.0, -2.0] * 15, "mean difference is not positive"),
+        ([1.0] + [1e-100] * 28 + [-1e-300], "differ by next to nothing"),
+    ],
+)
+def test_where_no_temperature_is_best_the_reason_is_said(
+    differences: list[float], why: str
+) -> None:
+    found = fit_temperature(differences)
+    assert isinstance(found, str)
+    assert why in found
+    whole = calibrate_scores([(d, 0.0) for d in differences])
+    assert whole.temperature is None
+    assert whole.with_temperature is None
+    assert why in whole.missing["temperature"]
+
+
+def test_a_judge_that_was_never_wrong_is_not_certain() -> None:
+    found = calibrate_scores([(1.0 + n, 0.0) for n in range(98)])
+    assert (found.temperature, found.method) == (None, "isotonic")
+    assert found.probability(50.0) == pytest.approx(0.99)
+    assert found.probability(-50.0) == pytest.approx(0.01)
+    assert found.probability(0.0) == 0.5
+
+
+def test_without_any_fit_there_is_no_probability() -> None:
+    found = calibrate_scores([(1.0, 0.0), (0.0, 1.0)])
+    assert (found.method, found.isotonic) == (None, None)
+    assert set(found.missing) == {"temperature", "isotonic"}
+    with pytest.raises(ValueError, match="no calibration"):
+        found.probability(1.0)
+
+
+def test_isotonic_by_hand() -> None:
+    # At distance 1 a half is right, at 2 three quarters, at 3 a quarter: 2 and 3 are pooled.
+    differences = [1.0, -1.0] * 4 + [2.0, 2.0, 2.0, -2.0] * 2 + [3.0, -3.0, -3.0, -3.0]
+    fit = fit_isotonic_gaps(differences)
+    assert isinstance(fit, IsotonicFit)
+    assert fit.at == (0.0, 1.0, 2.0, 3.0)
+    assert fit.values == pytest.approx((0.5, 0.5, 7 / 12, 7 / 12))
+    assert fit(1.5) == pytest.approx((0.5 + 7 / 12) / 2)
+    assert fit_isotonic_gaps([0.0] * 30) == "all differences are 0"
+
+
+def test_reliability_by_hand() -> None:
+    found = measure_reliability([0.5, 0.9, 0.9, 1.0], [0.5, 1, 0, 1])
+    assert found.error == pytest.approx((0 + 2 * 0.4 + 0) / 4)
+    assert found.brier == pytest.approx((0 + 0.01 + 0.81 + 0) / 4)
+    assert found.log_loss == pytest.approx(-(math.log(0.5) + math.log(0.9) + math.log(0.1)) / 4)
+    assert [one.pairs for one in found.bins] == [1, 2, 1]
+    assert math.isfinite(measure_reliability([1.0], [0]).log_loss)
+
+
+def test_ratings_are_worth_their_mean_labels() -> None:
+    ratings = [0, 1, 2, 3, 4] * 10
+    labels = [1, 0, 2, 4, 4] * 10  # 0 and 1 are the wrong way round: both are worth a half
+    found = calibrate_ratings(ratings, labels, [str(n) for n in range(50)])
+    assert found is not None
+    assert [found.labels(r) for r in range(5)] == pytest.approx([0.5, 0.5, 2, 4, 4])
+    assert found.error == pytest.approx((1 + 1 + 0 + 1 + 0) / 5)
+    assert found.error_after is not None
+    assert found.error_after < found.error
+    assert calibrate_ratings([1] * 19, [1] * 19, [""] * 19) is None
+    alone = calibrate_ratings(ratings, labels, ["one prompt"] * 50)
+    assert alone is not None
+    assert alone.error_after is None
+
+
+def test_a_card_keeps_its_calibration_and_old_cards_load(tmp_path: Path) -> None:
+    calibration = calibrate_scores(too_sure(200))
+    assert read_card(written(tmp_path, card(calibration=calibration))).calibration == calibration
+    old = msgspec.json.decode(msgspec.json.encode(card()))
+    for name in ("calibration", "rating_calibration"):
+        del old[name]
+    (tmp_path / "judge.json").write_bytes(msgspec.json.encode(old))
+    assert read_card(tmp_path) == card()
+
+
+def test_a_report_shows_what_was_measured() -> None:
+    html = calibration_html(calibrate_scores(too_sure(400)))
+    assert html.count("<svg") == 3
+    assert "Temperature 4." in html or "Temperature 3." in html
+    assert "style=" not in html
+    assert "nan" not in html
+    few = calibration_html(calibrate_scores([(1.0, 0.0)]))
+    assert few.count("<svg") == 1
+    assert "No temperature: 1 pairs, fewer than 20." in few
+    chart = reliability_chart(measure_reliability([0.75] * 4, [1, 1, 1, 0]), "<b>")
+    assert "<b>&lt;b&gt;</b>" in chart
+    dot = re.search(r'<circle class="dot within" cx="([\d.]+)%" cy="([\d.]+)"', chart)
+    assert dot is not None
+    line = re.search(r'y1="([\d.]+)" x2="94.00%" y2="([\d.]+)"', chart)
+    assert line is not None
+    middle = (float(line[1]) + float(line[2])) / 2
+    assert float(dot[2]) == pytest.approx(middle, abs=0.1)  # on the line: as sure as it is right
+
+
+@pytest.mark.parametrize("label", ["rm", "3b judge", "source", "Ωmega", "", "x" * 200])
+def test_every_label_makes_a_spec(label: str, tmp_path: Path) -> None:
+    text = reward_spec_of_card(card(label=label))
+    assert text is not None
+    (tmp_path / "reward.toml").write_text(text)
+    spec = RewardSpec.load(tmp_path / "reward.toml")
+    assert spec.graders[0].type.endswith(":RankedScalar")
+    assert spec.judges["main"].task == "score"
+
+
+SCORES = {"good": 3.0, "fair": 1.0, "bad": -1.0}
+
+
+def scalar(folder: Path, asked: list[Any] | None = None) -> ScriptedModel:
+    def judge(messages: Any) -> Reply:
+        if asked is not None:
+            asked.append(messages[-1]["content"])
+        score = SCORES.get(messages[-1]["content"])
+        if score is None:
+            raise GradingFailure(ErrorKind.TIMEOUT, "too slow")
+        text = msgspec.json.encode({"score": score, "tokens": 3, "truncated": 1}).decode()
+        return Reply(text=text, finish_reason="score")
+
+    return ScriptedModel(judge, model=str(folder))
+
+
+def compared(grader: ScalarPreference, response: str, other: str, **more: Any) -> Any:
+    return asyncio.run(grader.aevaluate(prompt="Q?", response=response, reference=other, **more))
+
+
+def test_two_answers_are_compared_by_probability(tmp_path: Path) -> None:
+    calibration = calibrate_scores(too_sure())
+    grader = ScalarPreference(scalar(written(tmp_path, card(calibration=calibration))))
+    found = compared(grader, "good", "bad")
+    assert found.score == pytest.approx(calibration.probability(4.0))
+    assert found.score_range == (0.0, 1.0)
+    assert found.metadata == {
+        "raw": [3.0, -1.0], "calibration": "temperature", "truncated_tokens": 2,
+    }  # fmt: skip
+    assert compared(grader, "bad", "good").score == pytest.approx(1 - found.score)
+    assert compared(grader, "<think>hm</think>good", "bad").score == pytest.approx(found.score)
+
+
+def test_what_says_nothing_loses_unasked(tmp_path: Path) -> None:
+    asked: list[Any] = []
+    folder = written(tmp_path, card(calibration=calibrate_scores(too_sure())))
+    grader = ScalarPreference(scalar(folder, asked), against="other")
+    for response, other, score in (
+        ("", "good", 0.0), ("good", " ", 1.0), ("", "<think>still", 0.5), ("good", "good", 0.5),
+    ):  # fmt: skip
+        found = asyncio.run(grader.aevaluate(prompt="Q?", response=response, other=other))
+        assert (found.score, found.cause) == (score, Cause.CANDIDATE if score == 0 else None)
+    assert asked == []
+
+
+def test_one_score_of_two_is_no_comparison(tmp_path: Path) -> None:
+    folder = written(tmp_path, card(calibration=calibrate_scores(too_sure())))
+    with pytest.raises(GradingFailure) as caught:
+        compared(ScalarPreference(scalar(folder)), "good", "unknown")
+    assert caught.value.kind is ErrorKind.TIMEOUT
+    with pytest.raises(GradingFailure, match="'reference', which is absent"):
+        asyncio.run(ScalarPreference(scalar(folder)).aevaluate(prompt="Q?", response="good"))
+
+
+@pytest.mark.parametrize(
+    ("given", "cls", "why"),
+    [
+        ({}, ScalarPreference, "no calibration"),
+        (
+            {"calibration": calibrate_scores([(1.0, 0.0)])},
+            ScalarPreference,
+            "1 pairs, fewer than 20",
+        ),
+        ({"kind": "generative"}, ScalarPreference, "scalar_preference needs a scalar judge"),
+        ({"kind": "generative"}, RankedScalar, "ranked_scalar needs a scalar judge"),
+        ({}, RankedScalar, "no quantiles"),
+    ],
+)
+def test_cards_that_do_not_say_enough_are_refused(
+    given: dict[str, Any], cls: type[Any], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        cls(scalar(written(tmp_path, card(**given))))
+
+
+def test_ranks_are_as_before(tmp_path: Path) -> None:
+    folder = written(tmp_path, card(normalisation=fit_normalisation([0.0, 1.0, 2.0, 3.0, 4.0])))
+    found = asyncio.run(RankedScalar(scalar(folder)).aevaluate(prompt="Q?", response="good"))
+    assert (found.score, found.metadata["raw"]) == (0.75, 3.0)
+
+
+def test_a_calibration_is_plain_data() -> None:
+    found = calibrate_scores(too_sure(50))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=ScoreCalibration) == found

@@ -1,0 +1,405 @@
+"""The file of a chain: stages, references, refusals, and what a dry run says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+from adjudge.config import load_toml
+from adjudge.datasets.rows import Comparison
+from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
+from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, write_sample
+from adjudge_lab.cli import COMMANDS
+from adjudge_lab.judge_training.chain import evaluation, report
+from adjudge_lab.judge_training.chain.evaluation import (
+    CapitalGold,
+    GoldAgreement,
+    _load_benchmark,
+    gold_agreements,
+)
+from adjudge_lab.judge_training.chain.file import ChainFile, EvaluateStage
+from adjudge_lab.judge_training.chain.report import chain_summary_lines
+from adjudge_lab.judge_training.chain.run import ChainFolder, chain_plan
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.rl.rewards import format_toml, name_judge
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_tiny.toml"
+MADE = {"synthetic": {"n": 20}}
+SFT = {"name": "sft", "judge": {"method": "sft", "data": MADE}}
+JUDGE = {
+    "name": "judge",
+    "judge": {"method": "bradley_terry", "data": MADE, "model": {"path": "@sft"}},
+}
+CHECK = {"name": "check", "evaluate": {"judge": "@judge", **MADE}}
+POLICY = {
+    "name": "policy",
+    "run": {
+        "model": {"base": "@sft"},
+        "judge": {"folder": "@judge", "combine_mode": "replace"},
+        "services": {"judge_url": "serve"},
+    },
+}
+
+
+def chain(*stages: Any, environ: dict[str, str] | None = None, **more: Any) -> ChainFile:
+    data = {"kind": "chain", "stages": list(stages), **more}
+    return ChainFile.from_dict(data, where="c.toml", environ=environ or {})
+
+
+def refused(*stages: Any) -> str:
+    with pytest.raises(ConfigError) as found:
+        chain(*stages)
+    return str(found.value)
+
+
+def changed(stage: dict[str, Any], **values: Any) -> dict[str, Any]:
+    """A stage whose table has other values."""
+    (kind,) = (name for name in stage if name != "name")
+    return {**stage, kind: {**stage[kind], **values}}
+
+
+def test_a_reference_is_the_folder_of_an_earlier_stage(tmp_path: Path) -> None:
+    sft, judge, check, policy = chain(SFT, JUDGE, CHECK, POLICY).stages_in(tmp_path)
+    assert isinstance(judge.file, JudgeFile)
+    assert judge.file.model.path == str(tmp_path / "sft") == str(sft.folder)
+    assert isinstance(check.file, EvaluateStage)
+    assert check.file.judge == str(tmp_path / "judge")
+    assert isinstance(policy.file, RunFile)
+    assert policy.file.judge.folder == str(tmp_path / "judge")
+    assert name_judge(policy.file) == "judge"
+    assert [one.after for one in (sft, judge, check, policy)] == [
+        (),
+        ("sft",),
+        ("judge",),
+        ("sft", "judge"),
+    ]
+
+
+def test_a_part_of_a_stage_and_an_at_that_is_none(tmp_path: Path) -> None:
+    further = {**changed(POLICY, model={"base": "@policy/model"}), "name": "further"}
+    assert chain(SFT, JUDGE, POLICY, further).stages_in(tmp_path)[-1].data["model"] == {
+        "base": f"{tmp_path}/policy/model"
+    }
+    labelled = changed(JUDGE, model={"path": "@sft", "label": "@home"})
+    assert chain(SFT, labelled).stages_in(tmp_path)[-1].data["model"]["label"] == "@home"
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ([JUDGE], "c.toml: stages.judge: model.path: stage @sft does not exist"),
+        ([JUDGE, SFT], "model.path: stage @sft comes later (before this one: none)"),
+        ([SFT, changed(JUDGE, model={"path": "@stf"})], "did you mean 'sft'?"),
+        ([SFT, JUDGE, CHECK, changed(CHECK, judge="@check")], "two stages of this name"),
+        (
+            [SFT, JUDGE, CHECK, changed({**CHECK, "name": "c2"}, judge="@check")],
+            "stages.c2: judge: stage @check leaves an evaluation, no model, but this key takes a",
+        ),
+        (
+            [SFT, changed(CHECK, judge="@sft")],
+            "stage @sft leaves a model taught to answer, but this key",
+        ),
+        (
+            [SFT, JUDGE, changed(POLICY, model={"base": "@judge"})],
+            "stages.policy: model.base: stage @judge leaves a scalar judge, but this key takes",
+        ),
+        (
+            [{"name": "x"}],
+            "needs exactly one of [stages.judge], [stages.evaluate], [stages.run] (found none)",
+        ),
+        ([{**SFT, "evaluate": {}}], "needs exactly one of"),
+        ([{**SFT, "name": "../x"}], "a stage's name"),
+        ([{**SFT, "name": "summary.json"}], "a stage's name"),
+        ([{**SFT, "name": "config"}], "'config' is the chain's own"),
+        ([SFT, changed(JUDGE, data={"train": ["@sft"]})], "data.train: stage @sft is a folder."),
+        (
+            [SFT, JUDGE, {"name": "c", "evaluate": {"judge": "@judge", "files": ["@sft"]}}],
+            "stages.c: files: stage @sft is a folder. Name a file in it, as in '@sft/",
+        ),
+        ([changed(SFT, optm={})], "c.toml: stages.sft: optm: unknown key; did you mean 'optim'?"),
+        ([changed(SFT, data={})], "c.toml: stages.sft: data.train: is required"),
+        ([SFT, JUDGE, {"name": "c", "evaluate": {"judge": "@judge"}}], "needs either files or"),
+        ([SFT, JUDGE, changed(CHECK, files=["x"])], "needs either files or"),
+        ([SFT, JUDGE, changed(CHECK, benchmark="llmbar")], "benchmark: says what the files are"),
+        (
+            [SFT, JUDGE, changed(CHECK, synthetic={"n": 9, "ties": 0.5})],
+            "stages.check: synthetic: preferences have neither ties nor positions",
+        ),
+        (
+            [SFT, JUDGE, changed(CHECK, synthetic={"n": 9, "families": ["x"]})],
+            "stages.check: synthetic: families must be two or more names",
+        ),
+        ([SFT, JUDGE, changed(POLICY, backend="verl")], "stages.policy: backend: must be 'trl'"),
+        ([SFT, JUDGE, changed(POLICY, trainig={})], "stages.policy: trainig: unknown key"),
+    ],
+)
+def test_what_is_wrong_is_said_by_stage_and_key(stages: list[Any], said: str) -> None:
+    assert said in refused(*stages)
+
+
+def test_model_path_of_the_environment_is_for_the_stages_that_begin(tmp_path: Path) -> None:
+    """Else it would take the place of what an earlier stage left."""
+    environ = {"MODEL_PATH": "other", "LR": "0.5"}
+    sft, judge = chain(SFT, JUDGE, environ=environ).stages_in(tmp_path)
+    assert isinstance(sft.file, JudgeFile)
+    assert isinstance(judge.file, JudgeFile)
+    assert sft.file.model.path == "other"
+    assert judge.file.model.path == str(tmp_path / "sft")
+    assert sft.file.optim.lr == judge.file.optim.lr == 0.5
+
+
+def test_model_path_is_for_a_stage_that_takes_only_data_from_an_earlier_one(tmp_path: Path) -> None:
+    learns = changed(JUDGE, model={"path": "tiny"}, data={"train": ["@sft/x.jsonl"]})
+    _, judge = chain(SFT, learns, environ={"MODEL_PATH": "other"}).stages_in(tmp_path)
+    assert isinstance(judge.file, JudgeFile)
+    assert judge.file.model.path == "other"
+    assert judge.file.data.train == [f"{tmp_path}/sft/x.jsonl"]
+
+
+def test_a_seed_is_added_to_each_stage_s(tmp_path: Path) -> None:
+    seeded = changed(SFT, trainer={"seed": 3})
+    sft, judge, check, policy = (
+        chain(seeded, JUDGE, CHECK, POLICY).with_seed_offset(4).stages_in(tmp_path)
+    )
+    assert isinstance(sft.file, JudgeFile)
+    assert isinstance(judge.file, JudgeFile)
+    assert isinstance(policy.file, RunFile)
+    assert (sft.file.trainer.seed, judge.file.trainer.seed) == (7, 4)
+    assert policy.file.training.seed == 4
+    assert isinstance(check.file, EvaluateStage)
+    assert check.file.seed == 0
+
+
+def claimed(path: Path, made: ChainFile, source: Path) -> bool:
+    folder = ChainFolder(path, made, source)
+    folder.close()
+    return folder.resumed
+
+
+def test_a_folder_is_one_chain_s(tmp_path: Path) -> None:
+    source, out = tmp_path / "c.toml", tmp_path / "out"
+    source.write_text("a = 1")
+    made = chain(SFT)
+    assert not claimed(out, made, source)
+    assert claimed(out, made, source)
+    with pytest.raises(RunFolderError, match="seed differs"):
+        claimed(out, made.with_seed_offset(1), source)
+    source.write_text("a = 2")
+    with pytest.raises(RunFolderError, match="another run"):
+        claimed(out, made, source)
+    source.write_text("a = 1")
+    (out / "summary.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="is over"):
+        claimed(out, made, source)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "metrics.jsonl").touch()
+    with pytest.raises(RunFolderError, match="holds metrics.jsonl of something else"):
+        claimed(other, made, source)
+
+
+def test_what_another_run_left_where_a_stage_will_be_is_not_taken_for_it(tmp_path: Path) -> None:
+    source, out = tmp_path / "c.toml", tmp_path / "runs"
+    source.write_text("a = 1")
+    (out / "sft").mkdir(parents=True)
+    (out / "sft" / "summary.json").write_text("{}")
+    for _ in range(2):  # nor when it is tried again
+        with pytest.raises(RunFolderError, match=r"sft: holds summary\.json of something else"):
+            claimed(out, chain(SFT), source)
+
+
+def test_a_folder_that_is_written_to_is_locked(tmp_path: Path) -> None:
+    source = tmp_path / "c.toml"
+    source.write_text("a = 1")
+    first = ChainFolder(tmp_path / "out", chain(SFT), source)
+    with pytest.raises(RunFolderError, match="another process"):
+        ChainFolder(tmp_path / "out", chain(SFT), source)
+    first.close()
+
+
+def test_a_stage_s_file_says_what_the_chain_s_does(tmp_path: Path) -> None:
+    source = tmp_path / "c.toml"
+    source.write_text("a = 1")
+    made = chain(SFT, JUDGE, POLICY)
+    folder = ChainFolder(tmp_path / "out", made, source)
+    _, judge, policy = made.stages_in(tmp_path / "out")
+    read = JudgeFile.load(folder.stage_file(judge), environ={})
+    assert read.model_dump() == judge.file.model_dump()
+    assert load_run_file(folder.stage_file(policy)).model_dump() == policy.file.model_dump()
+    folder.close()
+
+
+def test_the_example_s_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MODEL_PATH", raising=False)
+    found = chain_plan(ChainFile.load(EXAMPLE, environ={}), tmp_path / "out")
+    assert [one["kind"] for one in found["stages"]] == [
+        "judge", "judge", "evaluate", "evaluate", "run",
+    ]  # fmt: skip
+    arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), "--dry-run"]
+    said = CliRunner().invoke(command_line(COMMANDS), arguments)
+    assert said.exit_code == 0, said.output
+    assert "behind adjudge serve, builds on sft, judge" in said.output
+    plain = CliRunner().invoke(command_line(COMMANDS), [*arguments, "--json"])
+    assert json.loads(plain.output)["stages"] == json.loads(json.dumps(found["stages"]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Path) -> None:
+    given = (
+        (["--ray", "http://h:8265"], "--ray"),
+        (["--type", "judge"], "--type"),
+        (["--approximate"], "--approximate: works only for the training of a policy"),
+        (["--poll"], "--poll: needs --ray"),
+    )
+    for more, said in given:
+        arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), *more]
+        found = CliRunner().invoke(command_line(COMMANDS), arguments)
+        assert found.exit_code == 2
+        assert said in found.output
+
+
+def test_what_a_later_stage_needs_is_looked_for_before_the_first(tmp_path: Path) -> None:
+    learns = changed(
+        JUDGE, model={"path": "tiny"}, data={"train": ["@sft/made.jsonl", "x.jsonl", "hf:a/b"]}
+    )
+    asks = {"name": "ask", "evaluate": {"judge": "@judge", "files": ["@sft/y.jsonl", "y.jsonl"]}}
+    other = {"name": "other", "evaluate": {"judge": "gone", **MADE}}
+    made = ChainFile.from_dict(
+        {"stages": [SFT, learns, asks, other]}, where="c.toml", beside=tmp_path, environ={}
+    )
+    sft, *lacking = made.stages_in(tmp_path / "out")
+    evaluation.check_stage_inputs(sft, tmp_path / "out")
+    for stage, name in zip(lacking, ("x.jsonl", "y.jsonl", "gone/judge.json"), strict=True):
+        with pytest.raises(
+            ConfigError, match=f"stages.{stage.name}: .*/{name}: there is no such file"
+        ):
+            evaluation.check_stage_inputs(stage, tmp_path / "out")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        evaluation.check_stage_inputs(stage, tmp_path / "out")
+
+
+def card_of(folder: Path, **more: Any) -> JudgeCard:
+    """The card, written into ``folder``, of a judge that was trained."""
+    nothing: dict[str, Any] = {}
+    given = {"method": "bradley_terry", "mode": None, "base": nothing, "data": nothing, **more}
+    card = JudgeCard(
+        adjudge="0", kind="scalar", label="x", created="", config=nothing, validation=nothing,
+        max_length=8, **given,
+    )  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / CARD_FILE).write_bytes(msgspec.json.encode(card))
+    return card
+
+
+def test_pairs_that_the_judge_was_trained_on_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dials = {"n": 30, "noise": 0.2}
+    card = card_of(tmp_path / "x", data={"synthetic": dials})
+
+    def found(card: JudgeCard = card, **given: Any) -> tuple[int, dict[str, Any]]:
+        check = EvaluateStage.model_validate({"judge": "x", **given})
+        benchmark, facts = _load_benchmark(check, tmp_path, tmp_path / check.judge, card)
+        return len(benchmark.items), facts
+
+    items, facts = found(synthetic={"n": 40, "noise": 0.2})
+    assert (items, facts["left_out"]) == (10, 30)
+    assert facts["bayes_accuracy"] == pytest.approx(0.8)
+    assert found(synthetic={"n": 40, "seed": 9})[1]["left_out"] < 5
+    with pytest.raises(ConfigError, match="trained on all of these pairs"):
+        found(synthetic=dials)
+    # Also those of the judge that it was trained from, and those that it compared.
+    later = card_of(tmp_path / "later", base={"path": "x"})
+    assert found(later, judge="later", synthetic={"n": 40})[1]["left_out"] == 30
+    first = synthetic_preferences(SyntheticSettings(n=40)).rows[0]
+    compared = Comparison(
+        prompt=first.chosen[:1], a=first.rejected[1]["content"], b=first.chosen[1]["content"],
+        label="B",
+    )  # fmt: skip
+    monkeypatch.setattr(evaluation, "synthetic_training_rows", lambda *_: [compared])
+    assert found(synthetic={"n": 40})[1]["left_out"] == 1
+
+
+def test_items_of_files_that_the_judge_was_trained_on_are_said(tmp_path: Path) -> None:
+    path = write_sample(tmp_path / "mine.jsonl", "preference", 10)
+    check = EvaluateStage(judge="x", files=["mine.jsonl"])
+    clean = card_of(tmp_path / "y", data={"synthetic": {"n": 4}})
+    _, facts = _load_benchmark(check, tmp_path, tmp_path / "y", clean)
+    assert facts["contamination"]["seen"] == 0
+    card = card_of(tmp_path / "x", data={"train": [hash_file(path)]})
+    benchmark, facts = _load_benchmark(check, tmp_path, tmp_path / "x", card)
+    assert (len(benchmark.items), facts["contamination"]["items"]) == (10, {"mine": 10})
+    told = {
+        "name": "c", "kind": "evaluate", "benchmark": "preference", "judge": "<x>",
+        "calibration": None, "lengths": None, "served": True, "unusable": 0, "subsets": {}, **facts,
+        "overall": {"items": 10, "missing": 0, "failures": {}, "accuracy_of_answered": 1.0,
+                    "interval": {"low": None, "high": None}},
+    }  # fmt: skip
+    said = chain_summary_lines({"stages": [told], "seconds": {"total": 1.0}})
+    assert "CONTAMINATED (10 items were trained on): preference: 1.000" in said[0]
+    assert "CONTAMINATED: &lt;x&gt; was trained on 10 of 10 items" in report._evaluation_html(told)
+
+
+def test_a_reward_that_orders_as_the_gold_does(tmp_path: Path) -> None:
+    """Pairs of a group whose golds differ; equal rewards are half right, missing ones no pair."""
+    path = tmp_path / "rollouts.jsonl"
+    rows = [
+        *((1, "a", reward, gold) for reward, gold in [(0.9, 4), (0.1, 0), (0.5, 0)]),
+        *((20, "a", reward, gold) for reward, gold in [(1.0, 3), (1.0, 1), (None, 0)]),
+        (20, "b", 0.2, 4),
+        (20, "b", 0.8, 1),
+    ]
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"step": step, "group": g, "reward": r, "reward_info": {"worth_score": gold}}
+            )
+            + "\n"
+            for step, g, r, gold in rows
+        )
+    )
+    first, last = gold_agreements(path, ["worth"])["worth"]
+    assert (first.share, first.pairs) == (1.0, 2)
+    assert (last.share, last.pairs) == (0.25, 2)
+    assert gold_agreements(path, ["other"])["other"] == (
+        GoldAgreement(None, 0),
+        GoldAgreement(None, 0),
+    )
+    assert gold_agreements(tmp_path / "none", []) == {}
+
+
+def test_the_gold_of_a_text() -> None:
+    grader = CapitalGold()
+    asked = "What is the capital of Peru?"
+    assert grader.evaluate(asked, "Sure, the capital of Peru is Lima.").score == 4.0
+    assert grader.evaluate(asked, "Sure, it is Rome.").score == 1.0
+    with pytest.raises(Exception, match="none of the known capitals"):
+        grader.evaluate("Who are you?", "Lima")
+
+
+def test_a_stage_file_keeps_references_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIN_WORD", "hunter2secret")
+    source = tmp_path / "c.toml"
+    grader = {"name": "word", "type": "answer", "pattern": "${CHAIN_WORD}", "weight": 0.0}
+    policy = changed(POLICY, graders=[grader])
+    source.write_text(format_toml({"kind": "chain", "stages": [SFT, JUDGE, policy]}))
+    read = ChainFile.load(source, environ={})
+    folder = ChainFolder(tmp_path / "out", read, source)
+    try:
+        *_, last = read.stages_in(folder.path)
+        written = folder.stage_file(last)
+    finally:
+        folder.close()
+    assert "hunter2secret" not in written.read_text()
+    assert load_toml(written)["graders"][0]["pattern"] == "hunter2secret"

@@ -1,0 +1,342 @@
+"""Sets of rows: duplicates, leakage, lengths, positions, and synthetic ones."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from adjudge.datasets.rows import (
+    ChatMessages,
+    Comparison,
+    DatasetRow,
+    Demonstration,
+    Preference,
+    Rating,
+    render_transcript,
+)
+from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.overlap import (
+    Duplicate,
+    NearDuplicateIndex,
+    TextDocument,
+    detection_probability,
+    drop_duplicates,
+    find_duplicates,
+    find_leakage,
+    normalize_words,
+)
+from adjudge_lab.judge_training.dataset import LengthStatistics, fit_to_length, measure_lengths
+from adjudge_lab.judge_training.judge_questions import (
+    add_swapped,
+    preferences_as_comparisons,
+    swap_answers,
+)
+
+LONG = (
+    "The lighthouse at the end of the northern pier was built in 1871 "
+    "and has been automatic since 1984"
+)
+
+
+def talk(question: str, answer: str) -> ChatMessages:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+def rated(question: str, answer: str, label: int = 3, **fields: Any) -> Rating:
+    return Rating(messages=talk(question, answer), label=label, **fields)
+
+
+def preferred(question: str, better: str, worse: str, **fields: Any) -> Preference:
+    return Preference(chosen=talk(question, better), rejected=talk(question, worse), **fields)
+
+
+def compared(question: str, a: str, b: str, label: Any, **fields: Any) -> Comparison:
+    prompt = [{"role": "user", "content": question}]
+    return Comparison(prompt=prompt, a=a, b=b, label=label, **fields)
+
+
+def test_equal_words_are_an_exact_duplicate() -> None:
+    rows = [
+        rated("Q?", "Paris."),
+        rated("Q?", "Rome."),
+        rated("q ?", "  PARIS\u200b."),
+        rated("Q?", "Paris!"),
+    ]
+    assert find_duplicates(rows) == [Duplicate(0, 2, "exact", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "contradicts"),
+    [
+        (rated("q", "a", 3), rated("q", "a", 3), False),
+        (rated("q", "a", 3), rated("q", "a", 0), True),
+        (preferred("q", "x", "y"), preferred("q", "x", "y"), False),
+        (preferred("q", "x", "y"), preferred("q", "y", "x"), True),
+        (compared("q", "x", "y", "A"), compared("q", "y", "x", "B"), False),
+        (compared("q", "x", "y", "A"), compared("q", "y", "x", "A"), True),
+        (compared("q", "x", "y", "A"), compared("q", "x", "y", "tie"), True),
+        (compared("q", "x", "y", "tie"), compared("q", "y", "x", "tie"), False),
+        (compared("q", "x", "y", "A"), preferred("q", "y", "x"), True),
+    ],
+)
+def test_repeated_rows_may_contradict(first: Any, second: Any, *, contradicts: bool) -> None:
+    assert find_duplicates([first, second]) == [Duplicate(0, 1, "exact", 1.0, contradicts)]
+
+
+def test_long_answers_with_a_few_other_words_are_near_duplicates() -> None:
+    rows = [
+        rated("q", LONG),
+        rated("q", LONG + ", too"),
+        rated("q", LONG.replace("1871 and", "1950 but")),
+    ]
+    [near] = find_duplicates(rows)
+    # 21 words and signs with the role make 19 shingles, a sign and a word more two more.
+    assert (near.first, near.second, near.how) == (0, 1, "near")
+    assert near.similarity == pytest.approx(19 / 21)
+    assert len(find_duplicates(rows, near=0.5)) == 2
+    assert find_duplicates(rows, near=None) == []
+    kept, found = drop_duplicates(rows)
+    assert (kept, found) == ([rows[0], rows[2]], [near])
+
+
+def test_a_long_question_does_not_make_answers_alike() -> None:
+    question = " ".join(f"word{n}" for n in range(300))
+    rows = [preferred(question, "Yes.", f"No {n}.") for n in range(5)]
+    assert find_duplicates(rows) == []
+    assert find_leakage([rated(question, "Yes.")], [rated(question, "Perhaps.")]).leaks == ()
+
+
+def test_answers_of_a_pair_may_change_places() -> None:
+    other = LONG.replace("lighthouse", "windmill").upper()
+    rows = [compared("q", LONG, other, "A"), compared("q", other + " !", LONG + " ?", "B")]
+    [near] = find_duplicates(rows)
+    assert near.how == "near"
+
+
+def test_leaks_are_found_across_kinds_of_rows() -> None:
+    train: list[DatasetRow] = [
+        preferred("Name a tree.", "Oak.", "Trout.", where="train:1"),
+        rated("q", LONG, where="train:2"),
+        Demonstration(messages=talk("q", "b"), where="train:3", source_ids=("rewardbench2:9",)),
+    ]
+    test: list[DatasetRow] = [
+        rated("name a tree .", "trout .", subset="Focus", where="test:1"),
+        compared("q", "other", LONG + "!", "B", subset="Focus", where="test:2"),
+        rated("unlike", "anything", subset="Math", where="test:3", source_ids=("rewardbench2:9",)),
+        rated("Name a tree.", "Elm.", subset="Math", where="test:4"),
+        rated("x", "y", subset="Ties", where="test:5"),
+    ]
+    found = find_leakage(train, test)
+    assert [(leak.test, leak.train, leak.how, leak.where) for leak in found.leaks] == [
+        (0, 0, "exact", ("test:1", "train:1")),
+        (1, 1, "near", ("test:2", "train:2")),
+        (2, 2, "id", ("test:3", "train:3")),
+    ]
+    assert found.contaminated
+    assert str(found) == "CONTAMINATED: 3 of 5 rows were trained on (Focus 2/2, Math 1/2)"
+    strict = find_leakage(train, test, unit="prompt")
+    assert [leak.test for leak in strict.leaks] == [0, 1, 2, 3]
+
+
+def test_ids_from_a_card_need_no_training_rows() -> None:
+    test = [rated("q", "a", source_ids=("rb:1",)), rated("q", "b", source_ids=("rb:2",))]
+    found = find_leakage([], test, trained_ids={"rb:2", "rb:3"})
+    assert [(leak.test, leak.train, leak.how) for leak in found.leaks] == [(1, None, "id")]
+    assert str(find_leakage([], test)) == "no overlap in 2 rows"
+    assert not find_leakage([], test).contaminated
+
+
+@pytest.mark.parametrize("near", [0.0, -1.0, 1.01, float("nan")])
+def test_thresholds_are_shares(near: float) -> None:
+    with pytest.raises(ConfigError, match="near must be a number above 0"):
+        find_duplicates([], near=near)
+
+
+@pytest.mark.parametrize(("words", "changed"), [(60, 3), (200, 10)])
+def test_as_many_near_duplicates_are_found_as_stated(words: int, changed: int) -> None:
+    rng = random.Random(1)
+    found = alike = 0
+    for _ in range(200):
+        text = [f"w{rng.randrange(5000)}" for _ in range(words)]
+        other = list(text)
+        for place in rng.sample(range(words), changed):
+            other[place] = "new"
+        one, two = TextDocument([], [text]), TextDocument([], [other])
+        if one.similarity(two) >= 0.7:
+            alike += 1
+            index = NearDuplicateIndex(0.7)
+            index.add(0, one)
+            found += index.nearest(two) is not None
+    assert alike >= 120
+    assert found >= 0.99 * alike  # recall(0.7) = 0.9998
+
+
+def test_the_stated_recall_is_the_formula() -> None:
+    assert detection_probability(0.5) == pytest.approx(1 - (1 - 1 / 16) ** 32)
+
+
+def test_crowds_of_near_copies_cost_no_more_each() -> None:
+    compared_pairs = 0
+    plain = TextDocument.similarity
+
+    def counting(self: TextDocument, other: TextDocument) -> float:
+        nonlocal compared_pairs
+        compared_pairs += 1
+        return plain(self, other)
+
+    rows = [rated("q", f"{LONG} {n} {n}") for n in range(300)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TextDocument, "similarity", counting)
+        assert len(find_duplicates(rows, near=0.8)) == 299
+        assert compared_pairs <= 32 * 8 * 300
+        compared_pairs = 0
+        seen = NearDuplicateIndex(1.0)
+        for n in range(300):
+            text = normalize_words(f"{LONG} {n} {n}")
+            seen.nearest(TextDocument([], [text]))
+            seen.add(n, TextDocument([], [text]))
+        assert compared_pairs <= 32 * 8 * 300
+
+
+def encode(messages: ChatMessages) -> Sequence[str]:
+    return render_transcript(messages).split()
+
+
+def test_lengths_by_side() -> None:
+    rows = [
+        preferred("q", "a b c", "a"),
+        preferred("q", "a", "a b"),
+        preferred("q", "c", "d"),
+        preferred("q", "a b", "a"),
+    ]
+    report = measure_lengths(rows, encode)
+    assert report.unit == "tokens"
+    assert report.chosen == LengthStatistics(4, 2.75, 2, 2, 4, 4, 4)  # with the role
+    assert report.rejected == LengthStatistics(4, 2.25, 2, 2, 3, 3, 3)
+    assert report.equally_long == 1
+    assert report.longer_chosen == pytest.approx(2 / 3)
+    assert report.conversations is not None
+    assert (report.conversations.count, report.conversations.longest) == (8, 6)
+    single = measure_lengths([rated("q", "abc")])
+    assert (single.unit, single.chosen, single.longer_chosen) == ("characters", None, None)
+    assert single.answers is not None
+    assert single.answers.mean == len("assistant: abc")
+    assert measure_lengths([]).answers is None
+
+
+def test_truncated_rows_are_counted_and_equal_sides_unusable() -> None:
+    rows = [
+        preferred("q", "a b", "a c", where="r:1"),  # 5 tokens a side
+        preferred("q", "a b c d", "a x", where="r:2"),
+        preferred("q", "a b c d e f", "a b c d x", where="r:3"),
+        preferred("q r s t u v", "a", "b", where="r:4"),
+    ]
+    fitted = fit_to_length(rows, 5, encode)
+    assert [row.where for row in fitted.rows] == ["r:1", "r:2"]
+    assert (fitted.truncated, fitted.truncated_sides) == (1, 1)
+    assert [(p.where, p.found.partition(": ")[2]) for p in fitted.problems.first] == [
+        ("r:3", "cut, both sides are equal"),
+        ("r:4", "cut, both sides are equal"),
+    ]
+    assert [row.where for row in fit_to_length(rows, 5, encode, "left").rows] == [
+        "r:1",
+        "r:2",
+        "r:3",
+        "r:4",
+    ]
+    errors = fit_to_length(rows, 5, encode, "error")
+    assert (len(errors.rows), errors.truncated, errors.problems.count) == (1, 0, 3)
+    everything = fit_to_length(rows, 100, encode)
+    assert (len(everything.rows), everything.truncated) == (4, 0)
+
+
+def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
+    rows = [rated("one two three", "four five", where="r:1")]
+    assert len(fit_to_length(rows, 6, encode).rows) == 1  # "user: one two three assistant: four"
+    [problem] = fit_to_length(rows, 5, encode).problems.first
+    assert "nothing of an answer is left" in problem.found
+    with pytest.raises(ConfigError, match="max_length must be 1 or more"):
+        fit_to_length(rows, 0, encode)
+
+
+def test_every_comparison_stands_in_both_orders() -> None:
+    one = compared("q", "x", "y", "A", where="f:1", subset="s", source_ids=("i",))
+    tie = compared("q", "u", "v", "tie")
+    assert swap_answers(one) == compared(
+        "q", "y", "x", "B", where="f:1", subset="s", source_ids=("i",)
+    )
+    assert add_swapped([one, tie]) == [one, swap_answers(one), tie, swap_answers(tie)]
+    assert add_swapped([one, swap_answers(one)]) == [one, swap_answers(one)]
+    same = compared("q", "x", "x", "tie")
+    assert add_swapped([same]) == [same]
+
+
+def test_preferences_get_a_position_by_chance_half_and_half() -> None:
+    rows = [preferred("q", f"good {n}", f"bad {n}", where=f"f:{n}") for n in range(101)]
+    made = preferences_as_comparisons(rows, seed=1).require_usable()
+    assert [row.where for row in made] == [row.where for row in rows]
+    assert sum(row.label == "A" for row in made) == 51
+    assert all((row.a if row.label == "A" else row.b).startswith("good") for row in made)
+    assert preferences_as_comparisons(rows, seed=1).rows == made
+    assert preferences_as_comparisons(rows, seed=2).rows != made
+
+
+def test_preferences_that_part_early_are_no_comparisons() -> None:
+    calls = {"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}
+    longer = [
+        *talk("q", "b"),
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "c"},
+    ]
+    rows = [
+        Preference(chosen=talk("q", "a"), rejected=longer, where="f:1"),
+        Preference(chosen=talk("q", "a"), rejected=[talk("q", "")[0], calls], where="f:2"),
+        preferred("q", "a", "b"),
+    ]
+    found = preferences_as_comparisons(rows, seed=0)
+    assert len(found.rows) == 1
+    assert [problem.found for problem in found.problems.first] == [
+        "3 messages after what both sides share",
+        "tool calls after what both sides share",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"n": 0}, "n must be a number from 1"),
+        ({"n": 1, "noise": 0.6}, "noise must be a number from 0.0 to 0.5 .found 0.6"),
+        ({"n": 1, "noise": float("nan")}, "noise must be"),
+        ({"n": 1, "length_bias": -0.1}, "length_bias"),
+        ({"n": 1, "family_offset": 1.0}, "family_offset needs families"),
+        ({"n": 1, "families": ("Alder",)}, "two or more names"),
+        ({"n": 1, "families": ("Alder", "Big Birch")}, "names of one word"),
+    ],
+)
+def test_dials_have_ranges(settings: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        SyntheticSettings(**settings)
+
+
+def test_preferences_have_no_ties() -> None:
+    with pytest.raises(ConfigError, match="preferences have neither ties nor positions"):
+        synthetic_preferences(SyntheticSettings(n=1, ties=0.5))
+
+
+def test_what_is_held_out_is_not_in_training() -> None:
+    made = synthetic_preferences(SyntheticSettings(n=600, seed=3))
+    train, test = made.split(100)
+    assert (len(train.rows), len(test.rows)) == (500, 100)
+    assert train.rows + test.rows == made.rows
+    assert find_duplicates(made.rows, near=None) == []
+    with pytest.raises(ConfigError, match="held_out"):
+        made.split(600)
+
+
+def test_more_rows_than_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free in ("FILLER_PHRASES", "_KINDS", "_TIMES", "_ENDS"):
+        monkeypatch.setattr(f"adjudge.datasets.synthetic.{free}", ("so",))
+    with pytest.raises(ConfigError, match="n = 2,000 is too many: only 15 different ratings"):
+        synthetic_ratings(SyntheticSettings(n=2_000))

@@ -1,0 +1,256 @@
+"""What judges in training earn: orders, hedges, and what a judge earns that looks at nothing."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge_lab.judge_training.judgement_rewards import (
+    UNPARSABLE_REWARD,
+    PairReward,
+    consistent_pair_reward,
+    constant_baselines,
+    flip_preference,
+    pairwise_reward,
+    pointwise_reward,
+)
+
+
+def better(letter: str) -> str:
+    return f"<think>Seen.</think>\n<better>{letter}</better>"
+
+
+def score(rating: int) -> str:
+    return f"<think>Seen.</think>\n<score>{rating}</score>"
+
+
+NONE = "I cannot decide."
+
+# Verdicts on both orders, each in its own order's letters; what both earn; consistent. Label: A.
+BOTH_ORDERS = [
+    ("A", "B", 1.0, True),
+    ("A", "tie", 0.5625, False),
+    ("tie", "B", 0.5625, False),
+    ("A", "A", 0.25, False),
+    ("B", "B", 0.25, False),
+    ("tie", "tie", 0.25, True),
+    ("B", "tie", 0.0625, False),
+    ("tie", "A", 0.0625, False),
+    ("B", "A", 0.0, True),
+]
+
+
+@pytest.mark.parametrize(("ab", "ba", "earned", "consistent"), BOTH_ORDERS)
+def test_both_orders_earn_together(ab: str, ba: str, earned: float, consistent: bool) -> None:
+    found = consistent_pair_reward(better(ab), better(ba), "A", ties=True)
+    assert found == PairReward(earned, earned, consistent)
+    swapped = consistent_pair_reward(
+        better(flip_preference(ab)), better(flip_preference(ba)), "B", ties=True
+    )
+    assert swapped == found
+
+
+@pytest.mark.parametrize(
+    ("ab", "ba", "earned"),
+    [("tie", "tie", 1.0), ("tie", "A", 0.5625), ("A", "A", 0.25), ("A", "B", 0.25)],
+)
+def test_both_orders_of_a_tie(ab: str, ba: str, earned: float) -> None:
+    found = consistent_pair_reward(better(ab), better(ba), "tie", ties=True)
+    assert (found.ab, found.ba) == (earned, earned)
+
+
+@pytest.mark.parametrize(
+    ("ab", "ba", "expected"),
+    [
+        (better("A"), NONE, PairReward(0.25, UNPARSABLE_REWARD, None)),
+        (better("B"), NONE, PairReward(0.0, UNPARSABLE_REWARD, None)),
+        (NONE, better("B"), PairReward(UNPARSABLE_REWARD, 0.25, None)),
+        (NONE, better("A"), PairReward(UNPARSABLE_REWARD, 0.0, None)),
+        (NONE, NONE, PairReward(UNPARSABLE_REWARD, UNPARSABLE_REWARD, None)),
+        (better("A"), better("tie"), PairReward(0.25, UNPARSABLE_REWARD, None)),
+    ],
+)
+def test_a_reply_without_a_verdict_costs_itself_most(
+    ab: str, ba: str, expected: PairReward
+) -> None:
+    assert consistent_pair_reward(ab, ba, "A") == expected
+
+
+def mean(rewards: list[float]) -> float:
+    return sum(rewards) / len(rewards)
+
+
+@pytest.mark.parametrize("label", ["A", "B"])
+@pytest.mark.parametrize("constant", ["A", "B"])
+def test_a_constant_letter_earns_less_than_coins(label: str, constant: str) -> None:
+    always = consistent_pair_reward(better(constant), better(constant), label).ab
+    coins = [
+        consistent_pair_reward(better(ab), better(ba), label).ab
+        for ab, ba in product("AB", repeat=2)
+    ]
+    coin = [
+        consistent_pair_reward(better(one), better(flip_preference(one)), label).ab for one in "AB"
+    ]
+    assert (always, mean(coins), mean(coin)) == (0.25, 0.375, 0.5)
+
+
+def test_the_mean_is_the_accuracy_less_a_quarter_of_the_inconsistent() -> None:
+    said = [*product("AB", repeat=2), ("A", "B"), ("A", "B"), ("B", "B")]
+    for label in "AB":
+        found = [consistent_pair_reward(better(ab), better(ba), label) for ab, ba in said]
+        right = mean(
+            [float(one) for ab, ba in said for one in (ab == label, flip_preference(ba) == label)]
+        )
+        inconsistent = mean([float(not one.consistent) for one in found])
+        assert mean([one.ab for one in found]) == pytest.approx(right - inconsistent / 4, abs=1e-12)
+
+
+def test_a_tie_is_no_hedge() -> None:
+    sure = pairwise_reward(better("tie"), "A", ties=True)
+    assert sure < mean([pairwise_reward(better(one), "A", ties=True) for one in "AB"]) == 0.5
+
+
+# What a widespread recipe pays for these: extraction that guesses, or falls back to a value.
+GENEROUS: list[tuple[str, int, float]] = [
+    ("asdf", 0, 1.0),
+    ("", 0, 1.0),
+    ("asdf", 3, 0.25),
+    ("<think>x</think><score>-3</score>", 3, 1.0),
+    ("<think>x</think><score>3.9</score>", 3, 1.0),
+    ("<think>x</think><score>10/4</score>", 0, 1.0),
+    ("<think>x</think><score>4</score><score>0</score>", 4, 1.0),
+    ("0-4 scale: 4", 0, 1.0),
+    ("<think>Perhaps <score>4</score>, I wonder", 4, 1.0),
+]
+
+
+@pytest.mark.parametrize(("reply", "label", "elsewhere"), GENEROUS)
+def test_what_is_paid_elsewhere_without_a_rating_is_not_paid(
+    reply: str, label: int, elsewhere: float
+) -> None:
+    paid = [pointwise_reward(score(rating), label) for rating in range(5)]
+    assert pointwise_reward(reply, label) == UNPARSABLE_REWARD < min(paid) <= elsewhere
+
+
+@pytest.mark.parametrize(
+    ("said", "read_elsewhere"),
+    [
+        ("<better>Answer B</better>", "tie"),
+        ("<better>Answer A</better>", "A"),
+        ("Response A is worse so I pick B", "A"),
+        ("Their qualities are alike", "tie"),
+        ("They are unequal", "tie"),
+    ],
+)
+def test_no_letter_is_taken_out_of_words(said: str, read_elsewhere: str) -> None:
+    for ties, label in ((False, "A"), (False, "B"), (True, "tie")):
+        assert pairwise_reward(f"<think>x</think>{said}", label, ties=ties) == UNPARSABLE_REWARD
+    assert pairwise_reward(better(read_elsewhere), read_elsewhere, ties=True) == 1.0
+
+
+def test_constant_ratings_by_hand() -> None:
+    found = constant_baselines([0, 0, 1, 4])
+    assert found.by_answer == {"0": 0.6875, "1": 0.6875, "2": 0.5625, "3": 0.4375, "4": 0.3125}
+    assert (found.best, found.best_reward, found.n) == ("0", 0.6875, 4)
+    assert found.chance == pytest.approx(0.5375)
+
+
+def test_even_ratings_pay_the_middle() -> None:
+    found = constant_baselines([0, 1, 2, 3, 4])
+    assert found.best == "2"
+    assert found.best_reward == pytest.approx(0.7)
+    assert found.by_answer["0"] == found.by_answer["4"] == 0.5
+
+
+def test_constant_preferences_by_hand() -> None:
+    found = constant_baselines(["A", "A", "A", "B"])
+    assert found.by_answer == {"A": 0.75, "B": 0.25}
+    assert (found.best, found.best_reward, found.chance, found.n) == ("A", 0.75, 0.5, 4)
+    tied = constant_baselines(["A", "B", "B", "tie"])
+    assert tied.by_answer == {"A": 0.3125, "B": 0.5625, "tie": 0.4375}
+
+
+def test_no_constant_beats_lots_in_both_orders() -> None:
+    found = constant_baselines(["A"] * 9 + ["B"], both_orders=True)
+    assert found.by_answer == {"A": 0.25, "B": 0.25}
+    assert found.chance == 0.375
+
+
+@pytest.mark.parametrize("labels", [[0, 3, 3, 4, 1], [2]])
+def test_a_baseline_is_what_the_reply_would_earn(labels: list[int]) -> None:
+    found = constant_baselines(labels)
+    for rating in range(5):
+        earned = mean([pointwise_reward(score(rating), label) for label in labels])
+        assert found.by_answer[str(rating)] == pytest.approx(earned)
+
+
+@pytest.mark.parametrize("both_orders", [False, True])
+@pytest.mark.parametrize("labels", [["A", "B", "B"], ["A", "tie", "B", "tie"]])
+def test_a_pairwise_baseline_is_what_the_reply_would_earn(
+    labels: list[str], both_orders: bool
+) -> None:
+    found = constant_baselines(labels, both_orders=both_orders)
+    ties = "tie" in labels
+    assert list(found.by_answer) == ["A", "B", *(["tie"] if ties else [])]
+    for answer, baseline in found.by_answer.items():
+        reply = better(answer)
+        earned = [
+            consistent_pair_reward(reply, reply, label, ties=ties).ab
+            if both_orders
+            else pairwise_reward(reply, label, ties=ties)
+            for label in labels
+        ]
+        assert baseline == pytest.approx(mean(earned))
+
+
+def test_ties_can_be_offered_where_no_label_is_one() -> None:
+    assert constant_baselines(["A", "B"], ties=True).by_answer["tie"] == 0.25
+    with pytest.raises(ConfigError, match="ties are not offered .found 'tie'"):
+        constant_baselines(["A", "tie"], ties=False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([], "found none"),
+        ([1, "A"], "found int, str"),
+        ([True, 1], "found bool, int"),
+        ([1.0, 2.0], "found float"),
+        ([None], "found NoneType"),
+        ([0, 5], "must be an integer from 0 to 4 .found 5"),
+        (["A", "a"], "found 'a'"),
+    ],
+)
+def test_labels_that_are_none_are_named(labels: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        constant_baselines(labels)
+
+
+def test_ratings_have_no_second_order() -> None:
+    with pytest.raises(ConfigError, match="both_orders"):
+        constant_baselines([1, 2], both_orders=True)
+
+
+@pytest.mark.parametrize("label", [5, -1, True, 3.0, "3", None, [3]])
+def test_a_label_off_the_scale_is_refused_whatever_the_reply(label: Any) -> None:
+    for reply in (score(3), NONE):
+        with pytest.raises(ConfigError, match="label: must be an integer from 0 to 4 .found"):
+            pointwise_reward(reply, label)
+
+
+@pytest.mark.parametrize("label", ["C", "", "a", "A or B", 0, None, ["A"], "x" * 10_000])
+def test_a_label_that_is_no_letter_is_refused_whatever_the_reply(label: Any) -> None:
+    for reply in (better("A"), NONE):
+        with pytest.raises(ConfigError, match=r"label: is unknown .*allowed: A, B\)") as raised:
+            pairwise_reward(reply, label)
+        assert len(str(raised.value)) < 200
+        with pytest.raises(ConfigError, match="label: is unknown"):
+            consistent_pair_reward(reply, reply, label)
+
+
+def test_a_tie_as_label_needs_ties() -> None:
+    with pytest.raises(ConfigError, match="ties are not offered"):
+        pairwise_reward(better("A"), "tie")

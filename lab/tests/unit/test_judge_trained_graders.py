@@ -1,0 +1,359 @@
+"""Trained generative judges as graders: asked as in training, read as strictly, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.datasets.rows import Comparison, Rating
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.llm.calibration import calibrate_ratings
+from adjudge.graders.llm.trained_judge import (
+    TrainedPreference,
+    TrainedRating,
+    TrainedTournament,
+    card_prompt,
+    read_prompt_config,
+)
+from adjudge.graders.llm.trained_judge_card import JudgeCard, reward_spec_of_card
+from adjudge.graders.llm.trained_judge_prompts import JudgementForm
+from adjudge.judge_evaluation.benchmarks.judges import grader_judge
+from adjudge.judges import Reply, ScriptedModel
+from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runner import GradingRunner
+from adjudge.types import GraderError, GraderRank
+from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
+from adjudge_lab.judge_training.judge_questions import make_questions
+
+ASKED = [{"role": "user", "content": "What is the capital of Peru?"}]
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi!"},
+    {"role": "user", "content": "What is the capital of Peru?"},
+]
+A3 = "<think>Right, but curt.</think>\n<score>3</score>"
+POINTWISE, PAIRWISE = JudgementForm.of("pointwise", []), JudgementForm.of("pairwise", [])
+TIED = JudgementForm(mode="pairwise", ties=True)
+
+
+def card(form: JudgementForm | None, **more: Any) -> JudgeCard:
+    given: dict[str, Any] = {
+        "adjudge": "0", "kind": "generative", "method": "grpo", "label": "mine",
+        "mode": None if form is None else form.mode, "created": "", "base": {}, "data": {},
+        "config": {"grpo": {"max_response_length": 200}}, "validation": {}, "max_length": 64,
+        "prompt": None if form is None else card_prompt(form),
+    }  # fmt: skip
+    return JudgeCard(**(given | more))
+
+
+def folder(path: Path, form: JudgementForm | None, **more: Any) -> Path:
+    (path / "judge.json").write_bytes(msgspec.json.encode(card(form, **more)))
+    return path
+
+
+class Listening:
+    """A script that keeps what it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.asked: list[list[dict[str, Any]]] = []
+        self._replies = replies
+
+    def __call__(self, messages: Any) -> Any:
+        self.asked.append([dict(one) for one in messages])
+        return self._replies[min(len(self.asked), len(self._replies)) - 1]
+
+
+def judge(path: Path, script: Any) -> ScriptedModel:
+    return ScriptedModel(script, model=str(path))
+
+
+def untagged(value: Any) -> Any:
+    """Without the fences' tags, which belong to a row or a process."""
+    return json.loads(re.sub(r"[0-9a-f]{16}|(?<=\d-)[0-9a-f]{6}", "TAG", json.dumps(value)))
+
+
+def rated(path: Path, reply: Any, **fields: Any) -> Any:
+    fields = fields or {"messages": ASKED, "response": "Lima."}
+    return asyncio.run(TrainedRating(judge(path, reply)).aevaluate(**fields))
+
+
+@pytest.mark.parametrize("before", [ASKED, TALK])
+@pytest.mark.parametrize("given", ["response", "messages", "both", "query"])
+def test_a_rating_is_asked_for_as_in_training(
+    tmp_path: Path, before: list[dict[str, Any]], given: str
+) -> None:
+    whole = [*before, {"role": "assistant", "content": "Lima."}]
+    [question], _ = make_questions([Rating(messages=whole, label=4)], POINTWISE, PROCESS_KEY)
+    fields: dict[str, Any] = {
+        "response": {"messages": before, "response": "Lima."},
+        "messages": {"messages": whole},
+        "both": {"messages": whole, "response": "Lima."},
+        "query": {"query": before, "response": "Lima."},
+    }
+    listening = Listening(A3)
+    found = rated(folder(tmp_path, POINTWISE), listening, **fields[given])
+    assert untagged(listening.asked) == untagged([question.messages])
+    assert (found.score, found.score_range, found.reason) == (3.0, (0.0, 4.0), "Right, but curt.")
+    assert found.provenance.prompt_hash == POINTWISE.template
+
+
+@pytest.mark.parametrize("before", [ASKED, TALK])
+def test_a_comparison_is_asked_for_as_in_training(
+    tmp_path: Path, before: list[dict[str, Any]]
+) -> None:
+    row = Comparison(prompt=before, a="Lima.", b="Quito.", label="A")
+    questions, _ = make_questions([row], TIED, PROCESS_KEY)
+    listening = Listening("<think></think><better>tie</better>")
+    grader = TrainedPreference(judge(folder(tmp_path, TIED), listening), against="other")
+    found = asyncio.run(grader.aevaluate(messages=before, response="Lima.", other="Quito."))
+    assert (found.score, found.metadata["outcome"]) == (0.5, "tie")
+    shown = [untagged(one.messages) for one in questions]
+    assert sorted(map(str, untagged(listening.asked))) == sorted(map(str, shown))
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("I would say 3.", ErrorKind.UNPARSABLE),
+        ("<think>ok</think>3", ErrorKind.UNPARSABLE),
+        ("<think>ok</think>Score: <score>3</score>", ErrorKind.UNPARSABLE),
+        ("<think>ok</think><score>3</score><score>4</score>", ErrorKind.UNPARSABLE),
+        ("<think><score>4</score></think><score>3</score>", ErrorKind.UNPARSABLE),
+        ("<think>a</think> b </think><score>3</score>", ErrorKind.UNPARSABLE),
+        ("Well, <think>ok</think><score>3</score>", ErrorKind.UNPARSABLE),
+        ("<think>ok</think><better>A</better>", ErrorKind.UNPARSABLE),
+        ('<think>ok</think>{"score": 3}', ErrorKind.UNPARSABLE),
+        ('{"score": 3}', ErrorKind.UNPARSABLE),
+        ("<think>ok</think><score>3.0</score>", ErrorKind.UNPARSABLE),
+        ("<think>ok</think><score>5</score>", ErrorKind.OUT_OF_RANGE),
+        ("<think>still thinking", ErrorKind.UNPARSABLE),
+        ("", ErrorKind.UNPARSABLE),
+        (Reply(text="", reasoning="still", finish_reason="length"), ErrorKind.TRUNCATED),
+        (Reply(text="<score>", reasoning="so", finish_reason="length"), ErrorKind.TRUNCATED),
+    ],
+)
+def test_any_other_reply_is_missing_and_not_asked_about(
+    tmp_path: Path, reply: Any, kind: ErrorKind
+) -> None:
+    listening = Listening(reply)
+    with pytest.raises(GradingFailure) as caught:
+        rated(folder(tmp_path, POINTWISE), listening)
+    assert caught.value.kind is kind
+    assert len(listening.asked) == 1
+    assert caught.value.metadata["raw"]
+    assert caught.value.provenance is not None
+    assert caught.value.provenance.prompt_hash == POINTWISE.template
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        A3,
+        "<think></think><score>3</score>",
+        "the template opened it</think>\n<score>3</score>\n",
+        Reply(text="\n<score>3</score>", reasoning="a server parts them"),
+        Reply(text="<think>one that parts nothing</think><score>3</score>"),
+    ],
+)
+def test_thinking_is_put_back_where_a_server_took_it(tmp_path: Path, reply: Any) -> None:
+    assert rated(folder(tmp_path, POINTWISE), reply).score == 3.0
+
+
+def test_what_cannot_be_rated(tmp_path: Path) -> None:
+    listening = Listening(A3)
+    path = folder(tmp_path, POINTWISE)
+    for response, why in (
+        ("", "empty"),
+        ("<think>hm</think> ", "empty"),
+        ("<think>", "unclosed_think"),
+    ):
+        found = rated(path, listening, prompt="Q?", response=response, finish_reason="length")
+        assert (found.score, found.cause) == (0.0, Cause.CANDIDATE)
+        assert found.metadata[why]
+    with pytest.raises(GradingFailure, match="'query'"):
+        rated(path, listening, response="Lima.")
+    with pytest.raises(GradingFailure, match="'response' is absent"):
+        rated(path, listening, prompt="Q?")
+    with pytest.raises(GradingFailure, match="'response' is a int"):
+        rated(path, listening, prompt="Q?", response=3)
+    assert listening.asked == []
+
+
+def test_a_failed_call_is_its_own_kind(tmp_path: Path) -> None:
+    grader = TrainedRating(judge(folder(tmp_path, POINTWISE), ErrorKind.TIMEOUT))
+    sample = {"prompt": "Q?", "response": "Lima."}
+    [found] = GradingRunner({"r": grader}, show_progress=False).run([sample])["r"]
+    assert isinstance(found, GraderError)
+    assert found.kind is ErrorKind.TIMEOUT
+
+
+def test_ratings_become_labels_where_the_card_says_how(tmp_path: Path) -> None:
+    ratings = calibrate_ratings([3, 3, 1, 1] * 5, [4, 3, 0, 1] * 5, [str(n) for n in range(20)])
+    path = folder(tmp_path, POINTWISE, rating_calibration=ratings)
+    found = rated(path, A3)
+    assert (found.score, found.metadata["expected_label"]) == (3.0, 3.5)
+    grader = TrainedRating(judge(path, A3), calibrated=True)
+    found = asyncio.run(grader.aevaluate(prompt="Q?", response="Lima."))
+    assert (found.score, found.metadata["rating"]) == (3.5, 3)
+    with pytest.raises(ConfigError, match="calibrated"):
+        TrainedRating(judge(folder(tmp_path, POINTWISE), A3), calibrated=True)
+
+
+def lima(messages: Any) -> str:
+    """Prefers Lima, and what stands first where neither or both say it."""
+    text = messages[-1]["content"]
+    first, second = text.split("Response B:")
+    better = "B" if "Lima" in second and "Lima" not in first else "A"
+    return f"<think>Seen.</think><better>{better}</better>"
+
+
+def test_a_group_is_ranked_and_position_earns_nothing(tmp_path: Path) -> None:
+    grader = TrainedTournament(judge(folder(tmp_path, PAIRWISE), lima))
+    answers = ["Quito.", "Lima.", "Bogota.", "It is Lima."]
+    found = asyncio.run(grader.aevaluate(response=answers, prompt=["Q?"] * 4))
+    assert isinstance(found, GraderRank)
+    assert found.rank == [3.0, 1.0, 3.0, 1.0]
+
+
+def test_a_verdict_that_follows_the_position_is_inconsistent(tmp_path: Path) -> None:
+    grader = TrainedPreference(judge(folder(tmp_path, PAIRWISE), lima))
+    for other, outcome, score in (("Quito.", "win", 1.0), ("Lima!", "inconsistent", 0.5)):
+        found = asyncio.run(grader.aevaluate(prompt="Q?", response="Lima.", reference=other))
+        assert (found.metadata["outcome"], found.score) == (outcome, score)
+    failing = TrainedPreference(judge(tmp_path, "A is better"))
+    with pytest.raises(GradingFailure) as caught:
+        asyncio.run(failing.aevaluate(prompt="Q?", response="Lima.", reference="Quito."))
+    assert caught.value.kind is ErrorKind.UNPARSABLE
+    with pytest.raises(GradingFailure, match="'query'"):
+        asyncio.run(failing.aevaluate(response="Lima.", reference="Quito."))
+
+
+@pytest.mark.parametrize("cls", [TrainedPreference, TrainedTournament])
+def test_benchmarks_ask_it_in_the_order_given(tmp_path: Path, cls: type[Any]) -> None:
+    asked: Any = grader_judge(cls(judge(folder(tmp_path, PAIRWISE), lima)))
+    assert asyncio.run(asked.compare(ASKED, "Lima.", "Quito.")) == "A"
+    assert asyncio.run(asked.compare(ASKED, "Quito.", "Lima.")) == "B"
+    assert asyncio.run(asked.compare(ASKED, "Quito.", "Bogota.")) == "A"
+
+
+@pytest.mark.parametrize(
+    ("form", "more", "cls", "why"),
+    [
+        (None, {"method": "sft"}, TrainedRating, "trained to answer, not to judge"),
+        (POINTWISE, {"kind": "scalar"}, TrainedRating, "the judge is scalar"),
+        (PAIRWISE, {}, TrainedRating, "is pairwise, not pointwise. Ask it with TrainedTournament"),
+        (POINTWISE, {}, TrainedPreference, "is pointwise, not pairwise. Ask it with TrainedRating"),
+        (POINTWISE, {"prompt": {"mode": "listwise"}}, TrainedRating, "card is invalid"),
+        (
+            POINTWISE, {"prompt": {"mode": "pointwise", "template": "0123456789abcdef"}},
+            TrainedRating, "does not have the texts",
+        ),
+        (
+            POINTWISE, {"prompt": {**card_prompt(POINTWISE), "template": "0123456789abcdef"}},
+            TrainedRating, "Restore them",
+        ),
+        (
+            POINTWISE, {"prompt": {"mode": "pointwise", "messages": {"en": [
+                {"role": "user", "content": "{request}"}]}}}, TrainedRating, "its fields must be",
+        ),
+        (
+            POINTWISE, {"prompt": {"mode": "pointwise", "messages": {"en": [
+                {"role": "system", "content": "{request} {response}"}]}}},
+            TrainedRating, "in the user's message",
+        ),
+        (
+            POINTWISE, {"prompt": {**card_prompt(POINTWISE), "language": "zh", "template": "",
+             "messages": {"en": card_prompt(POINTWISE)["messages"]["en"]}}},
+            TrainedRating, "no texts in its language",
+        ),
+    ],
+)  # fmt: skip
+def test_cards_that_do_not_fit_are_refused(
+    form: JudgementForm | None, more: dict[str, Any], cls: type[Any], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        cls(judge(folder(tmp_path, form, **more), A3))
+
+
+def test_a_judge_keeps_the_wording_that_it_was_trained_with(tmp_path: Path) -> None:
+    own = card_prompt(POINTWISE)
+    own["messages"]["en"][0]["content"] += " In the words of an earlier version."
+    own["template"] = ""
+    listening = Listening(A3)
+    path = folder(tmp_path, POINTWISE, prompt=own)
+    rated(path, listening)
+    assert "In the words of an earlier version." in listening.asked[0][0]["content"]
+    assert read_prompt_config(path, "pointwise").template.hash != POINTWISE.template
+    bare = {name: value for name, value in card_prompt(POINTWISE).items() if name != "messages"}
+    assert rated(folder(tmp_path, POINTWISE, prompt=bare), A3).score == 3.0
+
+
+def test_a_served_judge_needs_its_card(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not the folder of a trained judge.*'card'"):
+        TrainedRating(ScriptedModel(A3, model="my-judge"))
+    grader = TrainedRating(ScriptedModel(A3, model="my-judge"), card=folder(tmp_path, POINTWISE))
+    assert asyncio.run(grader.aevaluate(prompt="Q?", response="Lima.")).score == 3.0
+
+
+@pytest.mark.parametrize("form", [POINTWISE, PAIRWISE])
+def test_the_folder_has_a_spec_that_asks_it(form: JudgementForm, tmp_path: Path) -> None:
+    path = folder(tmp_path, form)
+    text = reward_spec_of_card(card(form))
+    assert text is not None
+    (path / "reward.toml").write_text(text)
+    spec = RewardSpec.load(path / "reward.toml")
+    assert (spec.judges["main"].task, spec.judges["main"].max_tokens) == (None, 200)
+    grader = spec.build_graders()["mine"]
+    assert type(grader) is (TrainedRating if form is POINTWISE else TrainedTournament)
+    assert Path(grader.model.model) == path
+
+
+def test_a_spec_of_a_server_finds_the_card_beside_itself(tmp_path: Path) -> None:
+    (tmp_path / "judge").mkdir()
+    folder(tmp_path / "judge", PAIRWISE)
+    base = "adjudge.graders.llm.trained_judge"
+    (tmp_path / "spec.toml").write_text(
+        f'[[graders]]\nname = "j"\ntype = "{base}:TrainedPreference"\ncard = "judge"\n'
+        '[judges.main]\ntype = "vllm"\nmodel = "mine"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    [grader] = RewardSpec.load(tmp_path / "spec.toml").build_graders().values()
+    assert grader.template.hash == PAIRWISE.template
+
+
+LENGTHS = LengthReport(
+    unit="tokens", conversations=None, answers=LengthStatistics(9, 20, 8, 20, 25, 30, 32)
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "longest"),
+    [
+        ({"prompt": {**card_prompt(POINTWISE), "max_tokens": 77}}, 77),
+        ({}, 200),
+        ({"config": {}}, None),
+        ({"method": "sft", "data": {"lengths": LENGTHS}}, 40),
+        ({"method": "sft", "data": {"lengths": msgspec.to_builtins(LENGTHS)}}, 40),
+        ({"method": "sft", "data": {"lengths": {"unit": "tokens", "prompts": None}}}, None),
+        ({"method": "sft"}, None),
+    ],
+)
+def test_a_reply_may_be_as_long_as_in_training(
+    more: dict[str, Any], longest: int | None, tmp_path: Path
+) -> None:
+    """More would be taken from what is left for the question."""
+    text = reward_spec_of_card(card(POINTWISE, **more))
+    assert text is not None
+    (tmp_path / "reward.toml").write_text(text)
+    assert RewardSpec.load(tmp_path / "reward.toml").judges["main"].max_tokens == longest
+
+
+def test_one_that_was_taught_to_answer_has_no_spec() -> None:
+    assert reward_spec_of_card(card(None)) is None

@@ -1,0 +1,48 @@
+"""The lab's commands in the ``adjudge`` program: entry points, ``python -m adjudge_lab``, help."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS
+from adjudge.cli.plugins import ENTRY_POINT_GROUP, LAB_COMMANDS, CommandCatalog
+from adjudge_lab.cli import COMMANDS
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def test_the_entry_points_are_the_table() -> None:
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    assert project["entry-points"][ENTRY_POINT_GROUP] == COMMANDS
+    assert list(COMMANDS) == list(LAB_COMMANDS)
+    extras = project["optional-dependencies"]
+    for one in LAB_COMMANDS.values():
+        name, _, extra = one.requirement.rstrip("]").partition("[")
+        assert name == project["name"]
+        assert not extra or extra in extras
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_says(name: str) -> None:
+    command = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, COMMANDS).load(name)
+    first = command.help.partition("\n\n")[0].replace("\n", " ")
+    assert first == LAB_COMMANDS[name].help
+
+
+def test_the_program_without_its_metadata(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "adjudge_lab", *words]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False
+        )
+
+    assert "needs adjudge-lab" not in run("eval", "--help").stdout
+    missing = run("study", "diff", "a.toml", "b.toml")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("adjudge: a.toml: ")
+    assert run("--version").stdout.startswith("adjudge ")

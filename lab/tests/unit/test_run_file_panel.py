@@ -1,0 +1,198 @@
+"""``[judge] folder`` with a list: a panel of judges that ``adjudge train`` made."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.graders.llm.trained_judge_card import (
+    CARD_FILE,
+    SPEC_FILE,
+    JudgeCard,
+    fit_normalisation,
+)
+from adjudge.rewards.aggregate import AggregateTerm, aggregate
+from adjudge.rewards.spec import RewardSpec
+from adjudge.types import GraderError, GraderResult, GraderScore
+from adjudge_lab.rl.plan import plan_run
+from adjudge_lab.rl.rewards import (
+    build_reward_spec,
+    build_service_spec,
+    find_judge_key_env,
+    name_judge,
+)
+from adjudge_lab.rl.run_folder import TrainingFolder
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+
+ONE = """
+[[graders]]
+name = "mine"
+type = "adjudge.graders.llm.trained_judge:RankedScalar"
+[judges.main]
+type = "local"
+model = "."
+task = "score"
+"""
+TWO = """
+[[graders]]
+name = "a"
+type = "llm"
+template = "{response}"
+judge = "x"
+[[graders]]
+name = "b"
+type = "llm"
+template = "{response}"
+judge = ["x", "y"]
+weight = 3.0
+[judges.x]
+type = "openai"
+model = "one"
+base_url = "http://h/v1"
+[judges.y]
+type = "openai"
+model = "other"
+base_url = "http://h/v1"
+"""
+
+
+def trained(folder: Path, label: str = "mine", spec: str = ONE) -> Path:
+    """A folder with all of a scalar judge but the model."""
+    folder.mkdir(parents=True)
+    empty: dict[str, Any] = {}
+    card = JudgeCard(
+        adjudge="0", kind="scalar", method="bradley_terry", mode=None, label=label, created="",
+        base=empty, data=empty, config=empty, validation=empty, max_length=8,
+        normalisation=fit_normalisation([0.0, 1.0]),
+    )  # fmt: skip
+    (folder / CARD_FILE).write_bytes(msgspec.json.encode(card))
+    (folder / SPEC_FILE).write_text(spec)
+    return folder
+
+
+def read(beside: Path, folders: list[str], **judge: Any) -> RunFile:
+    data: dict[str, Any] = {
+        "model": {"base": "tiny"},
+        "graders": [{"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}],
+        "judge": {"folder": folders, "combine_mode": "replace", **judge},
+        "sentinel": {"gold": "gold"},
+    }
+    return resolve_run_file(data, where="run.toml", folder=beside)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    trained(tmp_path / "judges" / "a")
+    trained(tmp_path / "judges" / "b")
+    return tmp_path
+
+
+def test_each_is_asked_as_its_own_spec_says_under_its_folders_name(beside: Path) -> None:
+    run = read(beside, ["judges/a", "judges/b"], aggregate="min")
+    spec = build_reward_spec(run)
+    assert [(one.name, one.judge) for one in spec.graders] == [
+        ("a", "a"), ("b", "b"), ("gold", None),
+    ]  # fmt: skip
+    assert {name: one.model for name, one in spec.judges.items()} == {
+        name: str(beside / "judges" / name) for name in "ab"
+    }
+    assert spec.reward.aggregate == "min"
+    assert name_judge(run) == "a, b"
+    assert find_judge_key_env(run) is None
+    found = plan_run(run)
+    assert found.judge == "judges/a, judges/b (trained)"
+    assert [one.calls for one in found.graders] == [1.0, 1.0, 0.0]
+
+
+def test_a_member_of_several_graders_and_judges_keeps_who_asks_whom(beside: Path) -> None:
+    trained(beside / "judges" / "7 of us", spec=TWO)
+    spec = build_reward_spec(read(beside, ["judges/a", "judges/7 of us"]))
+    assert [(one.name, one.judge, one.weight) for one in spec.graders[:3]] == [
+        ("a", "a", 1.0),
+        ("judge_7_of_us.a", "judge_7_of_us.x", 1.0),
+        ("judge_7_of_us.b", ["judge_7_of_us.x", "judge_7_of_us.y"], 3.0),
+    ]
+    assert list(spec.judges) == ["a", "judge_7_of_us.x", "judge_7_of_us.y"]
+
+
+def test_folders_of_one_name_are_told_apart(beside: Path) -> None:
+    trained(beside / "others" / "a")
+    spec = build_reward_spec(read(beside, ["judges/a", "others/a"]))
+    assert [one.name for one in spec.graders] == ["a", "a_2", "gold"]
+    assert [one.model for one in spec.judges.values()] == [
+        str(beside / "judges" / "a"), str(beside / "others" / "a"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folders", [[], ["judges/a", "judges/a"], ["judges/a", 1]])
+def test_a_list_that_is_no_panel_is_refused(beside: Path, folders: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"judge\.folder"):
+        read(beside, folders)
+
+
+def test_one_that_is_not_there_yet_is_missed_when_it_is_asked_for(beside: Path) -> None:
+    run = read(beside, ["judges/a", "judges/later"])
+    assert run.lacks_trained_judge
+    with pytest.raises(ConfigError, match=r"judge.folder: .*later is not .*it has no judge.json"):
+        build_reward_spec(run)
+
+
+def test_the_panel_of_one_is_that_judge(beside: Path) -> None:
+    alone = build_reward_spec(read(beside, ["judges/a"]))
+    assert [one.name for one in alone.graders] == ["a", "gold"]
+
+
+def test_a_member_that_is_missing_leaves_the_reward_missing(beside: Path) -> None:
+    """The others are another ruler: nothing is spread over them."""
+    for method in ("weighted_mean", "min", "soft_min"):
+        spec = build_reward_spec(read(beside, ["judges/a", "judges/b"], aggregate=method))
+        said: dict[str, GraderResult] = {
+            "a": GraderScore("a", 0.5, score_range=(0.0, 1.0)),
+            "b": GraderError("b", ErrorKind.TIMEOUT, "late"),
+        }
+        found = aggregate(said, spec.terms("outcome"), method=spec.reward.aggregate)
+        assert isinstance(found, GraderError)
+        assert found.kind is ErrorKind.TIMEOUT
+
+
+def test_a_service_combines_them_by_the_same_rule(beside: Path) -> None:
+    run = read(beside, ["judges/a", "judges/b"], aggregate="soft_min", beta=0.2)
+    served = RewardSpec.from_dict(build_service_spec(run))
+    assert (served.reward.aggregate, served.reward.beta) == ("soft_min", 0.2)
+    asked = build_reward_spec(run, service_url="http://127.0.0.1:1")
+    assert [(one.name, one.weight) for one in asked.graders] == [("judged", 2.0), ("gold", 0.0)]
+    assert asked.reward.aggregate == "soft_min"
+
+
+@pytest.mark.parametrize("method", ["weighted_mean", "min", "soft_min"])
+def test_part_behind_a_service_and_a_rule_here_make_the_same_score(method: Any) -> None:
+    """Judged graders become one, with the weight of all: the formulas nest."""
+    scores = {"a": 0.2, "b": 0.9, "c": 0.6}
+    said: dict[str, GraderResult] = {
+        name: GraderScore(name, one, score_range=(0.0, 1.0)) for name, one in scores.items()
+    }
+    a, b, c = AggregateTerm("a", 1.0), AggregateTerm("b", 2.0), AggregateTerm("c", 1.5)
+    whole = aggregate(said, [a, b, c], method=method, beta=0.3)
+    inner = aggregate(said, [a, b], method=method, beta=0.3)
+    assert isinstance(inner, float)
+    served = {**said, "a": GraderScore("a", inner, score_range=(0.0, 1.0))}
+    found = aggregate(served, [AggregateTerm("a", 3.0), c], method=method, beta=0.3)
+    assert found == pytest.approx(whole)
+
+
+def test_the_cards_of_all_members_are_the_runs(beside: Path) -> None:
+    source = beside / "run.toml"
+    source.write_text("x")
+    digests = []
+    for name, changed in (("one", ""), ("two", "b")):
+        if changed:
+            (trained(beside / "new", "another") / CARD_FILE).replace(
+                beside / "judges" / changed / CARD_FILE
+            )
+        folder = TrainingFolder(beside / name, read(beside, ["judges/a", "judges/b"]), source)
+        digests.append(folder.digest)
+        folder.close()
+    assert digests[0] != digests[1]

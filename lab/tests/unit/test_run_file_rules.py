@@ -1,0 +1,101 @@
+"""``[judge]`` without a judge: rules alone make its part."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge_lab.rl.plan import plan_run
+from adjudge_lab.rl.rewards import build_reward_spec, find_judge_key_env, name_judge
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.rl.verl.inputs import build_verl_spec, find_reward_problem
+
+CAPITAL = {"name": "capital", "type": "adjudge_lab.rl.tiny:CapitalGrader"}
+SHORT = {"name": "short", "type": "reasoning_format"}
+
+
+def read(folder: Path | None = None, **tables: Any) -> RunFile:
+    data: dict[str, Any] = {
+        "model": {"base": "tiny"},
+        "graders": [SHORT, {**CAPITAL, "weight": 0.0}],
+        "judge": {"combine_mode": "replace"},
+    }
+    for name, table in tables.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return resolve_run_file(data, where="run.toml", folder=folder)
+
+
+def test_nobody_is_named_asked_or_paid() -> None:
+    run = read()
+    spec = build_reward_spec(run)
+    assert [one.name for one in spec.graders] == ["short", "capital"]
+    assert not spec.judges
+    assert spec.reward.combine_mode == "replace"
+    assert spec.reward.normalise
+    assert (name_judge(run), find_judge_key_env(run), run.judge_cards) == ("rules", None, [])
+    assert not run.lacks_trained_judge
+
+
+def test_a_dry_run_says_so() -> None:
+    found = plan_run(read())
+    assert found.judge == "rules alone"
+    assert [one.calls for one in found.graders] == [0.0, 0.0]
+    assert found.in_all["calls"] == 0.0
+    assert not [one for one in found.warnings if "judge." in one]
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        ({"base_url": "http://h/v1"}, "judge.base_url: can only be used with a judge"),
+        ({"api_key_env": "KEY"}, "judge.api_key_env: can only be used with a judge"),
+        ({"price": {"input": 1.0}}, "judge.price: can only be used with a judge"),
+        ({"mock": {}}, "judge.mock: judge.mock and base_url"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(judge: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(judge=judge)
+
+
+def test_a_service_has_nothing_to_serve() -> None:
+    with pytest.raises(ConfigError, match="services.judge_url: no grader asks the judge"):
+        read(services={"judge_url": "serve"})
+
+
+def test_rules_that_are_only_watched_make_no_reward() -> None:
+    with pytest.raises(ConfigError, match="every weight is 0"):
+        read(graders=[{**CAPITAL, "weight": 0.0}])
+
+
+def test_without_graders_or_with_one_that_asks_a_judge_is_wanted() -> None:
+    for graders in ([], [SHORT, {"name": "kind", "type": "llm", "template": "{response}"}]):
+        with pytest.raises(ConfigError, match="judge.model: the judge's model is missing"):
+            read(graders=graders)
+
+
+def test_verl_gets_the_rules() -> None:
+    run = read(backend="verl", model={"base": "m/m"})
+    assert find_reward_problem(run) is None
+    assert build_verl_spec(run, build_reward_spec(run), every_rollout=False)["judges"] == {}
+    added = read(backend="verl", model={"base": "m/m"}, judge={"combine_mode": "weighted_sum"})
+    assert find_reward_problem(added) is None
+    smallest = read(
+        backend="verl",
+        model={"base": "m/m"},
+        judge={"combine_mode": "weighted_sum", "aggregate": "min"},
+    )
+    assert "not to 'min'" in str(find_reward_problem(smallest))
+
+
+def test_several_graders_are_one_score_by_what_the_file_says() -> None:
+    both = [SHORT, {**CAPITAL, "weight": 2.0}]
+    reward = build_reward_spec(
+        read(graders=both, judge={"aggregate": "soft_min", "beta": 0.1})
+    ).reward
+    assert (reward.aggregate, reward.beta) == ("soft_min", 0.1)
+    assert build_reward_spec(read(graders=both)).reward.aggregate == "weighted_mean"
+    with pytest.raises(ConfigError, match=r"judge\.aggregate"):
+        read(judge={"aggregate": "points"})

@@ -1,0 +1,135 @@
+"""Best-of-n of a study: by hand, against all subsets, ties, missing scores, and its work."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+
+from adjudge_lab.studies.estimates import Resampling
+from adjudge_lab.studies.kl_curves import best_of_curves, best_of_n_kl, expected_best
+from adjudge_lab.studies.results import AnswerScores, BestOfScores, StudyResult
+
+UNITS = {"judge": 2.0, "gold": 0.5}
+
+
+def study(*seeds: BestOfScores) -> StudyResult:
+    return StudyResult(gold="gold", judges={"judge": {}}, arms=[], best_of=list(seeds))
+
+
+def answers(
+    proxy: Sequence[float | None], gold: Sequence[float | None], prompts: int = 1, seed: int = 0
+) -> BestOfScores:
+    each = len(proxy) // prompts
+    return BestOfScores(
+        seed=seed,
+        prompts=[f"p{at // each}" for at in range(len(proxy))],
+        scores={"judge": AnswerScores(list(proxy)), "gold": AnswerScores(list(gold))},
+    )
+
+
+@pytest.mark.parametrize(("n", "nats"), [(1, 0.0), (4, 0.636), (16, 1.835), (64, 3.175)])
+def test_kl_of_best_of_n(n: int, nats: float) -> None:
+    assert best_of_n_kl(n) == pytest.approx(nats, abs=5e-4)
+
+
+def test_best_of_by_hand() -> None:
+    # Of {1,2,3,4} the best of two is 4 in 3 of 6 pairs, 3 in 2, 2 in 1; of three: 4 in 3 of 4.
+    pairs = [(3.0, 1.0), (1.0, 5.0), (4.0, 0.0), (2.0, 2.0)]
+    one, two, three, four = expected_best(pairs, [1, 2, 3, 4])
+    assert one == (2.5, 2.0)
+    assert two == pytest.approx(((4 * 3 + 3 * 2 + 2) / 6, (0 * 3 + 1 * 2 + 2) / 6))
+    assert three == pytest.approx(((4 * 3 + 3) / 4, (0 * 3 + 1) / 4))
+    assert four == (4.0, 0.0)
+
+
+def test_equal_proxies_are_taken_equally_often() -> None:
+    pairs = [(1.0, 0.0), (1.0, 1.0), (0.0, 0.4)]
+    assert expected_best(pairs, [3]) == [(1.0, 0.5)]
+    assert expected_best(pairs[::-1], [3]) == [(1.0, 0.5)]
+    # Pairs: {0,1} the best is either; {0,2} the first; {1,2} the second.
+    assert expected_best(pairs, [2])[0] == pytest.approx((1.0, (0.5 + 0.0 + 1.0) / 3))
+
+
+def test_best_of_is_the_mean_over_all_subsets() -> None:
+    pairs = [(0.3, 1.0), (0.1, 0.0), (0.9, 0.2), (0.5, 0.7), (0.8, 0.6), (0.2, 0.9), (0.4, 0.1)]
+    for n in range(1, 8):
+        best = [max(chosen) for chosen in combinations(pairs, n)]
+        mean = tuple(math.fsum(of) / len(best) for of in zip(*best, strict=True))
+        assert expected_best(pairs, [n])[0] == pytest.approx(mean)
+
+
+def test_curve_is_the_mean_over_prompts_in_units_of_the_first_policy() -> None:
+    result = study(answers([0.0, 2.0, 4.0, 8.0], [1.0, 0.0, 0.5, 0.5], prompts=2))
+    (curve,) = best_of_curves(result, UNITS, Resampling(50))
+    one, two = curve.rows
+    assert (one.n, one.proxy.value, one.gold.value) == (1, 0.0, 0.0)
+    assert (one.proxy_level, one.gold_level) == (3.5, 0.5)
+    assert (two.proxy_level, two.gold_level) == (5.0, 0.25)
+    assert two.proxy.value == pytest.approx(1.5 / 2.0)
+    assert two.gold.value == pytest.approx(-0.25 / 0.5)
+    assert two.gap.value == pytest.approx(0.75 + 0.5)
+    assert two.distance == pytest.approx(math.sqrt(math.log(2) - 0.5))
+
+
+def test_missing_answers_are_left_out_and_counted() -> None:
+    result = study(answers([0.0, None, 4.0, 8.0, None, 1.0], [1.0, 0.0, None, 0.5, 1.0, None], 3))
+    (curve,) = best_of_curves(result, UNITS, Resampling(50))
+    assert (curve.answers, curve.missing, curve.prompts_left_out) == (6, 4, 1)
+    assert [row.n for row in curve.rows] == [1]
+    assert curve.rows[0].proxy_level == 4.0
+    assert curve.fits == {}
+    assert curve.why == "fewer than two answers a prompt"
+
+
+def test_a_change_is_over_prompts_that_have_so_many_answers() -> None:
+    full, short = [0.0, 1.0, 2.0, 3.0], [50.0, 60.0, 70.0, None]
+    (curve,) = best_of_curves(study(answers([*full, *short], [0.0] * 8, 2)), UNITS, Resampling(50))
+    assert [(row.n, row.prompts) for row in curve.rows] == [(1, 2), (2, 2), (4, 1)]
+    assert curve.rows[2].proxy.value == pytest.approx((3.0 - 1.5) / 2.0)
+
+
+def test_nothing_to_say_is_said() -> None:
+    assert best_of_curves(study(), UNITS, Resampling(50)) == []
+    (curve,) = best_of_curves(study(answers([None, None], [1.0, 1.0])), UNITS, Resampling(50))
+    assert (curve.rows, curve.fits, curve.why) == ([], {}, "no value")
+    (same,) = best_of_curves(study(answers([1.0, 2.0], [1.0, 1.0])), {"judge": 1.0}, Resampling(50))
+    assert same.rows[1].gold.value is None
+    assert "do not differ" in same.rows[1].gold.why
+    assert same.rows[1].proxy.value == 0.5
+
+
+class Counted(float):
+    """A number that counts its comparisons."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        Counted.compared += 1
+        return float(self) < float(other)
+
+
+def comparisons(count: int) -> int:
+    Counted.compared = 0
+    pairs = [(Counted((at * 7919) % count), 0.0) for at in range(count)]
+    expected_best(pairs, [1 << power for power in range(count.bit_length())])
+    return Counted.compared
+
+
+def test_work_grows_like_sorting() -> None:
+    # No subset is looked at: four times the answers are four times the work and a little.
+    work = [comparisons(1 << power) for power in (7, 9, 11)]
+    assert work[1] / work[0] < 6
+    assert work[2] / work[1] < 6
+
+
+def test_uniform_answers_have_the_known_maximum() -> None:
+    # The best of n draws without replacement from 1 … N is n(N + 1)/(n + 1) on average.
+    count = 4096
+    found = expected_best([(float(at), 0.0) for at in range(1, count + 1)], [1, 64, 4096])
+    for n, (proxy, _) in zip([1, 64, 4096], found, strict=True):
+        assert proxy == pytest.approx(n * (count + 1) / (n + 1), rel=1e-9)
+
+
+def test_proxies_that_differ_by_rounding_are_equal() -> None:
+    assert expected_best([(0.1 + 0.2, 0.0), (0.3, 1.0)], [2])[0][1] == 0.5

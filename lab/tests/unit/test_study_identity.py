@@ -1,0 +1,332 @@
+"""That arms of a study differ in nothing but what the study is about."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError
+from adjudge.graders.registry import SHIPPED, load_grader_class
+from adjudge_lab.rl.rewards import format_toml
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.studies.cells import Arm
+from adjudge_lab.studies.manifest import (
+    _RECORDED_OTHERS,
+    _RECORDED_SHIPPED,
+    _recorded_type,
+    check_arms,
+    diff_settings,
+    resolve_settings,
+)
+from adjudge_lab.studies.study import Study
+from adjudge_lab.studies.study_file import flatten, merge_tables
+
+HERE = Path("study")
+GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
+RULE = {"name": "format", "type": "reasoning_format"}
+RUBRICS = [{"criterion": "Names the capital", "points": 2}]
+RUN: dict[str, Any] = {
+    "model": {"base": "tiny"},
+    "judge": {"combine_mode": "replace"},
+    "graders": [GOLD],
+}
+ALONE = {**RUN, "graders": [RULE, GOLD]}
+
+
+def study(**changed: Any) -> Study:
+    data = {
+        "kind": "study",
+        "gold": "gold",
+        "run": RUN,
+        "judges": {
+            "one": {"run": {"graders": [RULE]}},
+            "two": {"run": {"graders": [{**RULE, "name": "again"}], "judge": {"judge_scale": 2.0}}},
+        },
+        "mitigations": {"warm": {"run": {"rollout": {"temperature": 1.5}}}},
+        "plans": [{"name": "p", "judge": ["one", "two"], "mitigation": ["none", "warm"]}],
+        **changed,
+    }
+    return Study.from_dict(data, where="s.toml")
+
+
+def told(found: Study, arms: list[Arm]) -> str:
+    with pytest.raises(ConfigError) as error:
+        check_arms(found, arms)
+    return str(error.value)
+
+
+def altered(arms: list[Arm], name: str, **tables: Any) -> list[Arm]:
+    """The same arms, one of which has other values."""
+    return [
+        dataclasses.replace(arm, data=merge_tables(arm.data, tables)) if arm.name == name else arm
+        for arm in arms
+    ]
+
+
+def test_arms_of_a_plan_differ_in_what_is_declared_alone() -> None:
+    found = study()
+    check_arms(found, found.arms(HERE))
+
+
+@pytest.mark.parametrize(
+    ("tables", "key", "values"),
+    [
+        ({"rollout": {"max_tokens": 40}}, "rollout.max_tokens", "(512, 40)"),
+        ({"training": {"group_size": 4}}, "training.group_size", "(8, 4)"),
+        ({"evaluation": {"seeds": "1-2"}}, "evaluation.seeds", "[1, 2])"),
+        ({"algorithm": {"variety": "gspo"}}, "algorithm.variety", "('grpo', 'gspo')"),
+        ({"model": {"base": "other"}}, "model.base", "'other')"),
+    ],
+)
+def test_what_nobody_declares_is_the_same(tables: dict[str, Any], key: str, values: str) -> None:
+    found = study()
+    message = told(found, altered(found.arms(HERE), "two.none.seed-1", **tables))
+    assert message.startswith("s.toml: arms one.none.seed-1 and two.none.seed-1 differ in " + key)
+    assert values in message
+    assert "no judge or mitigation of this study declares, so an effect" in message
+
+
+def test_a_key_that_one_mitigation_declares_binds_the_other_arms() -> None:
+    found = study()
+    arms = altered(found.arms(HERE), "two.none.seed-0", rollout={"temperature": 0.7})
+    message = told(found, arms)
+    assert "one.none.seed-0 and two.none.seed-0 differ in rollout.temperature (1, 0.7)" in message
+
+
+def test_a_mitigation_may_turn_a_whole_table_on(scripts: Path) -> None:
+    rows = [{"prompt": f"Capital of {one}?", "rubrics": RUBRICS} for one in "ABCD"]
+    (scripts / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shared = {"rollout": {"dataset": "rows.jsonl"}, "evaluation": {"instances": 2}}
+    data = {
+        "kind": "study",
+        "gold": "gold",
+        "run": {**RUN, **shared},
+        "judges": {"one": {"run": {"graders": [RULE]}}},
+        "mitigations": {"ruscarl": {"run": {"rollout": {"scaffold": {}}}}},
+        "plans": [{"name": "p", "judge": ["one"], "mitigation": ["none", "ruscarl"]}],
+    }
+    found = Study.from_dict(data, where="s.toml", folder=scripts)
+    arms = found.arms(HERE)
+    check_arms(found, arms)
+    assert arms[3].run().rollout.scaffold is not None
+    assert "rollout.max_tokens" in told(
+        found, altered(arms, "one.ruscarl.seed-0", rollout={"max_tokens": 40})
+    )
+
+
+def test_seeds_of_a_cell_differ_in_their_seed_alone() -> None:
+    found = study()
+    arms = altered(found.arms(HERE), "two.warm.seed-2", judge={"judge_scale": 3.0})
+    message = told(found, arms)
+    assert "two.warm.seed-0 and two.warm.seed-2 are of one cell and differ in" in message
+    assert "judge.judge_scale (2, 3)" in message
+
+
+def test_two_arms_that_are_one_run_are_refused() -> None:
+    found = study(
+        judges={name: {"run": {"graders": [RULE]}, "bias": {"x": bias}}
+                for name, bias in (("none-of-it", 0.0), ("much", 0.9))},
+        plans=[{"name": "p", "judge": ["none-of-it", "much"], "x": "x"}],
+        mitigations={},
+    )  # fmt: skip
+    message = told(found, found.arms(HERE))
+    assert "arms none-of-it.none.seed-0 and much.none.seed-0 are the same run" in message
+
+
+def test_differences_are_of_what_a_run_comes_to(tmp_path: Path) -> None:
+    rows = '{"prompt": "hi"}\n'
+    for name, text in {"a.jsonl": rows, "b.jsonl": rows, "c.jsonl": rows * 2}.items():
+        (tmp_path / name).write_text(text)
+
+    def run(dataset: str, folder: Path = tmp_path, **tables: Any) -> RunFile:
+        data = merge_tables({**ALONE, "rollout": {"dataset": dataset}}, tables)
+        return resolve_run_file(data, folder=folder)
+
+    plain = run("a.jsonl")
+    assert diff_settings(plain, run("b.jsonl", evaluation={"seeds": "0-15"})) == []
+    (tmp_path / "below").mkdir()
+    assert diff_settings(plain, run("../a.jsonl", tmp_path / "below")) == []
+    same = {**GOLD, "weight": 0, "essential": False}
+    assert diff_settings(plain, run("a.jsonl", graders=[same, RULE], training={"seed": 0})) == []
+    (other,) = diff_settings(plain, run("c.jsonl"))
+    assert other.key == "rollout.dataset.sha256"
+    more = run("a.jsonl", graders=[RULE, GOLD, {**RULE, "name": "more"}])
+    keys = [one.key for one in diff_settings(plain, more)]
+    assert "graders.more.type" in keys
+    assert all(key.startswith("graders.more.") for key in keys)
+
+
+@settings(max_examples=8)
+@given(st.floats(0.1, 2.0), st.floats(0.1, 2.0), st.integers(1, 5), st.integers(1, 5))
+def test_a_difference_has_both_values_and_turns_around(
+    one: float, two: float, left: int, right: int
+) -> None:
+    runs = [
+        resolve_run_file({**ALONE, "rollout": {"temperature": t, "max_turns": n}})
+        for t, n in ((one, left), (two, right))
+    ]
+    there, back = diff_settings(*runs), diff_settings(*runs[::-1])
+    assert [(d.key, d.left, d.right) for d in there] == [(d.key, d.right, d.left) for d in back]
+    wanted: list[Any] = [("rollout.max_turns", left, right)] * (left != right)
+    wanted += [("rollout.temperature", one, two)] * (one != two)
+    assert [(d.key, d.left, d.right) for d in there] == wanted
+
+
+def test_resolved_runs_say_nothing_of_where_the_study_lies(tmp_path: Path) -> None:
+    judge = {"train": {"method": "bradley_terry", "data": {"synthetic": {"n": 20}}}}
+    found = study(judges={"one": judge}, plans=[{"name": "p", "judge": ["one"]}])
+    places = [tmp_path / "here", tmp_path / "there"]
+    first, second = (resolve_settings(found.arms(place)[0].run(), place) for place in places)
+    assert first == second
+    assert first["judge.folder"] == ["judges/one"]
+    assert first["model.base"] == "policies/seed-0"
+
+
+def test_passwords_are_no_difference_and_not_shown() -> None:
+    asked = {"name": "q", "type": "llm", "template": "{messages}", "score_range": [0.0, 2.0]}
+    runs = [
+        resolve_run_file(
+            {**RUN, "graders": [asked], "judge": {"model": "m", "base_url": url, **RUN["judge"]}}
+        )
+        for url in (
+            "https://me:hunter2@hunter2@one.org/v1",
+            "https://one.org/v1",
+            "https://two.org/v1",
+        )
+    ]
+    assert diff_settings(*runs[:2]) == []
+    assert [str(one) for one in diff_settings(runs[0], runs[2])] == [
+        "judge.base_url ('https://one.org/v1', 'https://two.org/v1')"
+    ]
+
+
+def test_keys_are_written_as_toml_has_them() -> None:
+    assert dict(flatten({"a.b": {"c": [1]}, "d": {}})) == {'"a.b".c': [1]}
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """Two experiments as they are found: RL, and RuscaRL on the same rows without rubrics."""
+    rows = [{"prompt": f"Capital of {name}?", "reference": "x"} for name in ("A", "B", "C", "D")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path, "RL", temperature=1.0)
+    write(tmp_path, "RuscaRL", temperature=0.7, scaffold={"rule": "step_sigmoid"})
+    return tmp_path
+
+
+def write(folder: Path, name: str, dataset: str = "rows.jsonl", **rollout: Any) -> None:
+    run = {
+        **RUN,
+        "graders": [RULE, GOLD],
+        "rollout": {"dataset": dataset, **rollout},
+        "evaluation": {"instances": 2},
+    }
+    (folder / f"{name}.toml").write_text(format_toml(run))
+
+
+def pair(folder: Path, *differs: str, **more: Any) -> Study:
+    """A study of the two as they are."""
+    arms = [
+        {"name": "RL", "file": "RL.toml"},
+        {"name": "RuscaRL", "file": "RuscaRL.toml", "differs": list(differs), **more},
+    ]
+    data = {"kind": "study", "gold": "gold", "arms": arms}
+    return Study.from_dict(data, where="s.toml", folder=folder)
+
+
+def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        pair(scripts, "rollout.scaffold")
+    message = str(error.value)
+    assert message.startswith("s.toml: arms.RuscaRL: ")
+    assert "row 2 of" in message
+    assert "has no rubrics" in message
+
+
+def test_without_it_the_pair_differs_in_temperature_alone(scripts: Path) -> None:
+    write(scripts, "RuscaRL", temperature=0.7)
+    found = pair(scripts, "rollout.scaffold")
+    message = told(found, found.arms(HERE))
+    assert message == (
+        "s.toml: arms RL.seed-0 and RuscaRL.seed-0 differ in rollout.temperature (1, 0.7), which "
+        "no judge or mitigation of this study declares, so an effect could come from either. "
+        "Make them equal, or list the intended differences in their differs."
+    )
+
+
+def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:
+    rows = [json.loads(line) for line in (scripts / "rows.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**row, "rubrics": RUBRICS}) + "\n" for row in rows)
+    (scripts / "rows.jsonl").write_text(text)
+    found = pair(scripts, "rollout.scaffold")
+    assert "differ in rollout.temperature (1, 0.7)" in told(found, found.arms(HERE))
+    write(scripts, "RuscaRL", temperature=1.0, scaffold={"rule": "step_sigmoid"})
+    mended = pair(scripts, "rollout.scaffold")
+    arms = mended.arms(HERE)
+    check_arms(mended, arms)
+    assert [arm.name for arm in arms[::3]] == ["RL.seed-0", "RuscaRL.seed-0"]
+    assert [arm.cell for arm in arms[::3]] == [("RL", "none"), ("RL", "RuscaRL")]
+    assert mended.scorers == ["RL", "gold"]
+    undeclared = pair(scripts)
+    assert "differ in rollout.scaffold.add_base_when_zero (not set, False)" in told(
+        undeclared, undeclared.arms(HERE)
+    )
+
+
+def test_given_arms_that_are_one_run_or_see_other_prompts(scripts: Path) -> None:
+    write(scripts, "RuscaRL", temperature=1.0)
+    found = pair(scripts)
+    assert "RL.seed-0 and RuscaRL.seed-0 are the same run" in told(found, found.arms(HERE))
+    rows = (scripts / "rows.jsonl").read_text()
+    (scripts / "other.jsonl").write_text(rows.replace("A", "E"))
+    write(scripts, "RuscaRL", "other.jsonl", temperature=1.0)
+    found = pair(scripts)
+    assert "differ in rollout.dataset.sha256 ('" in told(found, found.arms(HERE))
+
+
+def test_given_arms_begin_alike_and_are_scored_as_they_reward(scripts: Path) -> None:
+    write(scripts, "RuscaRL", temperature=1.0)
+    path = scripts / "RuscaRL.toml"
+    path.write_text(path.read_text().replace("reasoning_format", "json_valid"))
+    found = pair(scripts, "graders.format", levels={"family": "b"}, bias={"x": 1.0})
+    arms = found.arms(HERE)
+    check_arms(found, arms)
+    assert found.scorers == ["RL", "RuscaRL", "gold"]
+    assert [one["type"] for one in found.scorer_run("RuscaRL", HERE).graders] == ["json_valid"]
+    assert found.roles()["RuscaRL"]["levels"] == {"family": "b"}
+    assert arms[3].plans == ("arms",)
+    assert arms[3].data["rollout"]["dataset"] == str(scripts / "rows.jsonl")
+    assert found.first_run(1).model.base == "tiny"
+    path.write_text(path.read_text().replace('"tiny"', '"other"'))
+    with pytest.raises(ConfigError, match=r"differ in model\.base \(tiny, other\)"):
+        pair(scripts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "recorded"),
+    [
+        ("answer", "adjudge.graders.rules.answer:AnswerGrader"),
+        (
+            "adjudge.graders.answers.grader:AnswerGrader",
+            "adjudge.graders.rules.answer:AnswerGrader",
+        ),
+        ("similarity", "adjudge.graders.rules.similarity:SimilarityGrader"),
+        ("adjudge_lab.rl.tiny:CapitalGrader", "adjudge.training.task:CapitalGrader"),
+        ("adjudge.training.task:CapitalGrader", "adjudge.training.task:CapitalGrader"),
+        ("mine:AnswerGrader", "mine:AnswerGrader"),
+    ],
+)
+def test_a_grader_that_moved_is_recorded_as_before(kind: str, recorded: str) -> None:
+    assert _recorded_type(kind) == recorded
+
+
+def test_recorded_graders_are_where_the_table_says() -> None:
+    named = {target.partition(":")[2] for target in SHIPPED.values()}
+    assert set(_RECORDED_SHIPPED) <= named
+    for target in _RECORDED_OTHERS:
+        assert isinstance(load_grader_class(target), type)

@@ -1,0 +1,93 @@
+"""What ``adjudge train`` hands to Ray."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from adjudge.errors import ConfigError
+from adjudge_lab.cli import train as command
+
+RUN = """
+[model]
+base = "tiny"
+[judge]
+model = "m"
+rubric_id = "r@v1"
+"""
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What would have been submitted, from a folder with ``run.toml`` in it."""
+    calls: list[dict[str, Any]] = []
+
+    def submit(path: Path, **given: Any) -> int:
+        calls.append({"path": path, **given})
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "submit_job", submit)
+    monkeypatch.setenv("OPENAI_API_KEY", "k-openai")
+    monkeypatch.setenv("MINE", "k-mine")
+    monkeypatch.delenv("ENVIRONMENT_API_KEY", raising=False)
+    Path("run.toml").write_text(RUN)
+    return calls
+
+
+def invoke(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(command.train)
+    return CliRunner().invoke(app, ["run.toml", "--ray", "http://h:8265", *arguments])
+
+
+def test_a_job_writes_where_it_is_told(submitted: list[dict[str, Any]]) -> None:
+    assert invoke("-o", "/shared/first", "--seed", "3").exit_code == 0
+    (job,) = submitted
+    assert job["arguments"] == ["-o", "/shared/first", "--seed", "3"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-o", "runs/x")])
+def test_a_job_s_own_folder_goes_away_with_it(
+    submitted: list[dict[str, Any]], arguments: tuple[str, ...]
+) -> None:
+    refused = invoke(*arguments)
+    assert isinstance(refused.exception, ConfigError)
+    assert "-o" in str(refused.exception)
+    assert not submitted
+
+
+@pytest.mark.parametrize(
+    ("judge", "keys"),
+    [
+        ("", {"OPENAI_API_KEY": "k-openai"}),
+        ('api_key_env = "MINE"', {"MINE": "k-mine"}),
+        ("enabled = false", {}),
+        ('type = "vllm"\nbase_url = "http://h/v1"', {}),
+    ],
+)
+def test_the_keys_that_a_job_needs_and_no_other(
+    submitted: list[dict[str, Any]], judge: str, keys: dict[str, str]
+) -> None:
+    Path("run.toml").write_text(RUN + judge + "\n")
+    done = invoke("-o", "/shared/first")
+    assert done.exit_code == 0, done.exception
+    assert submitted[0]["env"] == keys
+
+
+def test_an_interrupted_run_says_how_to_go_on(
+    submitted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "train_run", interrupted)
+    app = typer.Typer()
+    app.command()(command.train)
+    said = CliRunner().invoke(app, ["run.toml"]).stderr
+    folder = said.partition("adjudge view ")[2].split()[0]
+    assert folder.startswith("runs/train-")
+    assert f"the same command with -o {folder}" in said
+    assert not submitted

@@ -1,0 +1,156 @@
+"""What a backend does otherwise than a run file asks, and that a run is refused for it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge_lab.rl.backend_checks import check_backend_support, find_unsupported_settings
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
+from adjudge_lab.rl.verl.inputs import verl_gpus, verl_version
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+QUALITY = {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0]}
+
+
+def run_of(**changed: Any) -> RunFile:
+    data: dict[str, Any] = {
+        "model": {"base": "Qwen/Qwen3-0.6B"},
+        "graders": [QUALITY],
+        "judge": {"model": "m", "combine_mode": "replace"},
+        "training": {"batch_size": 16, "group_size": 4},
+    }
+    for name, table in changed.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return resolve_run_file(data)
+
+
+def keys(run: RunFile, version: str | None = None) -> list[str]:
+    return [one.key for one in find_unsupported_settings(run, version)]
+
+
+SPLIT = {"type": "single_node_split", "gpus_for_vllm": 4, "gpus_for_training": 3, "gpus_for_ref": 1}
+
+
+def test_an_ordinary_run_gets_all_it_asks_for() -> None:
+    for backend in ("trl", "verl"):
+        for version in ("0.6.1", "0.9.1"):
+            run = run_of(backend=backend, compute={"gpu_count": 1, "gpu_type": "H100"})
+            assert keys(run, version) == []
+            check_backend_support(run, approximate=False)
+
+
+def test_the_full_example_under_trl() -> None:
+    run = load_run_file(EXAMPLES / "rl_crafter_full.toml")
+    split = [f"topology.gpus_for_{part}" for part in ("vllm", "training", "ref")]
+    assert keys(run) == ["compute.gpu_count", *split]
+    with pytest.raises(ConfigError) as refused:
+        check_backend_support(run, approximate=False)
+    said = str(refused.value)
+    assert "rl_crafter_full.toml" in said
+    assert "--approximate" in said
+    assert all(f"  {one}" in said for one in find_unsupported_settings(run))
+    check_backend_support(run, approximate=True)
+
+
+def test_verl_takes_the_gpus_but_not_their_split() -> None:
+    run = run_of(backend="verl", compute={"gpu_count": 8}, topology=SPLIT)
+    assert keys(run) == [f"topology.gpus_for_{part}" for part in ("vllm", "training", "ref")]
+    assert verl_gpus(run) == verl_gpus(run_of(topology=SPLIT)) == 8
+    assert verl_gpus(run_of()) == 1
+    assert keys(run_of(topology={"type": "single_node_split"})) == ["topology.type"]
+    assert keys(run_of(topology={"gpus_for_training": 1})) == []
+
+
+def test_what_verl_cannot_run_at_all_is_refused_whatever_the_flag() -> None:
+    rubric = {"model": "m", "rubric_id": "a@v1", "combine_mode": "replace"}
+    impossible = {
+        "services.task_url": run_of(
+            backend="verl", services={"task_url": "http://h"}, rollout={"env_name": "x"},
+            judge=rubric,
+        ),
+        "rollout.env_name": run_of(backend="verl", rollout={"env_name": "crafter"}, judge=rubric),
+        "model.base": run_of(backend="verl", model={"base": "tiny"}),
+        "compute.gpu_count": run_of(backend="verl", compute={"gpu_count": 0}),
+        "judge.combine_mode": run_of(backend="verl", judge={"combine_mode": "multiply"}),
+        "graders.ranked": run_of(
+            backend="verl",
+            graders=[{"name": "ranked", "type": "listwise", "weight": 1.0}],
+        ),
+    }  # fmt: skip
+    for key, run in impossible.items():
+        assert [one.key for one in find_unsupported_settings(run, "0.9.1") if not one.runs] == [key]
+        with pytest.raises(ConfigError, match=f"Change {key}: the run is impossible"):
+            check_backend_support(run, approximate=True)
+
+
+def test_the_environments_reward_is_added_where_a_rule_can_compute_it() -> None:
+    added = run_of(backend="verl", judge={"combine_mode": "weighted_sum"})
+    assert keys(added) == []
+    negative = run_of(backend="verl", judge={"combine_mode": "weighted_sum", "judge_scale": -1.0})
+    assert keys(negative) == ["judge.combine_mode"]
+    alone = run_of(backend="verl", judge={"enabled": False})
+    assert keys(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.6.1", ["training.pipeline_async_enabled", "training.seed"]),
+        ("0.9.1", ["judge.sample_rate"]),
+    ],
+)
+def test_what_each_verl_lacks(version: str, expected: list[str]) -> None:
+    run = run_of(
+        backend="verl",
+        judge={"sample_rate": 0.5},
+        training={"pipeline_async_enabled": True, "seed": 3},
+    )
+    assert keys(run, version) == expected
+
+
+def test_verl_061_needs_an_even_share_for_every_gpu() -> None:
+    run = run_of(backend="verl", compute={"gpu_count": 3})
+    assert keys(run, "0.6.1") == ["training.batch_size"]
+    assert keys(run, "0.9.1") == []
+
+
+def test_other_keys_that_verl_does_otherwise() -> None:
+    run = run_of(
+        backend="verl",
+        compute={"gpu_count": 8},
+        rollout={"episodes_per_batch": 4, "max_concurrent_rollouts": 6},
+        training={
+            "step_rewards_enabled": True, "step_rewards_beta": 0.5,
+            "step_rewards_indicator_lambda": 1.0, "warm_start_iterations": 10,
+        },
+        sentinel={"action": "stop"},
+    )  # fmt: skip
+    assert keys(run, "0.9.1") == [
+        "rollout.episodes_per_batch",
+        "rollout.max_concurrent_rollouts",
+        "training.warm_start_iterations",
+        "training.step_rewards_beta",
+        "training.step_rewards_indicator_lambda",
+        "sentinel.action",
+    ]
+    assert all(one.runs for one in find_unsupported_settings(run, "0.9.1"))
+
+
+def test_a_warm_start_is_for_the_tiny_model_and_its_default_asks_for_none() -> None:
+    assert keys(run_of(training={"warm_start_iterations": 5})) == ["training.warm_start_iterations"]
+    assert keys(run_of(training={"warm_start_iterations": 0})) == []
+    assert keys(run_of(model={"base": "tiny"}, training={"warm_start_iterations": 5})) == []
+    assert keys(run_of().with_seed(4)) == []
+
+
+def test_the_version_is_read_without_importing_verl(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = "adjudge_lab.rl.verl.inputs.installed_verl"
+    for installed, meant in (
+        (None, "0.9.1"), ("0.6.1", "0.6.1"), ("0.5.0.post1", "0.6.1"),
+        ("0.9.1", "0.9.1"), ("0.10.0.dev0", "0.9.1"), ("1.0", "0.9.1"),
+    ):  # fmt: skip
+        monkeypatch.setattr(found, lambda version=installed: version)
+        assert verl_version() == meant

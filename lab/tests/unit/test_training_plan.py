@@ -1,0 +1,407 @@
+"""``adjudge train --dry-run``: what it says, counts and writes; and verl's files."""
+
+import asyncio
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adjudge.datasets.synthetic import COUNTRY_CAPITALS
+from adjudge.errors import ConfigError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.scoring import Scorer
+from adjudge.types import RewardSample
+from adjudge_lab.cli.plan import print_run_plan
+from adjudge_lab.rl.plan import RunPlan, plan_run
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
+from adjudge_lab.rl.verl.inputs import VerlRows, build_verl_spec
+from adjudge_lab.rl.verl.run import write_verl_files
+
+ROOT = Path(__file__).parents[3]
+FULL = ROOT / "examples" / "rl_crafter_full.toml"
+
+
+def full(**changed: Any) -> RunFile:
+    data = tomllib.loads(FULL.read_text())
+    for name, table in changed.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return resolve_run_file(data, folder=FULL.parent)
+
+
+def setups(found: RunPlan) -> dict[str, float]:
+    return {one.setup: one.calls for one in found.setups}
+
+
+def test_the_full_example_needs_nothing_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    found = plan_run(load_run_file(FULL))
+    assert found.rollouts == {
+        "steps": 100, "groups_per_step": 8, "per_step": 32, "training": 3200,
+        "evaluations": 11, "evaluation": 220,
+    }  # fmt: skip
+    assert [(one.name, one.scope, one.calls) for one in found.graders] == [("rubric", "outcome", 1)]
+    assert found.in_all["calls"] == 3200 + 220
+    assert found.in_all["cost_usd"] is None
+    said = "\n".join(found.warnings)
+    assert "OPENAI_API_KEY is not set" in said
+    assert "crafter/bundle@v1.toml is not there" in said
+    assert "my-crafter-app.modal.run is not asked" in said
+    assert "judge.price is not set" in said
+    assert found.settings["importance_sampling_level"] == "sequence"
+    assert "torch" not in sys.modules
+
+
+def test_a_variable_that_is_set_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert not any("is not set" in one and "KEY" in one for one in plan_run(full()).warnings)
+
+
+def test_calls_of_an_episode_by_setup() -> None:
+    """About 20 calls with events, one without: at 20 turns."""
+    shown = setups(plan_run(full(rollout={"max_turns": 20})))
+    assert shown == {
+        "as the file says (outcome, sample_rate 1)": 1,
+        "event + outcome, 20 turns": 21,
+        "outcome only": 1,
+        "outcome, sample_rate 0.5": 0.5,
+    }
+    longer = setups(plan_run(full()))
+    assert longer["event + outcome, 50 turns"] == 51
+    assert longer["event + outcome, 20 turns"] == 21
+    events = plan_run(full(judge={"event_weight": 1.0, "outcome_weight": 0.0, "sample_rate": 0.5}))
+    assert setups(events)["as the file says (event, sample_rate 0.5)"] == 25
+    assert events.in_all["calls"] == 25 * 3200 + 50 * 220
+
+
+def test_cost_is_by_price() -> None:
+    none, dear = plan_run(full()), plan_run(full(judge={"price": {"input": 0.15, "output": 0.6}}))
+    own = dear.setups[0]
+    assert own.cost_usd == pytest.approx((own.input_tokens * 0.15 + own.output_tokens * 0.6) / 1e6)
+    assert dear.in_all["cost_usd"] == pytest.approx((own.cost_usd or 0.0) * 3420)
+    assert none.setups[0].cost_usd is None
+    assert not any("price" in one for one in dear.warnings)
+
+
+def test_a_rubric_that_is_there_is_counted_by_how_it_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "rubrics").mkdir()
+    criteria = [{"id": name, "criterion": name, "points": 1} for name in "abc"]
+    (tmp_path / "rubrics" / "a@v1.json").write_text(json.dumps({"criteria": criteria}))
+    data = tomllib.loads(FULL.read_text())
+    data["judge"]["rubric_id"] = "a@v1"
+    data["graders"] = [
+        {"name": "each", "type": "rubric", "rubric_id": "a@v1", "ask": "each", "weight": 0.0},
+        {"name": "thrice", "type": "llm", "template": "{messages}", "score_range": [0.0, 1.0],
+         "panel": {"votes": 3}},
+        {"name": "ranked", "type": "listwise"},
+    ]  # fmt: skip
+    found = plan_run(resolve_run_file(data, folder=tmp_path))
+    calls = {one.name: one.calls for one in found.graders}
+    assert calls == {"rubric": 1, "each": 3, "thrice": 3, "ranked": 0.25}
+    assert not any("is not there" in one for one in found.warnings)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_grader_that_cannot_be_asked_is_not_free(
+    tmp_path: Path, there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its column is not in the rows, or the rows are not there yet: nobody knows the cost."""
+    if there:
+        (tmp_path / "rows.jsonl").write_text('{"prompt": "q"}\n' * 30)
+    template = "{response} {right_one} {reply_form}"
+    graders = [{"name": name, "type": "llm", "template": template[: end or None],
+                "score_range": [0, 1]} for name, end in (("asks", 10), ("needs", 0))]  # fmt: skip
+    judge = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "combine_mode": "replace"}
+    run = {"model": {"base": "a/b"}, "rollout": {"dataset": "rows.jsonl"}, "graders": graders}
+    found = plan_run(resolve_run_file({**run, "judge": judge}, folder=tmp_path))
+    assert {one.name: one.calls for one in found.graders} == {"asks": 1, "needs": None}
+    assert set(found.in_all.values()) == {None}
+    assert found.setups == []
+    (said,) = (one for one in found.warnings if "graders.needs" in one)
+    assert "right_one" in said
+    print_run_plan(found, as_json=False)
+    shown = capsys.readouterr().out
+    assert "not counted" in shown
+    assert "calls," not in shown
+
+
+def test_without_a_judge_nothing_is_asked() -> None:
+    found = plan_run(full(judge={"enabled": False}))
+    assert found.judge is None
+    assert found.in_all["calls"] == 0
+    assert [one.asks_judge for one in found.graders] == [False]
+
+
+@pytest.mark.parametrize(
+    ("judge", "formula"),
+    [
+        ({}, "env + 10 · (1 · outcome)"),
+        ({"combine_mode": "multiply"}, "env · 10 · (1 · outcome)"),
+        ({"combine_mode": "replace", "event_weight": 0.5, "event_reduce": "mean"},
+         "10 · (0.5 · mean of events + 1 · outcome)"),
+        ({"enabled": False}, "env"),
+    ],
+)  # fmt: skip
+def test_the_reward_as_a_formula(judge: dict[str, Any], formula: str) -> None:
+    assert plan_run(full(judge=judge)).reward == formula
+
+
+def test_what_event_rewards_are_under_each_estimator() -> None:
+    events = {"event_weight": 1.0}
+    stock = plan_run(full(judge=events, algorithm={"adv_estimator": "grpo"})).warnings
+    assert any("no turn gets credit" in one for one in stock)
+    product = plan_run(full(judge={**events, "combine_mode": "multiply"})).warnings
+    assert any("no sum over turns" in one for one in product)
+    assert not any("turn" in one for one in plan_run(full(judge=events)).warnings)
+
+
+def printed(run: RunFile, capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
+    print_run_plan(plan_run(run), as_json=as_json)
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+
+
+def test_the_output_in_the_docs_is_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To write it anew: COLUMNS=100 adjudge train examples/rl_crafter_full.toml --dry-run."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "run-file.md").read_text()
+    shown = page.split("<!-- dry-run -->\n```text\n")[1].split("\n```\n<!-- /dry-run -->")[0]
+    run = load_run_file(Path("examples/rl_crafter_full.toml"))
+    assert printed(run, capsys, as_json=False) == shown
+
+
+def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(printed(full(), capsys, as_json=True))
+    assert found["unmet"][0]["key"] == "compute.gpu_count"
+    assert found["rollouts"]["training"] == 3200
+    assert found["verl"] is None
+
+
+def test_hostile_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    run = full(rollout={"env_name": "[red]x[/]\x1b[2J"}, services={"task_url": "http://h/[b]"})
+    shown = printed(run, capsys, as_json=False)
+    assert "\x1b" not in shown
+    assert "http://h/[b]" in shown
+
+
+# verl
+
+
+SCRIPTED = {"type": "scripted", "script": {"good": '{"score": 2.0}', "": '{"score": 0.5}'}}
+"""A judge, as a spec has it: what it says goes by a word of the answer."""
+
+
+def single(tmp_path: Path, **changed: Any) -> RunFile:
+    data: dict[str, Any] = {
+        "backend": "verl",
+        "model": {"base": "Qwen/Qwen3-0.6B", "label": "a run"},
+        "graders": [
+            {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0]},
+            {"name": "short", "type": "length_penalty", "weight": 0.0},
+        ],
+        "judge": {"model": "m", "base_url": "http://127.0.0.1:9/v1"},
+        "rollout": {"max_tokens": 16},
+        "training": {"iterations_per_epoch": 3, "batch_size": 8, "group_size": 4},
+        "evaluation": {"seeds": [1, 2]},
+    }
+    for name, table in changed.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return resolve_run_file(data, folder=tmp_path)
+
+
+def dataset(tmp_path: Path, rows: int) -> str:
+    lines = [
+        json.dumps({"prompt": f"say {i}", "answer": str(i), "level": i % 3, "note": None})
+        for i in range(rows)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    return "rows.jsonl"
+
+
+def test_the_plan_for_verl_is_its_command_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = plan_run(single(tmp_path)).verl
+    assert found is not None
+    assert found.command[:3] == ["python", "-m", "verl.trainer.main_ppo"]
+    assert "trainer.total_training_steps=3" in found.command
+    spec, train, validation = found.files.values()
+    assert tomllib.loads(spec)["judges"]["judge"]["model"] == "m"
+    assert (train["rows"], validation["rows"]) == (6, 2)
+    assert train["first"]["reward_model"]["ground_truth"] in COUNTRY_CAPITALS.values()
+    shown = printed(single(tmp_path), capsys, as_json=False)
+    assert "python -m verl.trainer.main_ppo \\\n" in shown
+    assert spec.rstrip() in shown
+    assert list(tmp_path.iterdir()) == []  # nothing is written
+
+
+def test_what_cannot_run_has_no_command() -> None:
+    found = plan_run(full(backend="verl"))
+    assert found.verl is None
+    assert not found.unmet[0].runs
+
+
+def test_a_dataset_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
+    run = single(tmp_path, rollout={"dataset": "later.jsonl"}, judge={"combine_mode": "replace"})
+    found = plan_run(run)
+    assert any("later.jsonl is not there" in one for one in found.warnings)
+    assert found.verl is not None
+    assert list(found.verl.files) == ["runs/NAME/reward.toml"]
+
+
+def test_rows_are_all_steps_in_order_without_held_out_ones(tmp_path: Path) -> None:
+    run = single(
+        tmp_path, rollout={"dataset": dataset(tmp_path, 5)}, judge={"combine_mode": "replace"}
+    )
+    rows = VerlRows(run)
+    assert len(rows.seeds) == 3 * 2
+    assert set(rows.seeds[:3]) == set(rows.seeds[3:]) == {0, 3, 4}
+    files = write_verl_files(run, tmp_path / "out", build_reward_spec(run))
+    train = pq.read_table(files.train).to_pylist()
+    assert [row["extra_info"]["index"] for row in train] == rows.seeds
+    assert train[0]["prompt"] == [{"role": "user", "content": f"say {rows.seeds[0]}"}]
+    assert train[0]["reward_model"]["ground_truth"] == str(rows.seeds[0])
+    assert train[0]["extra_info"]["level"] == rows.seeds[0] % 3
+    held_out = pq.read_table(files.validation).to_pylist()
+    assert [row["extra_info"]["index"] for row in held_out] == [1, 2]
+
+
+def test_datasets_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    run = single(
+        tmp_path, rollout={"dataset": dataset(tmp_path, 2)}, judge={"combine_mode": "replace"}
+    )
+    with pytest.raises(
+        ConfigError, match=r"evaluation\.seeds: a seed is not a row .*found 2; allowed: 0 to 1"
+    ):
+        VerlRows(run)
+    mixed = [{"prompt": "a", "x": 1}, {"prompt": "b", "x": {"y": 2}}, {"prompt": "c", "x": "d"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, [*mixed, *mixed])))
+    with pytest.raises(ConfigError, match=r"each column one type"):
+        write_verl_files(run, tmp_path / "out", build_reward_spec(run))
+
+
+def scores(spec: RewardSpec, env: Sequence[float]) -> list[float | None]:
+    answers = ["Paris good", "Rome", "Paris", "good Rome"]
+    samples = [
+        RewardSample(i, i, "q", text, [{"role": "user", "content": "q"},
+                                       {"role": "assistant", "content": text}],
+                     {"reference": "Paris", "env_reward": env[i]})
+        for i, text in enumerate(answers)
+    ]  # fmt: skip
+    scored = asyncio.run(Scorer(spec).ascore(samples, ["g"] * 4))
+    return [one.score for one in scored.results]
+
+
+WEIGHTS = st.sampled_from([0.0, 0.25, 1.0, 10.0])
+
+
+@given(
+    mode=st.sampled_from(["weighted_sum", "replace", "none"]),
+    scale=WEIGHTS,
+    weights=st.tuples(WEIGHTS, WEIGHTS).filter(any),
+    of_graders=st.tuples(WEIGHTS, WEIGHTS).filter(any),
+    reduce=st.sampled_from(["sum", "mean"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_spec_for_verl_gives_the_runs_rewards(
+    mode: str,
+    scale: float,
+    weights: tuple[float, float],
+    of_graders: tuple[float, float],
+    reduce: str,
+) -> None:
+    outcome, event = weights
+    judge: dict[str, Any] = {
+        "judge_scale": scale, "outcome_weight": outcome, "event_weight": event,
+        "event_reduce": reduce, "combine_mode": mode,
+    }  # fmt: skip
+    run = single(
+        Path(),
+        judge={"enabled": False} if mode == "none" else judge,
+        graders=[
+            {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0],
+             "weight": of_graders[0]},
+            {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader",
+             "weight": of_graders[1]},
+            {"name": "turn", "type": "llm", "template": "{event}", "score_range": [0.0, 4.0],
+             "scope": "event"},
+        ],
+    )  # fmt: skip
+    spec = build_reward_spec(run)
+    asked = {"judges": {"judge": SCRIPTED}} if run.judge.enabled else {}
+    own = RewardSpec.from_dict({**spec.model_dump(exclude_unset=True), **asked})
+    theirs = RewardSpec.from_dict({**build_verl_spec(run, spec, every_rollout=True), **asked})
+    # The environment is not asked in verl: its 1, 0, 1, 0 must come from the answers.
+    expected = scores(own, [1.0, 0.0, 1.0, 0.0])
+    assert None not in expected
+    assert scores(theirs, [9.0] * 4) == pytest.approx(expected)
+
+
+def test_a_rule_of_the_datasets_own_pays(tmp_path: Path) -> None:
+    run = single(
+        tmp_path,
+        rollout={"dataset": dataset(tmp_path, 5), "env_grader": "pays"},
+        graders=[
+            {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 2.0]},
+            {"name": "pays", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0},
+        ],
+    )
+    data = build_verl_spec(run, build_reward_spec(run), every_rollout=True)
+    weights = {one["name"]: one["weight"] for one in data["graders"]}
+    assert weights == {"pays": 1.0, "quality": 1.0}
+    assert data["reward"]["outcome_weight"] == 2.0
+
+
+def test_paths_in_the_spec_hold_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "rubrics").mkdir()
+    (tmp_path / "rubrics" / "a@v1.json").write_text(
+        json.dumps({"criteria": [{"id": "a", "criterion": "a", "points": 1}]})
+    )
+    run = single(
+        tmp_path,
+        judge={"combine_mode": "replace", "rubric_id": "a@v1"},
+        graders=[{"name": "more", "type": "rubric", "rubric_id": "a@v1", "weight": 0.0}],
+    )
+    files = write_verl_files(run, tmp_path / "else" / "where", build_reward_spec(run))
+    spec = RewardSpec.load(files.spec)
+    assert spec.build_graders().keys() == {"rubric", "more"}
+
+
+@pytest.mark.parametrize(
+    ("base", "backend", "rate"),
+    [("Qwen/Qwen3-8B", "trl", 1e-6), ("Qwen/Qwen3-8B", "verl", 1e-6), ("tiny", "trl", 5e-4)],
+)
+def test_the_learning_rate_suits_the_model_and_is_said(
+    base: str, backend: str, rate: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"model": {"base": base}, "backend": backend, "judge": {"enabled": False}}
+    run = resolve_run_file(data)
+    found = plan_run(run)
+    assert run.learning_rate == rate
+    if found.verl is not None:
+        assert f"actor_rollout_ref.actor.optim.lr={rate}" in found.verl.command
+    else:
+        assert found.settings["learning_rate"] == rate
+    print_run_plan(found, as_json=False)
+    assert f"{rate:g}, the default for base = {base!r}" in capsys.readouterr().out
+    said = resolve_run_file({**data, "training": {"learning_rate": 2e-5}})
+    assert said.learning_rate == 2e-5
+    assert plan_run(said).assumed_learning_rate is None
+
+
+def test_a_folder_of_small_weights_learns_as_the_tiny_model(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "model.safetensors").write_bytes(b"0" * 100)
+    run = resolve_run_file({"model": {"base": "first"}}, folder=tmp_path)
+    assert run.learning_rate == 5e-4

@@ -1,0 +1,266 @@
+"""Everything about a training run that needs no trainer: its task, numbers, report, command."""
+
+import random
+import re
+import sys
+from contextlib import closing
+from html.parser import HTMLParser
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge import RewardSpec
+from adjudge.datasets.synthetic import COUNTRY_CAPITALS
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.runs.sentinel import SentinelAlarm
+from adjudge.trainers.scoring import Scorer
+from adjudge_lab.cli.train import _print_summary
+from adjudge_lab.environments import Episode, Policy
+from adjudge_lab.rl.held_out import AnswerSample, build_answer_sample, judge_episodes
+from adjudge_lab.rl.report import ChartLine, line_chart, write_training_report
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.rollouts import group_variances
+from adjudge_lab.rl.run import (
+    TrainingJob,
+    _count_calls,
+    _TrainingRun,
+    first_and_last_means,
+    sentinel_reading,
+    summarise_training,
+    train_run,
+)
+from adjudge_lab.rl.run_folder import TrainingFolder
+from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.tiny import CapitalGrader, CapitalsTask, generate_capital_demonstrations
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "rl_tiny.toml"
+HOSTILE = "</style><script>alert(1)</script>&<img src=x onerror=alert(2)>@@STYLE@@\u202e\x00\ud800"
+
+
+def test_demonstrations_are_right_as_often_as_wanted() -> None:
+    rows: list[Any] = list(islice(generate_capital_demonstrations(random.Random(1), 0.75), 2000))
+    grader = CapitalGrader()
+    right = 0.0
+    for row in rows:
+        question, answer = (turn["content"] for turn in row["messages"])
+        country = re.search(r"of (\w+)\?", question)
+        assert country is not None
+        right += grader.evaluate(answer, COUNTRY_CAPITALS[country[1]]).score
+    assert 0.71 < right / len(rows) < 0.79
+
+
+def played(answers: list[str]) -> list[Episode]:
+    task = CapitalsTask()
+    return [run_blocking(task.play(seed, saying(said))) for seed, said in enumerate(answers)]
+
+
+def saying(text: str) -> Policy:
+    return lambda _: text
+
+
+def test_a_seed_is_a_country_and_pays_for_its_capital() -> None:
+    right, wrong = played(["Havana, I think.", "Havana."])
+    assert right.messages[0]["content"] == "What is the capital of Cuba?"
+    assert (right.env_return, right.columns["reference"]) == (1.0, "Havana")
+    assert (wrong.env_return, wrong.columns["reference"]) == (0.0, "Cairo")
+    assert run_blocking(CapitalsTask().play(8, lambda _: "")).messages[0] == right.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("Paris.", 1.0),
+        ("Sure! It is Paris.", 1.0),
+        ("Rome.", 0.0),
+        ("Paris or Rome", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_gold_takes_one_capital_only(response: str, score: float) -> None:
+    assert CapitalGrader().evaluate(response, "Paris").score == score
+
+
+def test_variances_are_within_groups_and_leave_missing_rewards_out() -> None:
+    found = group_variances([5.0, 7.0, None, 9.0, 9.0, 9.0], [0.0, 0.0, 1.0, 1.0, 0.0, 0.0], 3)
+    assert found["judge/part_group_var"] == pytest.approx((2.0 + 1 / 3) / 2)
+    assert found["judge/env_group_var"] == pytest.approx((0.0 + 1 / 3) / 2)
+    assert group_variances([None, 1.0], [0.0, 0.0], 2) == {}
+
+
+def test_a_step_is_read_by_the_names_of_the_log() -> None:
+    row = {"judge/outcome_mean": 0.5, "judge/gold_score_mean": 0.25, "length": 12.0}
+    found = sentinel_reading(7, row, "gold")
+    assert (found.step, found.judge, found.gold, found.length) == (7, 0.5, 0.25, 12.0)
+    assert found.zero_spread is None
+    assert sentinel_reading(7, row, None).gold is None
+
+
+def test_first_and_last_of_a_metric_that_is_not_always_there() -> None:
+    rows = [{"x": 1.0}, {}, {"x": 3.0}]
+    assert first_and_last_means(rows, "x") == (1.0, 3.0)
+    assert first_and_last_means(rows, "y") == (None, None)
+    assert first_and_last_means([], "x") == (None, None)
+
+
+def scripted(reply: str) -> RewardSpec:
+    return RewardSpec.from_dict(
+        {
+            "graders": [
+                {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0, 2]},
+                {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0},
+            ],
+            "judges": {"judge": {"type": "scripted", "script": reply}},
+        }
+    )
+
+
+def judged(reply: str, answers: list[str]) -> list[AnswerSample]:
+    found = run_blocking(judge_episodes(Scorer(scripted(reply)), played(answers)))
+    return [build_answer_sample(one, "before") for one in found]
+
+
+def test_answers_come_with_their_verdicts() -> None:
+    first, second = judged('{"score": 1, "reason": "so"}', ["Havana", "no idea"])
+    assert (first.reward, first.missing, first.when) == (0.5, None, "before")
+    assert (first.prompt, first.reference) == ("What is the capital of Cuba?", "Havana")
+    assert first.verdicts == {"quality": "1 so", "gold": "1"}
+    assert second.verdicts["gold"] == "0"
+
+
+def test_an_answer_whose_judge_failed_has_no_reward() -> None:
+    (one,) = judged("I would rather not", ["x"])
+    assert one.reward is None
+    assert one.missing is not None
+    assert "unparsable" in one.missing
+    assert one.verdicts["gold"] == "0"
+
+
+def rows_of(count: int) -> list[dict[str, float]]:
+    return [
+        {"step": float(step), "reward": 0.1, "length": 12.0, "judge/outcome_mean": step / count,
+         "judge/gold_score_mean": 0.5, "judge/quality_score_mean": 1.0}
+        for step in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def shown(when: str, text: str) -> AnswerSample:
+    return AnswerSample(
+        when=when, prompt=text, response=text, reference=text, reward=None, missing=text,
+        verdicts={text: text},
+    )  # fmt: skip
+
+
+def report(folder: Path, text: str, rows: list[dict[str, float]]) -> str:
+    run = load_run_file(EXAMPLE)
+    alarms = [SentinelAlarm(3, "length", text, text), SentinelAlarm(4, "solved", text, text, True)]
+    answers = [shown("before", text), shown("after", text)]
+    summary = {
+        **summarise_training(run, build_reward_spec(run, "http://h/v1"), rows, answers, alarms),
+        "adjudge": "0", "created": "today", "seconds": {"total": 3.0}, "endpoints": [],
+        "label": text, "judge": text,
+    }  # fmt: skip
+    write_training_report(folder / "report.html", summary, rows, answers)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Tags of a page, and what is written in it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    page = Page(report(tmp_path, HOSTILE, rows_of(20)))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert page.tags.count("style") == 1
+    assert page.text.count("<script>alert(1)</script>") >= 8
+    assert "@@STYLE@@" in page.text
+
+
+def test_the_report_says_what_happened(tmp_path: Path) -> None:
+    page = report(tmp_path, "plain", rows_of(20))
+    assert "Judge and gold" in page
+    assert page.count("<polyline") >= 5
+    assert "Step 3, length" in page
+    assert "http" not in re.sub(r'http-equiv="', "", page)  # nothing is fetched
+
+
+def test_a_report_of_no_step_at_all(tmp_path: Path) -> None:
+    assert "No step was done." in report(tmp_path, "plain", [])
+
+
+def test_a_mean_of_the_rewards_that_are_left_says_of_how_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{**row, "judge/missing_frac": 0.9} for row in rows_of(20)]
+    assert re.search(r"of 10(\.0)?\s% of the rollouts", report(tmp_path, "plain", rows))
+    assert "of the rollouts" not in report(tmp_path, "plain", rows_of(20))
+    job = TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path)
+    job.summary = {
+        **summarise_training(job.run, build_reward_spec(job.run, "http://h/v1"), rows, [], []),
+        "seconds": {"total": 3.0},
+    }
+    _print_summary(job)
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "0.100 → 0.100  of 10.0% → 10.0% of the rollouts" in said
+
+
+def test_a_line_is_broken_where_values_are_missing() -> None:
+    chart = line_chart(
+        "x", [ChartLine("a", [1.0, 2.0, None, 3.0, float("nan"), 4.0])], [1, 2, 3, 4, 5, 6]
+    )
+    assert chart.count("<polyline") == 3
+    assert "nan" not in chart
+    assert line_chart("x", [ChartLine("a", [None, None])], [1, 2]) == ""
+
+
+def test_a_long_run_makes_no_endless_chart() -> None:
+    values = [float(step % 7) for step in range(50_000)]
+    assert len(line_chart("x", [ChartLine("a", values)], range(50_000))) < 30_000
+
+
+def test_without_a_trainer_the_run_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    job = TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path / "run")
+    with pytest.raises(ConfigError, match="make demo-rl"):
+        train_run(job)
+    assert not job.folder.exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adjudge_lab.rl.run.load_libraries", lambda **_: None)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(RunFolderError, match="metrics.jsonl of another run"):
+        train_run(TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path))
+    assert not (tmp_path / "config.toml").exists()
+
+
+def test_a_service_that_died_costs_no_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = load_run_file(EXAMPLE)
+    nobody = "http://127.0.0.1:9"
+    job = TrainingJob(run, EXAMPLE, tmp_path)
+    with closing(TrainingFolder(tmp_path / "run", run, EXAMPLE)) as folder:
+        state = _TrainingRun(job, folder, build_reward_spec(run, nobody), nobody, 0.0)
+        assert state._calls_made(run_blocking(_count_calls())) == []
+    assert "no table of its calls" in caplog.text

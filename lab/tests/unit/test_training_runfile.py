@@ -1,0 +1,219 @@
+"""The run file: what may stand in it, what it becomes, and what it says of mistakes."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.errors import ConfigError
+from adjudge_lab.rl.plan import list_run_warnings
+from adjudge_lab.rl.rewards import build_reward_spec, format_toml
+from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
+from adjudge_lab.rl.trl_backend import grpo_settings
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def made(**changed: Any) -> dict[str, Any]:
+    """A small run file as data; ``changed`` tables are laid over its own."""
+    data: dict[str, Any] = {
+        "model": {"base": "tiny"},
+        "graders": [
+            {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0.0, 2.0]},
+            {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0},
+        ],
+        "judge": {
+            "model": "mock",
+            "base_url": "mock",
+            "combine_mode": "replace",
+            "mock": {"behaviour": "length"},
+        },
+        "sentinel": {"gold": "gold"},
+    }
+    for name, table in changed.items():
+        data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
+    return data
+
+
+@pytest.mark.parametrize("name", ["rl_tiny.toml", "rl_tiny_biased.toml"])
+def test_the_examples_are_runs(name: str) -> None:
+    run = load_run_file(EXAMPLES / name)
+    assert run.starts_mock
+    assert run.sentinel.gold == "gold"
+    assert run.training.steps == 60
+
+
+def test_defaults_and_the_keys_that_the_judge_gets() -> None:
+    run = resolve_run_file(
+        made(
+            judge={"judge_scale": 2.5, "sample_rate": 0.5},
+            training={"async_semaphore_max": 7, "judge_timeout_s": 5.0, "seed": 3},
+        )
+    )
+    spec = build_reward_spec(run, "http://127.0.0.1:1/v1")
+    assert spec.reward.judge_scale == 2.5
+    assert spec.reward.sample_rate == 0.5
+    assert spec.reward.seed == 3
+    assert spec.max_concurrency == 7
+    assert spec.judges["judge"].base_url == "http://127.0.0.1:1/v1"
+    endpoint = spec.judges["judge"].endpoint
+    assert (endpoint["deadline_s"], endpoint["max_concurrency"]) == (5.0, 7)
+    assert resolve_run_file(made()).judge.sample_rate == 1.0
+
+
+def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
+    data = made()
+    del data["judge"]["combine_mode"]
+    assert (
+        build_reward_spec(resolve_run_file(data), "http://h/v1").reward.combine_mode
+        == "weighted_sum"
+    )
+
+
+@pytest.mark.parametrize("named", [{}, {"env_name": "capitals"}])
+def test_a_task_app_plays_episodes_of_many_turns_whatever_they_are_called(named: Any) -> None:
+    run = resolve_run_file(made(services={"task_url": "http://127.0.0.1:1"}, rollout=named))
+    assert run.is_multi_turn
+    assert run.env_name == named.get("env_name", "task app")
+
+
+def test_mistakes_in_the_judges_server_are_told_by_the_run_files_own_keys() -> None:
+    with pytest.raises(ConfigError, match=r"run file: judge\.type: .*found 'mistral'"):
+        resolve_run_file(made(judge={"type": "mistral", "base_url": "http://h/v1", "mock": None}))
+    with pytest.raises(ConfigError, match=r"run file: judge\.api_key_env: must be") as caught:
+        resolve_run_file(made(judge={"api_key_env": "sk-proj-abcdefghij"}))
+    assert "sk-proj" not in str(caught.value)
+
+
+def test_a_mistake_in_seeds_is_told_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_run_file(made(evaluation={"seeds": ["a", 101]}))
+    assert str(caught.value).count("\n") == 0
+    assert "evaluation.seeds" in str(caught.value)
+
+
+def test_a_judge_of_ones_own_needs_no_mock() -> None:
+    data = made(judge={"type": "groq", "model": "m", "api_key_env": "MY_KEY"})
+    del data["judge"]["base_url"], data["judge"]["mock"]
+    run = resolve_run_file(data)
+    assert not run.starts_mock
+    table = build_reward_spec(run).judges["judge"]
+    assert (table.type, table.base_url, table.api_key_env) == ("groq", None, "MY_KEY")
+
+
+def test_a_run_folders_copy_is_read_where_it_came_from(tmp_path: Path) -> None:
+    copy = tmp_path / "config.toml"
+    copy.write_bytes((EXAMPLES / "rl_tiny.toml").read_bytes())
+    assert load_run_file(copy).folder == tmp_path
+    copy.with_name("run.json").write_text('{"kind": "train", "beside": "/somewhere/else"}')
+    assert load_run_file(copy).folder == Path("/somewhere/else")
+
+
+def test_trainer_settings() -> None:
+    run = resolve_run_file(
+        made(
+            algorithm={"variety": "gspo"},
+            training={
+                "num_epochs": 2,
+                "iterations_per_epoch": 5,
+                "batch_size": 12,
+                "group_size": 4,
+            },
+        )
+    )
+    settings = grpo_settings(run)
+    assert settings["max_steps"] == 10
+    assert settings["per_device_train_batch_size"] == 12
+    assert settings["num_generations"] == 4
+    assert settings["importance_sampling_level"] == "sequence"
+    assert grpo_settings(resolve_run_file(made()))["importance_sampling_level"] == "token"
+
+
+def test_another_seed_changes_nothing_else() -> None:
+    run = resolve_run_file(made())
+    other = run.with_seed(9)
+    assert other.training.seed == 9
+    assert run.training.seed == 0
+    assert (
+        build_reward_spec(other, "http://h/v1").graders
+        == build_reward_spec(run, "http://h/v1").graders
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"modle": {"base": "tiny"}}, "modle: unknown key; did you mean 'model'"),
+        ({"training": {"group_sise": 4}}, "training.group_sise: unknown key; did you mean"),
+        (
+            {"training": {"batch_size": 10, "group_size": 4}},
+            "batch_size: must be a multiple .*found 10",
+        ),
+        ({"training": {"learning_rate": "fast"}}, "training.learning_rate: .*found 'fast'"),
+        ({"judge": {"combine_mode": "add"}}, "judge.combine_mode: .*found 'add'"),
+        ({"judge": {"type": "anthropic"}}, "judge.type: must be 'openai' .*found 'anthropic'"),
+        ({"judge": {"base_url": "http://h/v1"}}, 'judge.mock: judge.mock and base_url = "mock"'),
+        ({"judge": {"mock": {"behaviour": "lenght"}}}, "did you mean 'length'"),
+        ({"judge": {"mock": {"behaviour": "echo"}}}, "allowed: fixed, length, rubric"),
+        ({"judge": {"mock": {"behaviour": "rubric"}}}, "judge.mock: .*Give --keyword"),
+        ({"judge": {"mock": {"behaviour": "length", "fail": ["never:2"]}}}, "judge.mock: .*never"),
+        ({"judge": {"event_weight": 1.0}}, "reward.event_weight: .*no grader has scope"),
+        ({"sentinel": {"gold": "golt"}}, "sentinel.gold: there is no grader of this name; did you"),
+        (
+            {"sentinel": {"gold": "quality"}},
+            "sentinel.gold: the grader 'quality' must have weight 0",
+        ),
+        ({"graders": [], "sentinel": {}}, "judge.rubric_id: is missing, and there are no"),
+        ({"services": {"task_ulr": "http://h"}}, "task_ulr: unknown key; did you mean 'task_url'"),
+        ({"services": {"task_url": "http://u:p@h"}}, "services.task_url: .*without a user name"),
+        (
+            {"rollout": {"env_name": "craftr"}},
+            "env_name: the environment is unknown; did you mean 'crafter'",
+        ),
+        ({"rollout": {"env_name": "x", "dataset": "y"}}, "rollout: .*cannot be used together"),
+        (
+            {"rollout": {"env_name": "m:C"}},
+            "warm_start_iterations: must be 0, because 'm:C' has no demo",
+        ),
+        ({"evaluation": {"seeds": "5-1"}}, "evaluation.seeds: .*must go up"),
+        ({"evaluation": {"seeds": [1, 1]}}, "evaluation.seeds: must be one or more different"),
+        ({"judge": {"rubric_id": "a/b@v1", "outcome_weight": 0.0}}, "event_weight are both 0"),
+        ({"training": {"step_rewards_mode": "stepwise"}}, "step_rewards_mode: .*'stepwise'"),
+        ({"algorithm": {"variety": "ppo"}}, "algorithm.variety: .*'grpo'.*found 'ppo'"),
+    ],
+)
+def test_mistakes_are_named(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_run_file(made(**changed), where="run.toml")
+    assert str(caught.value).startswith("run.toml: ")
+    assert re.search(complaint, str(caught.value))
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.dictionaries(_TEXT, st.lists(_TEXT | st.dictionaries(_TEXT, _TEXT)) | _TEXT))
+def test_a_services_spec_is_written_as_it_is(data: dict[str, Any]) -> None:
+    assert tomllib.loads(format_toml(data)) == data
+    assert tomllib.loads(format_toml({"template": "well done 😀"})) == {"template": "well done 😀"}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "found"),
+    [
+        (
+            {"env_name": "crafter", "env_config": {"lenght": 60}},
+            "env_config.lenght: crafter has",
+        ),
+        ({"env_name": "no_such_module:Game"}, "rollout.env_name: 'no_such_module:Game': cannot"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_told_before_the_run(
+    rollout: dict[str, Any], found: str
+) -> None:
+    run = resolve_run_file(made(training={"warm_start_iterations": 0}, rollout=rollout))
+    assert any(found in warning for warning in list_run_warnings(run))

@@ -1,0 +1,117 @@
+"""Where the command line prints: consoles, JSON, progress bars; other people's text made safe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from adjudge.errors import JudgeAuthError, JudgeUnavailable
+
+__all__ = [
+    "StageBars",
+    "clean",
+    "errors",
+    "log_rubrics",
+    "output",
+    "print_json",
+    "say_how_to_resume",
+]
+
+
+def output() -> Console:
+    """Standard output; numbers uncoloured, no ``:100:`` turned into an emoji."""
+    return Console(highlight=False, emoji=False)
+
+
+def errors() -> Console:
+    """Standard error; lines are never broken, so that paths can be copied."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+
+def print_json(value: object) -> None:
+    """``value`` on standard output as indented JSON, and nothing else: programs read it."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def clean(text: object) -> str:
+    """``text`` without control characters (terminal escapes, line breaks) or markup of its own."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
+    return escape(shown)
+
+
+@contextmanager
+def say_how_to_resume(folder: str | Path) -> Iterator[None]:
+    """Where this is interrupted, or a judge is gone: that the same command goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
+        errors().print(f"To resume, run the same command with -o {clean(folder)}")
+        raise
+
+
+@contextmanager
+def log_rubrics(*, to_stderr: bool) -> Iterator[None]:
+    """Rubric calls and scores on standard error, a line each, while this lasts."""
+    if not to_stderr:
+        yield
+        return
+    logger, handler = logging.getLogger("adjudge.rubric"), logging.StreamHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class StageBars:
+    """A bar for each stage that is heard of; none where standard error is no terminal."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.show = show
+        self._bars = Progress(
+            TextColumn("{task.description:>10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=errors(),
+            disable=not show or not errors().is_terminal,
+        )
+        self._stages: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self, stage: str, done: int, total: int) -> None:
+        """``done`` of ``total`` steps of a stage."""
+        if stage not in self._stages:
+            self._stages[stage] = self._bars.add_task(clean(stage), total=total)
+        self._bars.update(self._stages[stage], completed=done)
+
+    def line(self, markup: str) -> None:
+        """A line above the bars, also where there are none."""
+        self._bars.console.print(markup, highlight=False)

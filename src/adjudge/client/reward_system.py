@@ -1,0 +1,567 @@
+"""Rewards from a judge service: the names that training scripts import.
+
+:class:`BaseJudgeReward` is to be used or derived from; :class:`JudgeRewardSystem` and
+:func:`create_judge_reward` are its names in training scripts; :class:`MultiCritiqueJudge` asks
+several judges at once. A reward says where it comes from. For a judge that is away, a rule may
+stand in: the answer grader, by ``answer_type``. The logger ``JudgeReward`` says what a person who
+watches training should know, never text of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Self
+
+import msgspec
+
+from adjudge.client.connection import (
+    PreparedRequest,
+    RequestOutcome,
+    ServiceClient,
+    may_fall_back,
+    prepare_request,
+)
+from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
+from adjudge.client.settings import ClientSettings
+from adjudge.client.wire import JudgeRequest, JudgeResponse, answer_text
+from adjudge.engine.loop import run_all, run_blocking, run_on_engine
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.answers.grader import AnswerGrader
+from adjudge.types import GraderScore
+
+__all__ = [
+    "BaseJudgeReward",
+    "FailureLog",
+    "JudgeRewardResult",
+    "JudgeRewardSystem",
+    "MultiCritiqueJudge",
+    "compute_rule_score",
+    "create_judge_reward",
+    "judge_result",
+    "missing_result",
+    "rule_result",
+]
+
+
+@dataclass(frozen=True)
+class JudgeRewardResult:
+    """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
+
+    ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
+    ``none``. ``latency`` in seconds, waiting for a batch included. ``json_response`` is the
+    service's response as plain data.
+    """
+
+    score: float | None
+    source: Literal["judge", "rule_fallback", "none"]
+    request_id: str | None = None
+    latency: float = 0.0
+    cached: bool = False
+    explanation: str | None = None
+    detailed_scores: dict[str, float | None] | None = None
+    json_response: dict[str, Any] | None = None
+    error: str | None = None
+    error_kind: ErrorKind | None = None
+
+    def as_reward(self) -> dict[str, Any]:
+        """As a mapping: ``reward`` and ``acc_reward`` (the same; ``None`` is missing).
+
+        ``source``, ``explanation``, ``cached`` and ``latency`` are always there;
+        ``detailed_scores``, and ``error`` with ``error_kind``, only where there are some.
+        """
+        found: dict[str, Any] = {
+            "reward": self.score,
+            "acc_reward": self.score,
+            "source": self.source,
+            "explanation": self.explanation,
+            "cached": self.cached,
+            "latency": self.latency,
+        }
+        if self.detailed_scores is not None:
+            found["detailed_scores"] = self.detailed_scores
+        if self.error is not None:
+            found |= {"error": self.error, "error_kind": str(self.error_kind)}
+        return found
+
+
+def judge_result(request: JudgeRequest | None, answer: RequestOutcome) -> JudgeRewardResult:
+    """The judge's own score."""
+    response = answer.response
+    assert response is not None  # noqa: S101  (an answer without failure has a response)
+    return JudgeRewardResult(
+        score=response.score,
+        source="judge",
+        request_id=request.request_id if request else None,
+        latency=answer.latency,
+        cached=answer.cached,
+        explanation=response.explanation,
+        detailed_scores=response.detailed_scores,
+        json_response=msgspec.to_builtins(response),
+    )
+
+
+def missing_result(
+    request: JudgeRequest | None, failure: GradingFailure, latency: float, more: str = ""
+) -> JudgeRewardResult:
+    """No reward, and why."""
+    return JudgeRewardResult(
+        score=None,
+        source="none",
+        request_id=request.request_id if request else None,
+        latency=latency,
+        error=f"{failure}{more}",
+        error_kind=failure.kind,
+    )
+
+
+def rule_result(
+    request: JudgeRequest, score: GraderScore, failure: GradingFailure, latency: float
+) -> JudgeRewardResult:
+    """A rule's score in the judge's place."""
+    return JudgeRewardResult(
+        score=score.score,
+        source="rule_fallback",
+        request_id=request.request_id,
+        latency=latency,
+        explanation=score.reason,
+        error=str(failure),
+        error_kind=failure.kind,
+    )
+
+
+_ANSWER_TYPE_ALIASES = {"CRITIC": "EXACT"}
+
+
+async def compute_rule_score(request: JudgeRequest) -> GraderScore:
+    """The rule's score in [0, 1]; without an ``answer_type``, equality (``ANY``).
+
+    Raises ``GradingFailure``: ``unsupported`` for an answer type that has no rule (``JUDGE``,
+    ``HTML_CODE``, …), ``invalid_input`` without an answer.
+    """
+    kind = None if request.answer_type is None else request.answer_type.strip().upper()
+    if request.answer is None:
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "there is no answer for a rule to compare")
+    return await _answer_grader().aevaluate(
+        response=request.completion,
+        reference=answer_text(request.answer),
+        answer_type=kind if kind is None else _ANSWER_TYPE_ALIASES.get(kind, kind),
+    )
+
+
+@cache
+def _answer_grader() -> AnswerGrader:
+    return AnswerGrader()
+
+
+_log = logging.getLogger("JudgeReward")
+# The name is the one that trainers' scripts set levels for; what "adjudge" is told holds here too.
+_log.parent = logging.getLogger("adjudge")
+
+
+class FailureLog:
+    """Tells of each kind of failure once, and at level DEBUG of each request."""
+
+    def __init__(self) -> None:
+        self._reported: set[tuple[str, str]] = set()
+
+    def log_result(self, result: JudgeRewardResult, batch: int) -> None:
+        """One reward, or none."""
+        if result.error is not None:
+            self._warn_once(result)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug(
+                "request %s: %s in %.1f ms%s%s",
+                result.request_id or "-",
+                result.source if result.error is None else f"{result.source} ({result.error_kind})",
+                1000 * result.latency,
+                f", batch of {batch}" if batch else "",
+                ", cached" if result.cached else "",
+            )
+
+    def _warn_once(self, result: JudgeRewardResult) -> None:
+        cause = (result.source, str(result.error_kind))
+        if cause in self._reported:
+            return
+        self._reported.add(cause)
+        what = (
+            "a rule gives the score"
+            if result.source == "rule_fallback"
+            else "the reward is missing"
+        )
+        _log.warning(
+            "%s (%s): %s. Further ones are only counted.", what, result.error_kind, result.error
+        )
+
+
+class BaseJudgeReward:
+    """Rewards from the judge service that ``config`` names.
+
+    ``config``: a mapping with the keys of :class:`~adjudge.client.settings.ClientSettings`
+    (``judge_url``, …); what it leaves out comes from the environment or is the default. Raises
+    :class:`~adjudge.errors.ConfigError`.
+
+    A failed judge gives no number: ``reward`` is ``None``, ``source`` is ``none`` and ``error``
+    says why. Only with ``fallback_to_rule = true``, and only where the service could not be had
+    (away, failing after retries, given up, late), a rule stands in, tagged ``rule_fallback``.
+
+    Nothing has to be started. Holds configuration; works from any thread, event loop and forked
+    child, and pickles as configuration. The blocking methods block a loop they are called on; on
+    adjudge's own they raise ``RuntimeError``.
+
+    To change how one request is judged, derive and override :meth:`_request_judge`.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | ClientSettings | None = None) -> None:
+        self.settings: ClientSettings = (
+            config if isinstance(config, ClientSettings) else ClientSettings.from_config(config)
+        )
+        self._client = ServiceClient(self.settings)
+        self._log = FailureLog()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(judge_url={self.settings.judge_url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # ── one reward ───────────────────────────────────────────────────────────────────────────
+
+    def reward(
+        self,
+        prompt: str,
+        completion: str | None = None,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """The reward of one completion: :meth:`JudgeRewardResult.as_reward`.
+
+        ``answer`` is the reference and ``answer_type`` says how to compare with it; ``messages``,
+        ``images`` (base64) and ``metadata`` go to the judge as they are, other ``fields`` by name
+        in ``metadata``. ``completions`` is another name of ``completion``.
+        """
+        asked = build_request(prompt, completion, answer, answer_type, fields)
+        return self._compute([asked])[0].as_reward()
+
+    async def areward(
+        self,
+        prompt: str,
+        completion: str | None = None,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """:meth:`reward` from any running loop."""
+        asked = build_request(prompt, completion, answer, answer_type, fields)
+        return (await self._acompute([asked]))[0].as_reward()
+
+    def compute_reward(
+        self,
+        prompt: str,
+        completion: str,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> JudgeRewardResult:
+        """The same as an object with a ``score``."""
+        return self._compute([build_request(prompt, completion, answer, answer_type, fields)])[0]
+
+    async def acompute_reward(
+        self,
+        prompt: str,
+        completion: str,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> JudgeRewardResult:
+        """:meth:`compute_reward` from any running loop."""
+        asked = build_request(prompt, completion, answer, answer_type, fields)
+        return (await self._acompute([asked]))[0]
+
+    # ── many rewards ─────────────────────────────────────────────────────────────────────────
+
+    def reward_batch(
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        answers: Sequence[Any] | None = None,
+        answer_types: Sequence[str | None] | str | None = None,
+        **fields: Sequence[Any],
+    ) -> list[dict[str, Any]]:
+        """One reward per completion, in order; every further field is a list of the same length.
+
+        Raises :class:`~adjudge.errors.ConfigError` for lists of different lengths; whatever is
+        wrong with one item is that item's ``error``.
+        """
+        asked = build_requests(prompts, completions, answers, answer_types, fields)
+        return [result.as_reward() for result in self._compute(asked)]
+
+    async def areward_batch(
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        answers: Sequence[Any] | None = None,
+        answer_types: Sequence[str | None] | str | None = None,
+        **fields: Sequence[Any],
+    ) -> list[dict[str, Any]]:
+        """:meth:`reward_batch` from any running loop."""
+        asked = build_requests(prompts, completions, answers, answer_types, fields)
+        return [result.as_reward() for result in await self._acompute(asked)]
+
+    # ── the rest of its life ─────────────────────────────────────────────────────────────────
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Counts of this process, always the same keys.
+
+        They are those of :func:`adjudge.client.connection.collect_metrics`. What an override of
+        :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's own
+        event loop: :meth:`aget_metrics`.
+        """
+        return run_blocking(self._client.metrics())
+
+    async def aget_metrics(self) -> dict[str, Any]:
+        """:meth:`get_metrics` from any running loop."""
+        return await run_on_engine(self._client.metrics())
+
+    def close(self) -> None:
+        """End what is under way and close the connections; harmless a second time."""
+        run_blocking(self._client.aclose())
+
+    async def aclose(self) -> None:
+        """:meth:`close` from any running loop."""
+        await run_on_engine(self._client.aclose())
+
+    # ── to override ──────────────────────────────────────────────────────────────────────────
+
+    def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
+        """Ask the service about one request and wait; the method to override.
+
+        An override runs in ordinary threads, up to ``max_concurrent_requests`` at once, and returns
+        a :class:`~adjudge.client.wire.JudgeResponse`, or a mapping like one. Raises
+        ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
+        """
+        answer = run_blocking(self._client.ask([prepare_request(request)]))[0]
+        if answer.response is None:
+            raise answer.failure or AssertionError("an answer without response or failure")
+        if answer.cached:
+            kept = {**(answer.response.metadata or {}), "cached": True}
+            return msgspec.structs.replace(answer.response, metadata=kept)
+        return answer.response
+
+    # ── how it is done ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def _overridden(self) -> bool:
+        return type(self)._request_judge is not BaseJudgeReward._request_judge  # noqa: SLF001
+
+    def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        if not self._overridden:
+            return run_blocking(self._on_engine(_prepare_all(asked)))
+        if len(asked) == 1:
+            return [self._by_override(asked[0])]
+        with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
+            return list(threads.map(self._by_override, asked))
+
+    async def _acompute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        if self._overridden:
+            return await asyncio.to_thread(self._compute, asked)
+        return await run_on_engine(self._on_engine(_prepare_all(asked)))
+
+    async def _on_engine(
+        self, prepared: Sequence[PreparedRequest | GradingFailure]
+    ) -> list[JudgeRewardResult]:
+        sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
+        answers = iter(await self._client.ask(sendable))
+        outcomes = [
+            (one.request, next(answers))
+            if isinstance(one, PreparedRequest)
+            else (None, RequestOutcome(failure=one))
+            for one in prepared
+        ]
+        if not self.settings.fallback_to_rule or len(outcomes) == 1:
+            return [await self._result(request, answer) for request, answer in outcomes]
+        results: dict[int, JudgeRewardResult] = {}
+
+        async def settle(place: int, request: JudgeRequest | None, answer: RequestOutcome) -> None:
+            results[place] = await self._result(request, answer)
+
+        # Rules may take their time in processes of their own.
+        await run_all(settle(place, *outcome) for place, outcome in enumerate(outcomes))
+        return [results[place] for place in range(len(outcomes))]
+
+    def _by_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
+        if isinstance(asked, GradingFailure):
+            return run_blocking(self._result(None, RequestOutcome(failure=asked)))
+        started = time.perf_counter()
+        answer = RequestOutcome()
+        try:
+            answer.response = _override_response(self._request_judge(asked))
+        except GradingFailure as failure:
+            answer.failure = failure
+        else:
+            if answer.response.error is not None:
+                error = answer.response.error
+                answer.failure = GradingFailure(error.kind, error.message, {"judge": True})
+            answer.cached = bool((answer.response.metadata or {}).get("cached"))
+        answer.latency = time.perf_counter() - started
+        return run_blocking(self._result(asked, answer))
+
+    async def _result(
+        self, request: JudgeRequest | None, answer: RequestOutcome
+    ) -> JudgeRewardResult:
+        """An answer as a result, with the rule in its place where that is wanted and allowed."""
+        failure = answer.failure
+        if failure is None:
+            result = judge_result(request, answer)
+        elif not isinstance(failure, GradingFailure):
+            raise failure
+        elif request is None or not (self.settings.fallback_to_rule and may_fall_back(failure)):
+            result = missing_result(request, failure, answer.latency)
+        else:
+            result = await self._by_rule(request, failure, answer.latency)
+        self._log.log_result(result, answer.batch)
+        return result
+
+    async def _by_rule(
+        self, request: JudgeRequest, failure: GradingFailure, latency: float
+    ) -> JudgeRewardResult:
+        try:
+            score = await compute_rule_score(request)
+        except GradingFailure as why:
+            return missing_result(request, failure, latency, f"; the rule gives no score: {why}")
+        connection = await self._client.connection()
+        connection.counts.fallbacks += 1
+        return rule_result(request, score, failure, latency)
+
+
+def _prepare_all(asked: Sequence[RequestOrFailure]) -> list[PreparedRequest | GradingFailure]:
+    """Requests as bytes, in the caller's thread; what cannot be sent as its failure."""
+    found: list[PreparedRequest | GradingFailure] = []
+    for one in asked:
+        try:
+            found.append(one if isinstance(one, GradingFailure) else prepare_request(one))
+        except GradingFailure as failure:
+            found.append(failure)
+    return found
+
+
+def _override_response(found: Any) -> JudgeResponse:
+    """What an override returned; ``TypeError`` for what is neither a response nor like one."""
+    if isinstance(found, JudgeResponse | Mapping):
+        response = read_response(msgspec.json.encode(found))
+        if response is not None:
+            return response
+    kind = type(found).__name__
+    raise TypeError(f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}")
+
+
+class JudgeRewardSystem(BaseJudgeReward):
+    """A training script's reward system that asks a judge service.
+
+    ``RewardSystem = JudgeRewardSystem`` is all that changes in a script which makes one from a
+    config and calls ``reward(prompt, completion, answer, answer_type)``. See
+    :class:`~adjudge.client.BaseJudgeReward`.
+    """
+
+
+def create_judge_reward(config: Mapping[str, Any]) -> BaseJudgeReward:
+    """An object with ``compute_reward(prompt, completion, answer, answer_type)``."""
+    return BaseJudgeReward(config)
+
+
+class MultiCritiqueJudge:
+    """Several judge services about one completion; the score is the mean of theirs.
+
+    ``judges``: addresses; ``config``: keys that hold for all. One that failed leaves the score
+    missing, since a mean over other judges is on another ruler; with ``quorum``, the mean of those
+    that answered counts when so many did. A rule never stands in here.
+    """
+
+    def __init__(
+        self,
+        judges: Sequence[str],
+        quorum: int | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(judges, str) or not judges:
+            raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
+        if quorum is not None and not 1 <= quorum <= len(judges):
+            raise ConfigError(
+                f"MultiCritiqueJudge: quorum: must be from 1 to {len(judges)} (found {quorum!r})"
+            )
+        self.quorum = quorum
+        self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
+        if any(judge.settings.fallback_to_rule for judge in self.judges):
+            raise ConfigError(
+                "MultiCritiqueJudge: fallback_to_rule: a rule's score and judges' scores cannot "
+                "be averaged. Leave it out."
+            )
+
+    def score(
+        self,
+        prompt: str,
+        completion: str,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
+        return run_blocking(self.ascore(prompt, completion, answer, answer_type, **fields))
+
+    async def ascore(
+        self,
+        prompt: str,
+        completion: str,
+        answer: Any = None,
+        answer_type: str | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """:meth:`score` from any running loop; all judges are asked at once."""
+        asks = [
+            asyncio.ensure_future(
+                judge.acompute_reward(prompt, completion, answer, answer_type, **fields)
+            )
+            for judge in self.judges
+        ]
+        try:
+            await asyncio.wait(asks)
+        finally:
+            for ask in asks:
+                ask.cancel()
+        return self._together([ask.result() for ask in asks])
+
+    def close(self) -> None:
+        """Close all of them."""
+        for judge in self.judges:
+            judge.close()
+
+    async def aclose(self) -> None:
+        """:meth:`close` from any running loop."""
+        for judge in self.judges:
+            await run_on_engine(judge.aclose())
+
+    def _together(self, results: Sequence[JudgeRewardResult]) -> dict[str, Any]:
+        scores = [result.score for result in results]
+        given = [score for score in scores if score is not None]
+        needed = len(results) if self.quorum is None else self.quorum
+        failed = [
+            f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
+            for judge, result in zip(self.judges, results, strict=True)
+            if result.score is None
+        ]
+        if len(given) < needed:
+            what = f"{len(given)} of {len(results)} judges answered, {needed} are needed"
+            return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
+        mean = statistics.fmean(given)
+        words = [f"mean of {len(given)} judges: {mean:.2f}", *failed]
+        return {"score": mean, "explanation": "; ".join(words), "scores": scores}

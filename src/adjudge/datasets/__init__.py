@@ -1,0 +1,1 @@
+"""Preference, rating, comparison and demonstration data: row types, files, synthetic rows."""

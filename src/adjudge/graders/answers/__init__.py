@@ -1,0 +1,1 @@
+"""Graders of a final answer: extraction, numbers, arithmetic, mathematical equality."""

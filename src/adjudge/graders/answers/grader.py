@@ -1,0 +1,501 @@
+"""Is the final answer of a response the reference answer: the grader and its comparisons.
+
+There is one comparison for each answer type that needs no process of its own. Each takes the text
+in which the answer stands and the reference of the sample, and returns an :class:`AnswerMatch`. A
+reference that is not of the type raises ``GradingFailure(invalid_input)``; a text without an answer
+of the type is a wrong answer, and the finding says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple, get_args
+
+from adjudge.engine.processes import CandidateLimitExceeded, get_pool
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.answers.arithmetic import MAX_DIGITS, to_latex
+from adjudge.graders.answers.extraction import (
+    CANDIDATE_CHARS,
+    REGEX_FLAGS,
+    SEARCHED_CHARS,
+    Box,
+    best_ocr_similarity,
+    compile_pattern,
+    equal_ignoring_case,
+    find_json_text,
+    find_last_box,
+    find_last_marked,
+    find_last_math,
+    intersection_over_union,
+    read_boolean,
+    read_box,
+    read_letter,
+    strip_wrappers,
+)
+from adjudge.graders.answers.numbers import (
+    ParsedNumber,
+    find_last_number,
+    numbers_match,
+    read_number,
+)
+from adjudge.graders.base import (
+    NO_FINAL_TEXT,
+    RuleGrader,
+    View,
+    check_choice,
+    check_number,
+    require_package,
+    shorten_text,
+    text_in_view,
+)
+from adjudge.graders.rules.json_graders import JsonMatchGrader
+from adjudge.types import GraderScore
+
+__all__ = [
+    "COMPARATORS",
+    "AnswerGrader",
+    "AnswerMatch",
+    "AnswerType",
+    "compare_number",
+    "compare_numerically",
+    "raise_unusable_reference",
+    "read_reference_texts",
+]
+
+
+class AnswerMatch(NamedTuple):
+    """A score in [0, 1], the answer that was read (``None``: nothing found) and a reason."""
+
+    score: float
+    answer: str | None
+    reason: str
+
+
+_MATHS_DIGITS = 1e-5
+_json_match = JsonMatchGrader(view="full")
+
+
+def compare_number(
+    text: str, marked: bool, reference: Any, rel_tol: float, abs_tol: float
+) -> AnswerMatch:
+    """1 when the number in ``text`` is within tolerance of any reference number.
+
+    A ``marked`` answer must be one number as a whole; else the text may end on one.
+    """
+    references = [_reference_number(one) for one in _each(reference)]
+    number = read_number(text) or (None if marked else find_last_number(text))
+    if number is None:
+        return _nothing("number")
+    equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
+    return _equality(equal, number.text)
+
+
+def compare_letter(text: str, reference: Any) -> AnswerMatch:
+    """1 when the option letter in ``text`` is any of the reference letters."""
+    letters = [
+        read_letter(one) or raise_unusable_reference("an option letter", one)
+        for one in _texts(reference)
+    ]
+    letter = read_letter(text)
+    return _nothing("option letter") if letter is None else _equality(letter in letters, letter)
+
+
+def compare_boolean(text: str, reference: Any) -> AnswerMatch:
+    """1 when ``text`` says yes/true or no/false as the reference does."""
+    wanted = read_boolean(reference) if isinstance(reference, str) else reference
+    if not isinstance(wanted, bool):
+        raise_unusable_reference("yes, no, true or false", reference)
+    said = read_boolean(text)
+    if said is None:
+        return _nothing("yes, no, true or false")
+    return _equality(said is wanted, "true" if said else "false")
+
+
+def compare_box(text: str, reference: Any) -> AnswerMatch:
+    """The best intersection over union of the box in ``text`` with any reference box."""
+    boxes = _reference_boxes(reference)
+    box = find_last_box(text)
+    if box is None:
+        return _nothing("box of four numbers")
+    overlap = max(intersection_over_union(box, one) for one in boxes)
+    return AnswerMatch(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
+
+
+def compare_any(text: str, reference: Any) -> AnswerMatch:
+    """1 when ``text`` equals any reference; case, white space around and LaTeX wrappers aside."""
+    wanted = read_reference_texts(reference)
+    equal = any(
+        equal_ignoring_case(text, one)
+        or equal_ignoring_case(strip_wrappers(text), strip_wrappers(one))
+        for one in wanted
+    )
+    return _equality(equal, text)
+
+
+def compare_exact(text: str, reference: Any) -> AnswerMatch:
+    """1 when ``text`` equals any reference, surrounding white space aside."""
+    wanted = [one.strip() for one in read_reference_texts(reference)]
+    return _equality(text.strip() in wanted, text)
+
+
+def compare_json(text: str, reference: Any) -> AnswerMatch:
+    """1 when the JSON in ``text`` is the reference value (text is read as JSON)."""
+    found = find_json_text(text)
+    result = _json_match.evaluate(found or "", reference)
+    return (
+        _nothing("JSON value") if found is None else AnswerMatch(result.score, found, result.reason)
+    )
+
+
+COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
+    "MULTIPLE_CHOICE": compare_letter,
+    "BOOLEAN": compare_boolean,
+    "BBOX": compare_box,
+    "ANY": compare_any,
+    "EXACT": compare_exact,
+    "JSON": compare_json,
+}
+"""The types whose comparison has no parameters."""
+
+
+def compare_numerically(answer: str, references: list[str]) -> bool | None:
+    """Whether numbers are equal, for maths; ``None`` where more than arithmetic is needed.
+
+    Here 5% is 0.05 and never 5. Numbers closer than 0.00001 that differ are left to the symbolic
+    check, which rounds; so are two equations, which may have two names on the left.
+    """
+    number = _maths_number(answer)
+    if number is None:
+        return None
+    others = [one for one in references if not ("=" in one and "=" in answer)]
+    known = [one for one in map(_maths_number, others) if one is not None]
+    if any(numbers_match(number, one, 0.0, 0.0) for one in known):
+        return True
+    close = any(numbers_match(number, one, 0.0, _MATHS_DIGITS) for one in known)
+    return None if close or len(known) < len(references) else False
+
+
+def _maths_number(text: str) -> ParsedNumber | None:
+    number = read_number(text, symbols=True)
+    return number and number._replace(percent=False)
+
+
+def read_reference_texts(reference: Any) -> list[str]:
+    r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds stands for it."""
+    return [find_last_marked(one) or one for one in _texts(reference)]
+
+
+def raise_unusable_reference(wanted: str, reference: Any) -> Any:
+    """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
+    found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
+    raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
+
+
+def _each(reference: Any) -> list[Any]:
+    several = list(reference) if isinstance(reference, list | tuple) else [reference]
+    return several or raise_unusable_reference("present", reference)
+
+
+def _texts(reference: Any) -> list[str]:
+    several = _each(reference)
+    for one in several:
+        if not isinstance(one, str | int | float) or not str(one).strip():
+            raise_unusable_reference("text that is not empty", one)
+    return [str(one) for one in several]
+
+
+def _reference_number(reference: Any) -> ParsedNumber:
+    number = None
+    if isinstance(reference, str):
+        text = find_last_marked(reference) or reference
+        number = read_number(text) or find_last_number(text)
+    elif isinstance(reference, int | float) and not isinstance(reference, bool):
+        number = _given_number(reference)
+    return number or raise_unusable_reference("a number", reference)
+
+
+def _given_number(given: float) -> ParsedNumber | None:
+    """A number of the row's own; ``None`` for what no answer can be read as."""
+    if not -(10**MAX_DIGITS) < given < 10**MAX_DIGITS:  # NaN is not either
+        return None
+    return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
+
+
+def _reference_boxes(reference: Any) -> list[Box]:
+    box = read_box(reference)
+    several: Iterable[Any] = [box] if box else _each(reference)
+    boxes = [one if isinstance(one, tuple) and box else read_box(one) for one in several]
+    for one in boxes:
+        if one is None or one[2] <= one[0] or one[3] <= one[1]:
+            raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
+    return [one for one in boxes if one is not None]
+
+
+def _equality(equal: bool, answer: str) -> AnswerMatch:
+    return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+
+
+def _nothing(wanted: str) -> AnswerMatch:
+    return AnswerMatch(0.0, None, f"no answer found: no {wanted}")
+
+
+AnswerType = Literal[
+    "auto",
+    "NUMBER",
+    "MATH_EXPRESSIONS",
+    "MULTIPLE_CHOICE",
+    "BOOLEAN",
+    "OCRTEXT",
+    "BBOX",
+    "ANY",
+    "EXACT",
+    "REGEX",
+    "JSON",
+]
+_TYPES = frozenset(get_args(AnswerType)) - {"auto"}
+
+_MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
+_VERIFY = "adjudge.graders.answers.math_equality:verify"
+_SEARCH = "adjudge.graders.answers.extraction:search_patterns"
+_OCR = "adjudge.graders.answers.extraction:best_ocr_similarity"
+
+# Types whose candidate is looked for near the end when nothing marks the answer.
+_SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
+# Beyond this many character pairs (some 10 ms) an edit distance leaves the event loop.
+_OCR_PAIRS = 1_000_000_000
+# A short text without words is an expression as it stands: "x + 3", not its last number.
+_PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
+_EXPRESSION_CHARS = 200
+_MATHS_CHARS = 10_000
+# Ordinary patterns take time with the square of the text: half a second for this many.
+_PATTERN_CHARS = 10_000
+# Before a formula: it is not the answer, or only one of several.
+_DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
+_DENIED_CHARS = 20
+
+
+class AnswerGrader(RuleGrader):
+    r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
+
+    Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
+    the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
+    holds, whichever begins later. Without one it is the last candidate of its type in the text,
+    and metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
+    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+
+    ``answer_type``: ``auto`` (default) takes the row's, and ``ANY`` where the row has none. With a
+    list as ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text
+    reference is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or
+    6", "5 to 6", "A/B", "yes and no"; "5, not 6" is 5.
+
+    * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). A marked answer must be one
+      number as a whole. Arithmetic is computed exactly (``2^{10}``, "10!", ``\sqrt{16}``, ½, "2+3
+      = 5"), to 1,000 digits and exponents of 5,000; scale words are multiplied in ("1.5 million",
+      "5k"); number words, units, and words that change nothing may stand around it. "at least 5"
+      and "5x" are no numbers; "50%" is 0.5 or 50. Two different units are not equal and none is
+      converted: 5 cm is 5, but not 5 m and not 0.05 m.
+    * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
+      Numbers are read as for NUMBER and compared at once; 50% is 0.5 and not 50; a letter at a
+      numeral is a factor ("5k"). An equation stands for its right side where its left side is a
+      name or equals it; ``1=2=3`` stands for nothing. Needs ``adjudge[rules]``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A".
+    * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
+    * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
+    * BBOX: intersection over union of [x1, y1, x2, y2].
+    * ANY: equal after trimming, whatever the case. EXACT: the case counts.
+    * REGEX: ``pattern``, or the reference where it is empty, is found in the answer (``re.search``
+      in a process that is killed after ``deadline_s``). ``flags``: letters out of ``aimsx``. In a
+      longer text without marker the pattern must begin in the last 10,000 characters.
+    * JSON: the same value; the order of keys does not count, 1 equals 1.0.
+
+    ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
+    ``deadline_s`` (2): processor seconds in a process for each part of a check: the reference, the
+    answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
+    takes longer, or a mathematical or marked REGEX one of more than 10,000 characters, is wrong: 0,
+    with ``cause = "candidate"`` in metadata.
+    The last 200,000 characters are searched for a marker, the last 20,000 for a candidate.
+
+    Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
+    or not of the type and for a response that is not text, ``unsupported`` for an unknown
+    ``answer_type`` in a row, ``timeout`` when reference or comparison run past the deadline.
+    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``.
+    Source of the types: the rule rewards of vision-RL judge services, their substring readings
+    corrected.
+    """
+
+    type_name = "answer"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        answer_type: AnswerType = "auto",
+        view: View = "final",
+        rel_tol: float = 0.0,
+        abs_tol: float = 0.0,
+        deadline_s: float = 2.0,
+        pattern: str = "",
+        flags: str = "",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_choice(self.type_name, "answer_type", answer_type, AnswerType)
+        check_choice(self.type_name, "view", view, View)
+        check_number(self.type_name, "rel_tol", rel_tol, 0.0, 1.0)
+        check_number(self.type_name, "abs_tol", abs_tol, 0.0, 1e300)
+        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600.0)
+        _check_pattern(self.type_name, pattern, flags)
+        if answer_type == "MATH_EXPRESSIONS":
+            require_package(_MATHS_OWNER, "math_verify")
+        self.answer_type = answer_type
+        self.view: View = view
+        self.rel_tol = rel_tol
+        self.abs_tol = abs_tol
+        self.deadline_s = deadline_s
+        self.pattern = pattern
+        self.flags = flags
+
+    async def aevaluate(
+        self, response: str, reference: Any = None, answer_type: str | None = None
+    ) -> GraderScore:
+        """Judge one response against its reference."""
+        kind = self._kind(answer_type)
+        if reference is None and not (kind == "REGEX" and self.pattern):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no reference")
+        facts = {"reference": shorten_text(reference), "answer_type": kind}
+        text = text_in_view(response, self.view)
+        if text is None:
+            return self._found(
+                AnswerMatch(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True
+            )
+        marked = find_last_marked(text[-SEARCHED_CHARS:])
+        if marked is None and kind in _SOUGHT:
+            text = text[-CANDIDATE_CHARS:]
+        sought = text if marked is None else marked
+        try:
+            finding = await self._compare(kind, sought, marked is not None, reference)
+        except CandidateLimitExceeded as excess:
+            said = {"answer": shorten_text(sought), "extracted": marked is not None, **facts}
+            return self._candidate_fault(str(excess), **said)
+        return self._found(finding, marked is not None, facts)
+
+    def _kind(self, row_type: Any) -> str:
+        if self.answer_type != "auto":
+            return self.answer_type
+        if row_type is None:
+            return "ANY"
+        kind = row_type.strip().upper() if isinstance(row_type, str) else None
+        if kind not in _TYPES:
+            allowed = ", ".join(sorted(_TYPES))
+            message = f"unknown answer_type {shorten_text(row_type, 40)!r} (allowed: {allowed})"
+            raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+        return str(kind)
+
+    async def _compare(self, kind: str, text: str, marked: bool, reference: Any) -> AnswerMatch:
+        if kind == "NUMBER":
+            return compare_number(text, marked, reference, self.rel_tol, self.abs_tol)
+        if kind == "MATH_EXPRESSIONS":
+            return await self._maths(text if marked else _last_expression(text), reference)
+        if kind == "OCRTEXT":
+            return await self._ocr(text, reference)
+        if kind == "REGEX":
+            return await self._regex(text, marked, reference)
+        return COMPARATORS[kind](text, reference)
+
+    async def _maths(self, answer: str | None, reference: Any) -> AnswerMatch:
+        references = read_reference_texts(reference)
+        if not answer:
+            return AnswerMatch(0.0, None, "no answer found: no expression")
+        if len(answer) > _MATHS_CHARS:
+            message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
+        equal = compare_numerically(answer, references)
+        if equal is None:
+            require_package(
+                _MATHS_OWNER, "math_verify"
+            )  # a row may ask for it, where the spec does not
+            verdict = await self._in_process(_VERIFY, answer=answer, references=references)
+            if not verdict["parsed"]:
+                return AnswerMatch(0.0, answer, "the answer is not a mathematical expression")
+            equal = verdict["correct"]
+        return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+
+    async def _ocr(self, text: str, reference: Any) -> AnswerMatch:
+        references = read_reference_texts(reference)
+        payload = {"answer": text, "references": references}
+        if len(text) * max(map(len, references)) > _OCR_PAIRS:
+            score = await self._in_process(_OCR, **payload)
+        else:
+            score = best_ocr_similarity(payload)
+        return AnswerMatch(score, text, f"edit similarity {score:.3g}")
+
+    async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
+        patterns = [self.pattern] if self.pattern else _patterns(reference)
+        start = max(0, len(text) - _PATTERN_CHARS)
+        if marked and start:
+            message = f"more than {_PATTERN_CHARS} characters are marked as the answer"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
+        sought = {"patterns": patterns, "flags": self.flags, "text": text, "start": start}
+        found = await self._in_process(_SEARCH, **sought)
+        if found is None:
+            return AnswerMatch(0.0, text, "the pattern does not occur")
+        return AnswerMatch(1.0, text, f"the pattern matches {shorten_text(found, 80)!r}")
+
+    async def _in_process(self, function: str, **payload: Any) -> Any:
+        return await get_pool().call(function, _unicode(payload), deadline_s=self.deadline_s)
+
+    def _found(
+        self, finding: AnswerMatch, marked: bool, facts: dict[str, Any], **more: Any
+    ) -> GraderScore:
+        answer = None if finding.answer is None else shorten_text(finding.answer)
+        extracted = marked and finding.answer is not None
+        metadata = {"answer": answer, "extracted": extracted, **facts, **more}
+        return self._score(finding.score, finding.reason, **metadata)
+
+
+def _last_expression(text: str) -> str | None:
+    """The expression in a text without marker: all of it, its last formula or its last number."""
+    text = to_latex(strip_wrappers(text))
+    if len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
+        return text
+    formula, digits = find_last_math(text), find_last_number(text)
+    if formula is not None and read_number(formula.text, symbols=True) is None:
+        if _DENIED.search(text, max(0, formula.start - _DENIED_CHARS), formula.start):
+            return None
+        if digits is None or formula.start + len(formula.text) > digits.start:
+            return formula.text
+    return digits.text if digits else None
+
+
+def _patterns(reference: Any) -> list[str]:
+    patterns = reference if isinstance(reference, Sequence) else [reference]
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not patterns or not all(isinstance(one, str) and one for one in patterns):
+        raise_unusable_reference("a pattern", reference)
+    return patterns
+
+
+def _unicode(value: Any) -> Any:
+    """Lone surrogates, which no encoding can carry, as question marks."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_unicode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _unicode(item) for key, item in value.items()}
+    return value
+
+
+def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
+    if not isinstance(flags, str) or not set(flags) <= set(REGEX_FLAGS):
+        raise ConfigError(f"{owner}: flags must be letters out of 'aimsx' (found {flags!r})")
+    if not isinstance(pattern, str):
+        raise ConfigError(f"{owner}: pattern must be text (found {pattern!r})")
+    try:
+        compile_pattern(pattern, flags)
+    except (re.error, OverflowError) as error:
+        raise ConfigError(
+            f"{owner}: pattern {pattern!r} is not a regular expression: {error}"
+        ) from None

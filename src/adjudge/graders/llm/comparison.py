@@ -1,0 +1,581 @@
+"""Graders that compare responses: in pairs, in one order or both, or a whole group in a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import View, check_choice, check_flag, check_integer, view_text
+from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
+    JudgeOutcome,
+    TemplateInput,
+    add_query,
+    ask_all,
+    describe_failure,
+    extract_query,
+    get_group_name,
+    join_failures,
+    parse_ending,
+    resolve_template,
+    sum_provenance,
+)
+from adjudge.graders.llm.judge_input import CandidateView, TruncationMode, is_blank
+from adjudge.graders.llm.reply_forms import ChoiceForm, build_object_schema
+from adjudge.judges.base import ChatModel
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
+from adjudge.prompts.fence import compute_tag
+from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance
+from adjudge.verdicts import (
+    Menu,
+    UnreadableReply,
+    Verdict,
+    extract_reason,
+    find_key_fault,
+    places_in,
+    read_ranking,
+)
+
+__all__ = [
+    "BOTH_ORDERS",
+    "OUTCOME_SCORES",
+    "DistinctResponses",
+    "ListwiseGrader",
+    "OrderMode",
+    "PairComparison",
+    "PairJudge",
+    "PairOrder",
+    "PairwiseGrader",
+    "ResponseGroup",
+    "read_group",
+]
+
+
+OrderMode = Literal["both", "one"]
+PairOrder = Literal["as_given", "swapped"]
+"""Whether the first of two responses is shown first, or second."""
+
+BOTH_ORDERS: tuple[PairOrder, ...] = ("as_given", "swapped")
+"""The orders that a comparison is asked in, unless told otherwise."""
+
+_OUTCOME = {
+    "as_given": {"A": "win", "B": "loss", "tie": "tie"},
+    "swapped": {"A": "loss", "B": "win", "tie": "tie"},
+}
+OUTCOME_SCORES = {"win": 1.0, "tie": 0.5, "loss": 0.0}
+"""What each outcome is worth."""
+
+
+class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge says of two responses, seen from the first.
+
+    ``verdicts``: ``win``, ``tie`` or ``loss`` by order. ``score``: 1, 0.5 or 0; verdicts that
+    differ between the orders are 0.5, and ``consistent`` is false (``None`` for one order).
+    """
+
+    verdicts: Mapping[PairOrder, str]
+    reasons: Mapping[PairOrder, str]
+    provenance: Provenance
+    notes: Mapping[str, Any] = {}
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether both orders said the same."""
+        return len(set(self.verdicts.values())) == 1 if len(self.verdicts) == 2 else None
+
+    @property
+    def score(self) -> float:
+        """Of the first: 1 for a win, 0 for a loss, 0.5 for a tie or two orders that disagree."""
+        return (
+            0.5 if self.consistent is False else OUTCOME_SCORES[next(iter(self.verdicts.values()))]
+        )
+
+
+class PairJudge(JudgeGrader):
+    """Asks which of two responses is better; the base of pairwise and tournament.
+
+    ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
+    ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
+    ("Output (a)", "[[B]]", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
+    choice stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
+    classes.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        mode: GraderMode = GraderMode.POINTWISE,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        orders: OrderMode = "both",
+        ties: bool = False,
+        seed: int = 0,
+        template: TemplateInput = None,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+        verdict: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(model, name, mode=mode, language=language)
+        check_choice(self.name, "orders", orders, OrderMode)
+        check_flag(self.name, "ties", ties)
+        check_integer(self.name, "seed", seed, 0)
+        self.orders, self.ties, self.seed, self.view = orders, ties, seed, view
+        self.template = resolve_template(template, "pairwise", ("response_a", "response_b"))
+        self.fingerprint = self.template.hash
+        self._showing = CandidateView(view, truncated)
+        menu = Menu.pair(tie="tie" if ties else None)
+        labels = ["A", "B", *(["tie"] if ties else [])]
+        self._form = ChoiceForm(menu, labels, ending=parse_ending(verdict, self.template))
+
+    async def compare(
+        self,
+        sample: Mapping[str, Any],
+        first: str,
+        second: str,
+        *,
+        orders: tuple[PairOrder, ...] = BOTH_ORDERS,
+        draw: int = 0,
+        group: str | None = None,
+    ) -> PairComparison:
+        """Ask about ``first`` and ``second`` as answers to ``sample``, all ``orders`` at once.
+
+        ``sample``: the template's other fields, and what ``query`` is taken from. Raises
+        ``GradingFailure`` when an order has no verdict: of its kind where it may pass by itself,
+        else ``incomplete``; metadata has the other verdict and the interval ``low`` to ``high``
+        that the score must lie in.
+        """
+        values = add_query(sample, self.template)
+        told = await ask_all(
+            partial(self._ask_in_order, order, values, first, second, draw, group)
+            for order in orders
+        )
+        answers = {
+            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, JudgeOutcome)
+        }
+        failed = {
+            o: one for o, one in zip(orders, told, strict=True) if isinstance(one, GradingFailure)
+        }
+        verdicts = {order: _OUTCOME[order][one.verdict.value] for order, one in answers.items()}
+        sources = [one.provenance for one in answers.values()]
+        if failed:
+            metadata = _partial_metadata(verdicts) | {
+                "failures": {o: describe_failure(f) for o, f in failed.items()}
+            }
+            said = ", ".join(f"{order}: {failure}" for order, failure in failed.items())
+            message = f"no verdict in {len(failed)} of {len(orders)} orders ({said})"
+            raise join_failures(list(failed.values()), message, metadata, answered=sources)
+        return PairComparison(
+            verdicts=verdicts,
+            reasons={order: one.verdict.reason for order, one in answers.items()},
+            provenance=sources[0] if len(sources) == 1 else sum_provenance(sources),
+            notes={name: value for one in answers.values() for name, value in one.notes.items()},
+        )
+
+    async def _ask_in_order(
+        self,
+        order: PairOrder,
+        values: Mapping[str, Any],
+        first: str,
+        second: str,
+        draw: int,
+        group: str | None,
+    ) -> JudgeOutcome:
+        a, b = (first, second) if order == "as_given" else (second, first)
+        shown = {**values, "response_a": a, "response_b": b}
+        return await self._ask(self.template, shown, self._form, draw=draw, group=group)
+
+    def _has_content(self, text: str) -> bool:
+        """Whether a response says anything: neither empty nor all thinking."""
+        seen = view_text(text, self.view)
+        return seen is not None and bool(seen.strip())
+
+
+def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
+    """The verdicts there are, and where the score must lie: half of it hangs on each order."""
+    low, high = 0.0, 1.0
+    for verdict in verdicts.values():
+        low, high = (0.5 if verdict != "loss" else 0.0), (0.5 if verdict != "win" else 1.0)
+    return {"verdicts": dict(verdicts), "low": low, "high": high}
+
+
+class PairwiseGrader(PairJudge):
+    """Whether the response is better than another one, asked in both orders.
+
+    Score 1: better; 0: worse; 0.5: a tie, or verdicts that follow the position (``outcome`` in the
+    metadata says ``inconsistent``), since only a preference that survives the swap counts (Zheng et
+    al. 2023, arXiv 2306.05685). Range [0, 1].
+
+    Fields: ``response``, the other response in ``against`` (default ``reference``), and what they
+    answer: ``query``, else the conversation before the response in ``messages``, else ``prompt``.
+    ``orders = "one"`` asks once, in an order drawn from ``seed`` and the texts; the
+    next draw uses the other. ``ties`` allows the verdict that neither is better. ``template``: an
+    own wording with ``{query}``, ``{response_a}`` and ``{response_b}``; ``verdict`` says where the
+    choice stands in the replies to a wording without ``{reply_form}`` (``{"line": "Verdict:"}``).
+
+    Nobody is asked about equal texts (0.5), nor when one is empty or never ended its thinking: it
+    loses to one that says something. Two verdicts are needed for both
+    orders: if one fails, so does the grader, with the interval in the metadata.
+
+    >>> import asyncio
+    >>> from adjudge.judges import ScriptedModel
+    >>> grader = PairwiseGrader(ScriptedModel('{"better": "A"}'))
+    >>> found = asyncio.run(grader.aevaluate(query="2 + 2?", response="4", reference="5"))
+    >>> found.score, found.metadata["outcome"]
+    (0.5, 'inconsistent')
+    """
+
+    type_name = "pairwise"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        against: str = "reference",
+        orders: OrderMode = "both",
+        ties: bool = False,
+        seed: int = 0,
+        template: TemplateInput = None,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+        verdict: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            name,
+            language=language,
+            orders=orders,
+            ties=ties,
+            seed=seed,
+            template=template,
+            view=view,
+            truncated=truncated,
+            verdict=verdict,
+        )
+        if against in ("", "response"):
+            raise ConfigError(
+                f"against: must name the field of the other response (found {against!r})"
+            )
+        self.against = against
+
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+        """Compare ``response`` with the field ``against``; see the class."""
+        response, other = _text(fields, "response"), _text(fields, self.against)
+        shown = self._showing.render(fields, self.language)
+        second = self._showing.render({"response": other}, self.language)
+        if (
+            shown is None
+            or second is None
+            or not (self._has_content(response) and self._has_content(other))
+        ):
+            return self._unsaid(said=self._has_content(response), other=self._has_content(other))
+        ours, theirs = shown["response"], second["response"]
+        if ours == theirs:
+            metadata = {"outcome": "tie", "identical": True}
+            return GraderScore(self.name, 0.5, "the two responses are the same text", metadata)
+        compared = await self.compare(
+            shown,
+            ours,
+            theirs,
+            orders=BOTH_ORDERS if self.orders == "both" else (self._drawn(ours, theirs, draw),),
+            draw=draw,
+            group=get_group_name(fields),
+        )
+        return self._scored(compared)
+
+    def _scored(self, compared: PairComparison) -> GraderScore:
+        verdicts = compared.verdicts
+        outcome = "inconsistent" if compared.consistent is False else next(iter(verdicts.values()))
+        metadata = {
+            "outcome": outcome,
+            "verdicts": dict(verdicts),
+            "consistent": compared.consistent,
+            **compared.notes,
+        }
+        reason = "\n\n".join(f"[{o}] {why}" for o, why in compared.reasons.items() if why)
+        return GraderScore(
+            self.name, compared.score, reason, metadata, provenance=compared.provenance
+        )
+
+    def _unsaid(self, *, said: bool, other: bool) -> GraderScore:
+        outcome = "tie" if said == other else "win" if said else "loss"
+        if outcome == "loss":
+            return self._candidate_fault("the response says nothing", outcome=outcome)
+        reason = "the other says nothing" if said else "neither says anything"
+        return GraderScore(self.name, OUTCOME_SCORES[outcome], reason, {"outcome": outcome})
+
+    def _drawn(self, first: str, second: str, draw: int) -> PairOrder:
+        """An order that does not depend on which of the two is called first."""
+        key = str(self.seed).encode()
+        one, other = compute_tag(key, first), compute_tag(key, second)
+        return "as_given" if (one < other) == (draw % 2 == 0) else "swapped"
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    found = "is absent" if value is None else f"is a {type(value).__name__}"
+    raise GradingFailure(
+        ErrorKind.INVALID_INPUT, f"a comparison needs text in {name!r}, which {found}"
+    )
+
+
+_T = TypeVar("_T")
+
+
+class DistinctResponses(NamedTuple):
+    """The distinct responses of a group that say something.
+
+    ``texts`` stand in an order drawn from a seed and the texts alone, so that it tells nothing of
+    the group's own. ``places``: for each response of the group its place in ``texts``, ``None`` for
+    one that says nothing (it is empty, or never ended its thinking).
+    """
+
+    texts: list[str]
+    places: list[int | None]
+
+    def ranked(self, ranks: Sequence[float]) -> list[float]:
+        """``ranks`` of the texts as ranks of the group, 1 is best.
+
+        Equal responses share a rank; those that say nothing share the one below all others.
+        """
+        own = self.spread(ranks)
+        said = [rank for rank in own if rank is not None]
+        return [
+            1.0 + (len(said) if rank is None else sum(better < rank for better in said))
+            for rank in own
+        ]
+
+    def spread(self, values: Sequence[_T]) -> list[_T | None]:
+        """``values`` of the texts, for each response of the group."""
+        return [None if place is None else values[place] for place in self.places]
+
+
+class ResponseGroup(NamedTuple):
+    """``sample``: the fields that all members share, the question among them; ``id``: its name."""
+
+    sample: dict[str, Any]
+    entrants: DistinctResponses
+    id: str | None
+
+
+def read_group(
+    fields: Mapping[str, Any],
+    showing: CandidateView,
+    language: LanguageEnum,
+    *,
+    seed: int,
+    draw: int,
+) -> ResponseGroup:
+    """The group in a listwise grader's fields, which are lists with one entry per response.
+
+    ``response`` (or ``responses``) lists texts; a field that is no list of that length is shared by
+    all. Raises ``GradingFailure(invalid_input)`` for a group of one, for a response that is no
+    text, and for members with different prompts.
+    """
+    members = _members(fields)
+    seen = [showing.render(member, language) for member in members]
+    texts = [_visible_text(member, one, showing) for member, one in zip(members, seen, strict=True)]
+    sample = {k: v for k, v in members[0].items() if all(one.get(k) == v for one in members)}
+    sample["query"] = _shared_query(
+        [one or member for one, member in zip(seen, members, strict=True)]
+    )
+    key = f"{seed}:{draw}".encode()
+    distinct = {text for text in texts if text is not None}
+    order = sorted(distinct, key=lambda text: (compute_tag(key, text), text))
+    place_of = {text: place for place, text in enumerate(order)}
+    places = [None if text is None else place_of[text] for text in texts]
+    return ResponseGroup(sample, DistinctResponses(order, places), get_group_name(sample))
+
+
+def _visible_text(
+    member: Mapping[str, Any], seen: Mapping[str, Any] | None, showing: CandidateView
+) -> str | None:
+    """A response as the judge sees it; ``None`` when it says nothing."""
+    if seen is None or is_blank(view_text(member["response"], showing.view)):
+        return None
+    response: str = seen["response"]
+    return response
+
+
+def _shared_query(members: Sequence[Mapping[str, Any]]) -> Any:
+    """What all answer: the same query or conversation, else the same prompt; else no group."""
+    first, *others = map(extract_query, members)
+    if all(other == first for other in others):
+        return first
+    prompt, *prompts = (member.get("prompt") for member in members)
+    if prompt is None or any(other != prompt for other in prompts):
+        raise _invalid("the members of the group answer different prompts")
+    return prompt
+
+
+def _members(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One mapping of fields per response."""
+    responses = fields.get("response", fields.get("responses"))
+    if not isinstance(responses, list) or not all(isinstance(one, str) for one in responses):
+        raise _invalid("a ranking needs a list of texts in 'response', one per member of the group")
+    n = len(responses)
+    if n < 2:
+        raise _invalid("a lone response has nobody to be compared with")
+    shared = {k: v for k, v in fields.items() if k not in ("response", "responses")}
+    return [
+        {
+            **{k: v[i] if isinstance(v, list) and len(v) == n else v for k, v in shared.items()},
+            "response": response,
+        }
+        for i, response in enumerate(responses)
+    ]
+
+
+def _invalid(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+
+
+_MOST = 26
+_ALL = "{responses}"
+
+
+class ListwiseGrader(JudgeGrader):
+    """Ranks the responses of a group in one call, 1 is best, ties as the judge told them.
+
+    Fields are lists with one entry per response: ``response``, and what all answer: ``query``, else
+    the conversation before the response in ``messages`` where all share it, else ``prompt``. The
+    responses are shown in an order drawn from ``seed``, the texts and the draw, so neither the
+    group's order nor a fixed one decides. Equal responses are shown once and share their rank;
+    those that are empty or never ended their thinking share the last one, unshown.
+
+    More than ``max_group`` distinct responses (default 8, at most 26) are ``invalid_input``: judges
+    lose track of long lists, and ``tournament`` compares by pairs. So is a group of one, and, under
+    ``truncated = "mask"``, one with a member that was cut.
+
+    ``template``: an own wording with ``{query}`` and ``{responses}``, which becomes the fenced
+    responses one after the other.
+
+    When fewer than two distinct responses say something nobody is asked: equal ones tie.
+    """
+
+    type_name = "listwise"
+    mode = GraderMode.LISTWISE
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        max_group: int = 8,
+        seed: int = 0,
+        template: TemplateInput = None,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name, mode=GraderMode.LISTWISE, language=language)
+        check_integer(self.name, "max_group", max_group, 2, _MOST)
+        check_integer(self.name, "seed", seed, 0)
+        self.max_group, self.seed = max_group, seed
+        self.template = resolve_template(template, "listwise", ("responses",))
+        self.fingerprint = self.template.hash
+        self._showing = CandidateView(view, truncated)
+        self._templates = {n: _expanded(self.template, n) for n in range(2, max_group + 1)}
+
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
+        """Rank a group; see the class."""
+        group = read_group(fields, self._showing, self.language, seed=self.seed, draw=draw)
+        texts, n = group.entrants.texts, len(group.entrants.texts)
+        if n > self.max_group:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"{n} distinct responses in one call, allowed are {self.max_group} (max_group); "
+                "rank large groups with type = 'tournament'",
+            )
+        if n < 2:
+            reason = "fewer than two distinct responses say something"
+            return self._ranked(group.entrants, [1.0] * n, reason, {})
+        template = self._templates[n]
+        values = add_query(group.sample, template)
+        values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}
+        told = await self._ask(template, values, _PlacesForm(n), draw=draw, group=group.id)
+        shown = group.entrants.spread(range(1, n + 1))
+        answer = self._ranked(
+            group.entrants,
+            told.verdict.value,
+            told.verdict.reason,
+            {"shown_as": shown, **told.notes},
+        )
+        return GraderRank(
+            answer.name, answer.rank, answer.reason, answer.metadata, provenance=told.provenance
+        )
+
+    def _ranked(
+        self,
+        entrants: DistinctResponses,
+        ranks: Sequence[float],
+        reason: str,
+        metadata: dict[str, Any],
+    ) -> GraderRank:
+        return GraderRank(self.name, entrants.ranked(ranks), reason, metadata)
+
+
+class _PlacesForm:
+    """``{"reason", "places": {"response_1": place, …}}``.
+
+    Places by number, since a bare list could mean places as well as numbers from best to worst.
+    """
+
+    imposed = False
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        names = [f"response_{number}" for number in range(1, n + 1)]
+        place = {"type": "integer", "enum": list(range(1, n + 1))}
+        places = build_object_schema(dict.fromkeys(names, place))
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, "places": places}
+        )
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
+        english = language is LanguageEnum.EN
+        why = "<your reasons, in a few sentences>" if english else "<简要理由>"
+        place = f"<place from 1 to {self.n}>" if english else f"<1 到 {self.n} 的名次>"
+        places = [f'"response_{number}": {place}' for number in range(1, self.n + 1)]
+        return f'{{"reason": "{why}", "places": {{{", ".join(places)}}}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
+        if (wrong := find_key_fault(found, "places")) is not None:
+            return wrong
+        given = found["places"]
+        names = [f"response_{number}" for number in range(1, self.n + 1)]
+        named = isinstance(given, dict) and given.keys() == set(names)
+        places = places_in([given[name] for name in names] if named else None, self.n)
+        if places is None:
+            return UnreadableReply(why="the place for the ranking holds none")
+        return Verdict(value=places, reason=extract_reason(found), form="json")
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`~adjudge.graders.llm.reply_forms.FreeTextForm`."""
+        return read_ranking(text, self.n, keys=("places",), quoted=quoted, cut=cut)
+
+
+def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:
+    """``template`` with one fenced field per response in place of ``{responses}``."""
+    fields = "\n\n".join(f"{{response_{number}}}" for number in range(1, n + 1))
+
+    def filled(message: ChatMessage) -> ChatMessage:
+        if not isinstance(message.content, str):
+            raise ConfigError(
+                "template: the messages of a ranking must be texts, not content parts"
+            )
+        return ChatMessage(message.role, message.content.replace(_ALL, fields), message.name)
+
+    messages = {lang: [filled(m) for m in given] for lang, given in template.messages.items()}
+    return PromptTemplate(messages, trusted=template.trusted)

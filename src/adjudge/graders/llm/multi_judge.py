@@ -1,0 +1,353 @@
+"""Several judges, or several draws of one, on the same question, and their answers as one."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from statistics import median, pstdev
+from typing import Any, Literal, NamedTuple
+
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import (
+    BaseGrader,
+    GraderAnswer,
+    check_choice,
+    check_integer,
+    check_number,
+    is_listwise,
+)
+from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.types import (
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderScore,
+    Provenance,
+    Role,
+    mid_ranks,
+)
+
+__all__ = ["MultiJudge", "Reduce", "modal_share", "reduce_values", "soft_min"]
+
+
+Reduce = Literal["mean", "median", "vote", "soft_min"]
+
+
+def reduce_values(
+    values: Sequence[float], how: Reduce, beta: float = 1.0, *, gate: bool = False
+) -> float:
+    """``values`` (at least one) as one number.
+
+    * ``mean``, ``median`` (of two middle values their mean);
+    * ``vote``: the most frequent value; of several as frequent ones their median, which favours
+      none, or for a ``gate`` the lowest: it opens only for a majority;
+    * ``soft_min``: :func:`soft_min` with ``beta``.
+
+    >>> reduce_values([1.0, 4.0, 4.0, 1.0, 3.0], "vote")
+    2.5
+    >>> reduce_values([0.0, 1.0], "vote", gate=True)
+    0.0
+    """
+    if how == "mean":
+        return math.fsum(values) / len(values)
+    if how == "median":
+        return median(values)
+    if how == "soft_min":
+        return soft_min(values, beta)
+    counts = Counter(values)
+    most = max(counts.values())
+    tied = [value for value, count in counts.items() if count == most]
+    return min(tied) if gate else median(tied)
+
+
+def modal_share(values: Sequence[float]) -> float:
+    """The share of the most frequent value."""
+    return max(Counter(values).values()) / len(values)
+
+
+def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
+    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
+
+    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
+    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
+    """
+    weights = [1.0] * len(values) if weights is None else weights
+    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
+    total = math.fsum(weight for _, weight in pairs)
+    low = min(value for value, _ in pairs)
+    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
+    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
+    if excess > -0.5:
+        return low - beta * math.log1p(excess)
+    # Little weight near the minimum: the sum itself, scaled by its largest term.
+    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
+    top = max(logs)
+    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))
+
+
+_MOST_VOTES = 100
+_MemberAnswer = GraderScore | GraderRank
+
+
+class MultiJudge(BaseGrader):
+    """Asks several judges, or one several times, and makes one answer of theirs.
+
+    ``graders``: by judge, the same question asked of each (graders of one kind, range and role).
+    ``votes``: draws per judge; draw *k* of this grader asks draws ``k·votes`` to ``k·votes +
+    votes − 1`` of each, so votes never share a reply. All are asked at once.
+
+    ``reduce``: ``mean``, ``median``, ``vote`` (the most frequent score; among equally frequent ones
+    their median, for a gate the lowest) or ``soft_min`` with ``beta``
+    (:func:`~adjudge.graders.llm.multi_judge.soft_min`). Rankings are reduced by the mean (Borda) or
+    median of each response's places; gates by ``vote`` only.
+
+    ``quorum``: how many answers it takes, of judges × votes; default all. With fewer it is
+    ``GradingFailure(quorum)``, or of the missing ones' own kind where all of those pass by
+    themselves, or where nobody answered and all failed in one way; ``auth`` always fails.
+    With enough, missing ones are left out and named in the metadata: ``members`` (score and reason
+    of each), ``missing`` (why), ``asked``, ``answered``, ``spread`` (standard deviation of the
+    scores; of a response's places, averaged, for rankings) and ``agreement`` (share of the most
+    frequent score).
+
+    A member that breaks in any other way than failing breaks the whole.
+    """
+
+    def __init__(
+        self,
+        graders: Mapping[str, BaseGrader],
+        name: str = "",
+        *,
+        votes: int = 1,
+        reduce: Reduce | None = None,
+        quorum: int | None = None,
+        beta: float = 1.0,
+        description: str = "",
+    ) -> None:
+        first = _check_same_question(graders)
+        mode = GraderMode.LISTWISE if is_listwise(first) else GraderMode.POINTWISE
+        super().__init__(name or first.name, mode, description or first.description)
+        self.score_range = first.score_range
+        self.role = Role(first.role)
+        self.reduce = self._reduction(reduce)
+        check_integer(self.name, "votes", votes, 1, _MOST_VOTES)
+        check_number(self.name, "beta", beta, 1e-9, 1e9)
+        self.votes, self.beta = votes, beta
+        self.members = [
+            _Member.of(label if votes == 1 else f"{label}/{vote + 1}", grader, vote)
+            for label, grader in graders.items()
+            for vote in range(votes)
+        ]
+        if votes > 1 and not all(member.drawn for member in self.members):
+            raise ConfigError(
+                f"{self.name}: votes: the grader takes no draw, so all votes would be the same. "
+                "Leave it out."
+            )
+        if quorum is not None:
+            check_integer(self.name, "quorum", quorum, 1, len(self.members))
+        self.quorum = len(self.members) if quorum is None else quorum
+        marks = [
+            f"{label}:{getattr(grader, 'fingerprint', '')}" for label, grader in graders.items()
+        ]
+        self.fingerprint = ",".join(marks)
+
+    def _reduction(self, reduce: Reduce | None) -> Reduce:
+        reduce = ("vote" if self.role is Role.GATE else "mean") if reduce is None else reduce
+        check_choice(self.name, "reduce", reduce, Reduce)
+        if self.role is Role.GATE and reduce != "vote":
+            raise ConfigError(
+                f"{self.name}: reduce: is not allowed for a gate (found {reduce!r}; "
+                "allowed: 'vote')"
+            )
+        if self.mode is GraderMode.LISTWISE and reduce not in ("mean", "median"):
+            raise ConfigError(
+                f"{self.name}: reduce: is not allowed for rankings (found {reduce!r}; "
+                "allowed: 'mean', 'median')"
+            )
+        return reduce
+
+    def check_machine(self) -> None:
+        """What each member needs is here."""
+        for grader in self._questions():
+            grader.check_machine()
+
+    def check_fields(self, fields: Mapping[str, Any]) -> None:
+        """Raise :class:`ConfigError` for a field that a member's question lacks."""
+        for grader in self._questions():
+            if (check := getattr(grader, "check_fields", None)) is not None:
+                check(fields)
+
+    def _questions(self) -> list[BaseGrader]:
+        """The members' graders, each once however often it votes."""
+        return list({id(member.grader): member.grader for member in self.members}.values())
+
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
+        """Ask all members about the same fields; see the class."""
+        found = await ask_all(
+            partial(member.ask, fields, draw * self.votes, self.mode) for member in self.members
+        )
+        given: dict[str, _MemberAnswer] = {}
+        missing: dict[str, GradingFailure] = {}
+        for member, one in zip(self.members, found, strict=True):
+            if isinstance(one, GradingFailure):
+                missing[member.label] = one
+            else:
+                given[member.label] = one
+        if len(given) < self.quorum:
+            raise self._short(given, missing)
+        metadata: dict[str, Any] = {
+            "members": {label: _describe_answer(one) for label, one in given.items()},
+            "asked": len(self.members),
+            "answered": len(given),
+        }
+        if missing:
+            metadata["missing"] = {
+                label: describe_failure(failure) for label, failure in missing.items()
+            }
+        answers = list(given.values())
+        metadata |= _shared_cause(answers)
+        cost = sum_costs([one.provenance for one in answers], missing.values())
+        scores = [one.score for one in answers if isinstance(one, GraderScore)]
+        if not scores:
+            ranks = [one.rank for one in answers if isinstance(one, GraderRank)]
+            return self._ranked(ranks, metadata, cost)
+        score = reduce_values(scores, self.reduce, self.beta, gate=self.role is Role.GATE)
+        metadata |= {"spread": pstdev(scores), "agreement": modal_share(scores)}
+        reason = f"{self.reduce} of {len(scores)}"
+        return GraderScore(self.name, score, reason, metadata, provenance=cost)
+
+    def _ranked(
+        self, ranks: Sequence[Sequence[float]], metadata: dict[str, Any], cost: Provenance | None
+    ) -> GraderRank:
+        if len(set(map(len, ranks))) > 1:
+            raise GradingFailure(
+                ErrorKind.INCOMPLETE, "the judges ranked different numbers of responses", metadata
+            )
+        places = list(zip(*map(mid_ranks, ranks), strict=True))
+        metadata["spread"] = math.fsum(map(pstdev, places)) / len(places) if places else 0.0
+        joined = [reduce_values(one, self.reduce) for one in places]
+        reason = f"{self.reduce} place of {len(ranks)} rankings"
+        return GraderRank(self.name, joined, reason, metadata, provenance=cost)
+
+    def _short(
+        self, given: Mapping[str, _MemberAnswer], missing: Mapping[str, GradingFailure]
+    ) -> GradingFailure:
+        """Too few answered."""
+        why = ", ".join(f"{label}: {failure.kind}" for label, failure in missing.items())
+        message = (
+            f"{len(given)} of {len(self.members)} answered, {self.quorum} needed ({why}); "
+            f"the first failure: {next(iter(missing.values()))}"
+        )
+        metadata = {
+            "members": {label: _describe_answer(one) for label, one in given.items()},
+            "missing": {label: describe_failure(failure) for label, failure in missing.items()},
+        }
+        return join_failures(
+            list(missing.values()),
+            message,
+            metadata,
+            answered=[one.provenance for one in given.values()],
+            otherwise=ErrorKind.QUORUM,
+        )
+
+
+class _Member(NamedTuple):
+    """One judge's vote: its grader, which draw it is, and the fields that it takes."""
+
+    label: str
+    grader: Any
+    vote: int
+    names: frozenset[str] | None
+    required: tuple[str, ...]
+    drawn: bool
+
+    @classmethod
+    def of(cls, label: str, grader: Any, vote: int) -> _Member:
+        function = getattr(grader, "evaluate", grader.aevaluate)
+        given = inspect.signature(function).parameters.values()
+        named = {p.name: p for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        drawn = named.pop("draw", None) is not None
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in given)
+        required = tuple(name for name, p in named.items() if p.default is p.empty)
+        return cls(label, grader, vote, None if takes_all else frozenset(named), required, drawn)
+
+    async def ask(
+        self, fields: Mapping[str, Any], first_draw: int, mode: GraderMode
+    ) -> _MemberAnswer:
+        """The member's answer; raises ``GradingFailure`` when it has none that counts."""
+        wanted = fields.keys() if self.names is None else fields.keys() & self.names
+        arguments = {name: fields[name] for name in wanted}
+        for name in self.required:
+            if name not in arguments:
+                raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no field {name!r}")
+        if self.drawn:
+            arguments["draw"] = first_draw + self.vote
+        try:
+            answer = await self.grader.aevaluate(**arguments)
+        except TimeoutError as error:
+            raise GradingFailure(ErrorKind.TIMEOUT, f"{self.label}: {error}") from error
+        except ConnectionError as error:
+            raise GradingFailure(ErrorKind.CONNECTION, f"{self.label}: {error}") from error
+        if isinstance(answer, GraderError):
+            raise GradingFailure(
+                answer.kind, answer.error, dict(answer.metadata), provenance=answer.provenance
+            )
+        if mode is GraderMode.LISTWISE:
+            return _checked_rank(answer)
+        return self._checked_score(answer)
+
+    def _checked_score(self, answer: Any) -> GraderScore:
+        given = answer
+        if not isinstance(given, GraderScore):
+            if not hasattr(given, "__float__") or not math.isfinite(given):
+                raise GradingFailure(
+                    ErrorKind.OUT_OF_RANGE, f"{self.label}: {type(given).__name__} is no score"
+                )
+            given = GraderScore(self.label, float(given))
+        low, high = self.grader.score_range or (None, None)
+        if (low is not None and given.score < low) or (high is not None and given.score > high):
+            raise GradingFailure(
+                ErrorKind.OUT_OF_RANGE, f"score {given.score!r} is not in [{low}, {high}]"
+            )
+        return given
+
+
+def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
+    """What metadata says where nothing was judged by any member."""
+    causes = {one.cause if isinstance(one, GraderScore) else None for one in answers}
+    if causes == {Cause.NOT_APPLICABLE}:
+        return {"evaluable": False}
+    return {"cause": str(Cause.CANDIDATE)} if causes == {Cause.CANDIDATE} else {}
+
+
+def _checked_rank(answer: Any) -> GraderRank:
+    if not isinstance(answer, GraderRank):
+        raise TypeError(f"must return a GraderRank, got {type(answer).__name__}")
+    return answer
+
+
+def _describe_answer(one: _MemberAnswer) -> dict[str, Any]:
+    """What the metadata keeps of a member's answer."""
+    told: dict[str, Any] = {"score": one.score} if isinstance(one, GraderScore) else {}
+    if isinstance(one, GraderRank):
+        told["rank"] = one.rank
+    if one.reason:
+        told["reason"] = one.reason
+    if one.metadata:
+        told["metadata"] = one.metadata
+    return told
+
+
+def _check_same_question(graders: Any) -> BaseGrader:
+    """The first grader; raises :class:`ConfigError` when they do not ask one question."""
+    if not isinstance(graders, Mapping) or not graders:
+        raise ConfigError(f"graders: must be a table of graders by judge (found {graders!r})")
+    first: BaseGrader
+    first, *others = graders.values()
+    for name in ("score_range", "role", "mode"):
+        one = getattr(first, name, None)
+        if any(getattr(other, name, None) != one for other in others):
+            raise ConfigError(f"graders: differ in {name}, so their answers cannot be combined")
+    return first

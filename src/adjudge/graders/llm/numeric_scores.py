@@ -1,0 +1,360 @@
+"""Scores that a model gives as numbers.
+
+``ExpectedScoreGrader``: the mean of a judge's own distribution over a scale, from its token
+probabilities. ``ScalarGrader``: the output of a scalar judge (a reward model) as a score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import View, check_choice, check_integer, check_number, view_text
+from adjudge.graders.llm.judge_grader import (
+    RAW_LIMIT,
+    REPLY_FORM,
+    JudgeGrader,
+    TemplateInput,
+    add_query,
+    get_group_name,
+    resolve_template,
+)
+from adjudge.graders.llm.judge_input import (
+    CandidateView,
+    TruncationMode,
+    is_blank,
+    read_turns,
+    split_question,
+)
+from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
+from adjudge.prompts import LanguageEnum
+from adjudge.types import GraderScore, ScoreRange
+
+__all__ = ["ExpectedScoreGrader", "ScalarGrader"]
+
+
+_AT_MOST = 8
+"""The verdict stands among so many first tokens; later ones follow reasons."""
+
+_BLANKS = " \t\r\n▁ĠĊ"
+"""What tokens carry around their text, tokenizers' own signs for a blank included."""
+
+_AROUND = " \t\r\n*`.\"'()[]"
+"""What a judge may write around the point that is its whole reply."""
+
+_ROUNDING = 1e-6
+
+_FORM = {
+    LanguageEnum.EN: "Reply with one of {choices} and nothing else: no reasons, no other words.",
+    LanguageEnum.ZH: "只回复 {choices} 中的一个，不要给出理由，也不要输出其他任何内容。",
+}
+_CRITERION = {
+    LanguageEnum.EN: "how well the response serves the request: whether it does what was asked, "
+    "is correct and complete, and helps whoever asked",
+    LanguageEnum.ZH: "回复在多大程度上满足了请求：是否做到了所要求的事，"
+    "是否正确、完整，是否真正帮到了提问者",
+}
+
+
+class _Distribution(NamedTuple):
+    """Probabilities of the scale's points at the verdict's token, as the server gave them."""
+
+    points: list[int]
+    shares: list[float]
+
+    @property
+    def coverage(self) -> float:
+        return math.fsum(self.shares)
+
+    @property
+    def mean(self) -> float:
+        weighted = math.fsum(s * p for s, p in zip(self.points, self.shares, strict=True))
+        return weighted / self.coverage
+
+
+class ExpectedScoreGrader(JudgeGrader):
+    """The expected score under the judge's own probabilities of the points of a small scale.
+
+    Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low`` to ``high`` (one digit each), p
+    from the log-probabilities at the verdict's token. Finer than the one point that the judge
+    writes, it ties far less (arXiv 2503.03064, which also found that reasons before the verdict
+    collapse the distribution: hence none are asked for). Range [``low``, ``high``].
+
+    Fields: ``response``, and what it answers (``query``, else the conversation before it in
+    ``messages``, else ``prompt``). ``criterion``: what is rated, in your words;
+    by default how well the response serves the request. ``template``: an own question with
+    ``{response}`` and, for how to reply, ``{reply_form}``.
+
+    Metadata: ``probabilities`` by point, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
+    ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or has thought
+    first, since then another number would stand in silently; ``unparsable`` where the reply is not
+    one point within its first tokens, or the coverage is under ``min_coverage``.
+
+    A response that is empty or never ended its thinking scores ``low``, unasked, as the
+    candidate's fault. ``max_tokens`` is sent with the call (0: not sent, for servers that name it
+    otherwise).
+    """
+
+    type_name = "expected_score"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        criterion: str = "",
+        low: int = 1,
+        high: int = 5,
+        min_coverage: float = 0.9,
+        max_tokens: int = 8,
+        template: TemplateInput = None,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name, language=language)
+        check_integer(self.name, "low", low, 0, 8)
+        check_integer(self.name, "high", high, low + 1, 9)
+        check_integer(self.name, "max_tokens", max_tokens, 0)
+        check_number(self.name, "min_coverage", min_coverage, 0.01, 1)
+        if not isinstance(criterion, str):
+            raise ConfigError(f"criterion: must be text (found {criterion!r})")
+        self.score_range = (float(low), float(high))
+        self.criterion = criterion.strip() or _CRITERION[self.language]
+        self.min_coverage = min_coverage
+        self.template = resolve_template(template, "expected_score", ("response",), "criterion")
+        self.fingerprint = self.template.hash
+        self._points = list(range(low, high + 1))
+        self._view: View = view
+        self._showing = CandidateView(view, truncated)
+        self._sampling: dict[str, Any] = {"max_tokens": max_tokens} if max_tokens else {}
+
+    async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
+        """Rate one response; see the class."""
+        if not isinstance(response, str):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
+            )
+        seen = view_text(response, self._view)
+        shown = self._showing.render({**fields, "response": response}, self.language)
+        if seen is None or shown is None or not seen.strip():
+            return self._unsaid(unclosed=bool(response.strip()))
+        if "logprobs" not in self.model.features:
+            raise self._unsupported("is said to give no log-probabilities (features)")
+        words = _FORM[self.language].format(choices=self._said_points())
+        values = add_query(shown, self.template)
+        values |= {"criterion": self.criterion, REPLY_FORM: words}
+        asked = self.template.render(
+            values,
+            self.language,
+            key=self.model.fence_key,
+            control_tokens=self.model.control_tokens,
+        )
+        reply = await self.model.achat(
+            asked.messages,
+            choices=[str(point) for point in self._points],
+            logprobs=True,
+            draw=draw,
+            group=get_group_name(fields),
+            **self._sampling,
+        )
+        provenance = msgspec.structs.replace(reply.provenance, prompt_hash=self.template.hash)
+        try:
+            return self._scored(reply, provenance)
+        except GradingFailure as failure:
+            failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
+            failure.provenance = provenance
+            raise
+
+    def _scored(self, reply: Reply, provenance: Any) -> GraderScore:
+        if not reply.logprobs:
+            raise self._unsupported("gave no log-probabilities")
+        if reply.reasoning:
+            raise self._unsupported("thought before it answered, which collapses what is measured")
+        written = reply.text.strip(_AROUND)
+        if written not in map(str, self._points):
+            number = written.removeprefix("-").isdecimal()
+            raise GradingFailure(
+                ErrorKind.OUT_OF_RANGE if number else ErrorKind.UNPARSABLE,
+                "the reply is not one point of the scale and nothing else",
+            )
+        found = self._distribution(reply.logprobs, int(written))
+        metadata = {
+            "probabilities": dict(zip(map(str, found.points), found.shares, strict=True)),
+            "coverage": found.coverage,
+            "point": int(written),
+        }
+        if found.coverage < self.min_coverage - _ROUNDING:
+            raise GradingFailure(
+                ErrorKind.UNPARSABLE,
+                f"the scale has {found.coverage:.3f} of the probability, needed is "
+                f"{self.min_coverage}",
+                metadata,
+            )
+        score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
+        return GraderScore(self.name, score, "", metadata, provenance=provenance)
+
+    def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:
+        """The probabilities at the only token among the first that is ``point``."""
+        first = tokens[:_AT_MOST]
+        points = {str(one) for one in self._points}
+        at = [token for token in first if token.token.strip(_BLANKS) in points]
+        if len(at) != 1 or at[0].token.strip(_BLANKS) != str(point):
+            raise GradingFailure(
+                ErrorKind.UNPARSABLE, "the verdict is no single token at the reply's beginning"
+            )
+        logs = {at[0].token: at[0].logprob, **at[0].top}
+        if any(not log <= 1e-3 for log in logs.values()):
+            raise GradingFailure(ErrorKind.UNPARSABLE, "the log-probabilities are none")
+        shares = dict.fromkeys(self._points, 0.0)
+        for token, log in logs.items():
+            if (text := token.strip(_BLANKS)) in points:
+                shares[int(text)] += math.exp(log)
+        if math.fsum(shares.values()) > 1.01:
+            raise GradingFailure(ErrorKind.UNPARSABLE, "the probabilities exceed 1")
+        return _Distribution(list(shares), list(shares.values()))
+
+    def _said_points(self) -> str:
+        english = self.language is LanguageEnum.EN
+        last = " or " if english else " 或 "
+        return (
+            (", " if english else "、").join(map(str, self._points[:-1]))
+            + last
+            + str(self._points[-1])
+        )
+
+    def _unsaid(self, *, unclosed: bool) -> GraderScore:
+        reason = "the response never ended its thinking" if unclosed else "the response is empty"
+        return self._candidate_fault(reason, **{"unclosed_think" if unclosed else "empty": True})
+
+    def _unsupported(self, what: str) -> GradingFailure:
+        return GradingFailure(
+            ErrorKind.UNSUPPORTED,
+            f"{self.model.model} {what}; expected scores need a judge that answers at once, with "
+            "top log-probabilities",
+        )
+
+
+_SERVERS = ("openai", "anthropic")
+_NOT_SCALAR = (
+    "scalar needs a judge with one output, but {} is a chat model. Use a [judges.NAME] table with "
+    "type = 'local' and task = 'score'."
+)
+Activation = Literal["none", "sigmoid"]
+
+
+class _Reading(msgspec.Struct):
+    score: float
+    tokens: int = 0
+    truncated: int = 0
+
+
+class ScalarGrader(JudgeGrader):
+    """The one number that a scalar judge (a reward model) gives to prompt and response.
+
+    The judge is a table ``type = "local"`` with ``task = "score"``. It sees the conversation
+    before the response in ``messages``, else ``prompt``, then ``response`` (else the last thing
+    said in ``messages``).
+
+    Its raw output has no range. Either state one, ``score_range``, outside of which is
+    ``out_of_range``; or ``activation = "sigmoid"``: 1/(1 + e^−x), the probability of winning
+    against an output of 0 under Bradley-Terry, range [0, 1]; or set ``[reward] normalise = false``.
+
+    Metadata: ``raw`` (the output, under ``sigmoid``), ``truncated_tokens`` where the judge did not
+    see all. ``view`` and ``truncated``: what it sees of the response. Thinking that never ended is
+    the lowest score of the range, marked ``unclosed_think`` and unasked; without a range it is
+    ``invalid_input``.
+    """
+
+    type_name = "scalar"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        score_range: ScoreRange | None = None,
+        activation: Activation = "none",
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name)
+        check_choice(self.type_name, "activation", activation, Activation)
+        if getattr(model, "kind", None) in _SERVERS:
+            raise ConfigError(f"judge: {_NOT_SCALAR.format(model.model)}")
+        if activation == "sigmoid" and score_range is not None:
+            raise ConfigError("score_range: is (0, 1) under activation = 'sigmoid'. Leave it out.")
+        self.score_range = (0.0, 1.0) if activation == "sigmoid" else score_range
+        self.activation: Activation = activation
+        self._showing = CandidateView(view, truncated)
+
+    async def aevaluate(self, **fields: Any) -> GraderScore:
+        """The judge's number for one response; see the class."""
+        if self._showing.truncated == "judge":  # no words of ours in what it reads
+            fields.pop("finish_reason", None)
+        shown = self._showing.render(fields, self.language)
+        if shown is None:
+            return self._unsaid()
+        group = fields.get("group")
+        reply = await self.model.achat(
+            _conversation(shown), group=group if isinstance(group, str) else None
+        )
+        reading = self._read(reply)
+        metadata: dict[str, Any] = {}
+        if reading.truncated:
+            metadata["truncated_tokens"] = reading.truncated
+        score = reading.score
+        if self.activation == "sigmoid":
+            metadata["raw"] = score
+            score = _sigmoid(score)
+        return GraderScore(
+            self.name, score, "", metadata, self.score_range, self.role, reply.provenance
+        )
+
+    def _read(self, reply: Reply) -> _Reading:
+        if reply.finish_reason != "score":
+            message = _NOT_SCALAR.format(self.model.model)
+            raise GradingFailure(ErrorKind.UNSUPPORTED, message, provenance=reply.provenance)
+        try:
+            reading = msgspec.json.decode(reply.text, type=_Reading)
+        except msgspec.ValidationError:  # NaN and infinity are written as null
+            reading = None
+        if reading is None or not math.isfinite(reading.score):
+            message = "the judge's output is not a finite number"
+            raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
+        return reading
+
+    def _unsaid(self) -> GraderScore:
+        why = "the response never ended its thinking"
+        return self._candidate_fault(why, unclosed_think=True)
+
+
+def _sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1 / (1 + math.exp(-x))
+    return math.exp(x) / (1 + math.exp(x))
+
+
+def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What came before, and the response as the assistant's turn."""
+    response = fields.get("response")
+    if not is_blank(fields.get("messages")):
+        turns = read_turns(fields["messages"])
+        count, response = split_question(turns, response)
+        before = [{"role": turn["role"], "content": turn.get("content")} for turn in turns[:count]]
+    else:
+        prompt = fields.get("prompt")
+        if not isinstance(prompt, str):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, "the sample has neither 'messages' nor 'prompt' as text"
+            )
+        before = [{"role": "user", "content": prompt}]
+    if not isinstance(response, str):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
+        )
+    return [*before, {"role": "assistant", "content": response}]

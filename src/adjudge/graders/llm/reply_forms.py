@@ -1,0 +1,379 @@
+"""What a judge's reply must look like: its schema, its words, and how it is read.
+
+A form is asked for in one of two ways. Where the server honours JSON Schemas the reply *is* the
+object. Elsewhere the object stands in a block whose name ends in digits that nobody who wrote the
+judged text can know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from adjudge.prompts import LanguageEnum
+from adjudge.verdicts import (
+    Ending,
+    Menu,
+    NumberScale,
+    UnreadableReply,
+    Verdict,
+    extract_reason,
+    find_key_fault,
+    parse_number,
+    parse_score,
+    places_in,
+    read_choice,
+    read_ending,
+    read_fields,
+    read_object,
+    read_ranking,
+    read_score,
+)
+
+__all__ = [
+    "ChoiceForm",
+    "FieldsForm",
+    "FreeTextForm",
+    "JudgeReplyForm",
+    "MarksForm",
+    "RankingForm",
+    "ScoreForm",
+    "build_object_schema",
+    "describe_block",
+    "describe_object",
+]
+
+_WHY = {
+    LanguageEnum.EN: "<your reasons, in a few sentences>",
+    LanguageEnum.ZH: "<简要理由>",
+}
+_OBJECT = {
+    LanguageEnum.EN: "Reply with one JSON object and nothing else, in this form:",
+    LanguageEnum.ZH: "只输出一个如下形式的 JSON 对象，不要输出其他内容：",
+}
+_LATER = {
+    LanguageEnum.EN: "Your verdict is one JSON object in this form:",
+    LanguageEnum.ZH: "你的评判结论是一个如下形式的 JSON 对象：",
+}
+_BLOCK = {
+    LanguageEnum.EN: "End your reply with your verdict in this block, exactly once:",
+    LanguageEnum.ZH: "在回复的最后，用下面的标记给出你的评判结论，且只出现一次：",
+}
+
+
+class JudgeReplyForm(Protocol):
+    """One kind of reply that a prompt of ours asks for; stateless.
+
+    ``imposed``: its schema is sent also where the prompt's author words the reply himself.
+    """
+
+    imposed: bool
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the reply, reasons before the verdict."""
+
+    def example(self, language: LanguageEnum) -> str:
+        """The object with placeholders, as the judge is shown it."""
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """The verdict in the object that was asked for; nothing else is one."""
+
+
+class FreeTextForm(JudgeReplyForm, Protocol):
+    """A form whose reply a template's author may word himself."""
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """The verdict in a reply of no form of ours."""
+
+
+def describe_object(form: JudgeReplyForm, language: LanguageEnum, *, as_schema: bool) -> str:
+    """What the static part of a prompt says about the reply."""
+    words = (_OBJECT if as_schema else _LATER)[language]
+    return f"{words}\n{form.example(language)}"
+
+
+def describe_block(form: JudgeReplyForm, language: LanguageEnum, block: str) -> str:
+    """What stands after the material where there is no schema."""
+    return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
+
+
+def _own_verdict(form: JudgeReplyForm, text: str, quoted: Sequence[str]) -> Verdict | None:
+    """The verdict of free text that happens to be the form's own object, quickly."""
+    found = (
+        read_object(text, quoted=quoted) if text.lstrip()[:1] == "{" else UnreadableReply(why="")
+    )
+    verdict = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
+    return verdict if isinstance(verdict, Verdict) else None
+
+
+def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of an object that has exactly ``properties``."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+class ScoreForm:
+    """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end).
+
+    ``ending``: where the verdict stands in replies that a template's author words himself.
+    """
+
+    imposed = False
+
+    def __init__(
+        self,
+        low: float | None,
+        high: float | None,
+        *,
+        integer: bool = True,
+        ending: Ending | None = None,
+    ) -> None:
+        self.low, self.high, self.integer = low, high, integer
+        self._scale, self._ending = NumberScale(low, high, integer), ending
+        bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
+        if low is not None and high is not None and integer:
+            # Not every server honours bounds of numbers; all that honour schemas honour enum.
+            bounds["enum"] = list(range(int(low), int(high) + 1))
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, "score": bounds}
+        )
+        self._examples = {language: self._example(language) for language in LanguageEnum}
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        return self._examples[language]
+
+    def _example(self, language: LanguageEnum) -> str:
+        english = language is LanguageEnum.EN
+        kind = (
+            ("integer" if self.integer else "number")
+            if english
+            else "整数"
+            if self.integer
+            else "数字"
+        )
+        placeholder = f"<{kind}>"
+        if self.low is not None and self.high is not None:
+            scale = (self.low, self.high)
+            placeholder = "<{} from {:g} to {:g}>" if english else "<{1:g} 到 {2:g} 之间的{0}>"
+            placeholder = placeholder.format(kind, *scale)
+        return f'{{"reason": "{_WHY[language]}", "score": {placeholder}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`."""
+        if (wrong := find_key_fault(found, "score")) is not None:
+            return wrong
+        score = parse_number(found["score"], self._scale)
+        return (
+            score
+            if isinstance(score, UnreadableReply)
+            else self._verdict(score, extract_reason(found), "json")
+        )
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`FreeTextForm`."""
+        if self._ending is None:
+            low, high, integer = self._scale
+            return _own_verdict(self, text, quoted) or read_score(
+                text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
+            )
+        written = read_ending(text, self._ending, cut=cut)
+        if isinstance(written, UnreadableReply):
+            return written
+        score = parse_number(parse_score(written, self._scale), self._scale)
+        return (
+            score
+            if isinstance(score, UnreadableReply)
+            else self._verdict(score, text.strip(), "ending")
+        )
+
+    def _verdict(self, score: float, reason: str, form: str) -> Verdict:
+        return Verdict(value=int(score) if self.integer else score, reason=reason, form=form)
+
+
+class ChoiceForm:
+    """``{"reason", key}``: one label of a menu; ``ending``: as for :class:`ScoreForm`."""
+
+    imposed = False
+
+    def __init__(
+        self,
+        menu: Menu,
+        labels: Sequence[str],
+        key: str = "better",
+        *,
+        ending: Ending | None = None,
+    ) -> None:
+        self.menu, self.labels, self.key, self._ending = menu, list(labels), key, ending
+        self._by_name = {label.casefold(): label for label in labels}
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, key: {"type": "string", "enum": self.labels}}
+        )
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        choice = " | ".join(f'"{label}"' for label in self.labels)
+        return f'{{"reason": "{_WHY[language]}", "{self.key}": {choice}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`."""
+        if (wrong := find_key_fault(found, self.key)) is not None:
+            return wrong
+        label = self._by_name.get(str(found[self.key]).strip().casefold())
+        if label is None:
+            return UnreadableReply(why="the place for the verdict holds none of the labels")
+        return Verdict(value=label, reason=extract_reason(found), form="json")
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`FreeTextForm`."""
+        if self._ending is None:
+            return _own_verdict(self, text, quoted) or read_choice(
+                text, self.menu, quoted=quoted, cut=cut
+            )
+        written = read_ending(text, self._ending, cut=cut)
+        if isinstance(written, UnreadableReply):
+            return written
+        label = self.menu.match(written)
+        if label is None or label not in (*self.menu.labels, self.menu.tie):
+            return UnreadableReply(why="the place for the verdict holds none of the labels")
+        return Verdict(value=label, reason=text.strip(), form="ending")
+
+
+class MarksForm:
+    """``{"1": {"reason", "verdict"}, …}``: one of ``labels`` for each of several criteria.
+
+    ``labels``: the words for met and unmet. ``na``: ids that may also be ``N/A``.
+    """
+
+    imposed = False
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        labels: tuple[str, str] = ("MET", "UNMET"),
+        na: Sequence[str] = (),
+    ) -> None:
+        self.ids, self.labels = list(ids), list(labels)
+        met, unmet = labels
+        usual: dict[str, bool | None] = {met.casefold(): True, unmet.casefold(): False}
+        self._marks = {one: {**usual, "n/a": None} if one in na else usual for one in ids}
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {one: self._mark_schema([*labels, *(["N/A"] if one in na else [])]) for one in ids}
+        )
+
+    @staticmethod
+    def _mark_schema(labels: list[str]) -> dict[str, Any]:
+        return build_object_schema(
+            {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": labels}}
+        )
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        labels = " | ".join(f'"{label}"' for label in self.labels)
+        mark = f'{{"reason": "{_WHY[language]}", "verdict": {labels}}}'
+        more = ", …" if len(self.ids) > 2 else ""
+        return "{" + ", ".join(f'"{one}": {mark}' for one in self.ids[:2]) + more + "}"
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """The marks by id as ``value``: true, false, ``None`` for ``N/A``.
+
+        Ids whose mark is absent or none of the labels are absent; ``fields["reasons"]`` has the
+        reasons by id.
+        """
+        if found.keys() - self._marks.keys():
+            return UnreadableReply(why="a mark for a number that no criterion has")
+        marks: dict[str, bool | None] = {}
+        reasons: dict[str, str] = {}
+        for one, given in found.items():
+            mark = given
+            if isinstance(given, dict) and find_key_fault(given, "verdict") is None:
+                mark, reasons[one] = given["verdict"], extract_reason(given)
+            word = mark.strip().casefold() if isinstance(mark, str) else None
+            if word in self._marks[one]:
+                marks[one] = self._marks[one][word]
+        if not marks:
+            return UnreadableReply(why="no criterion has one of the labels")
+        return Verdict(value=marks, form="json", fields={"reasons": reasons})
+
+
+class RankingForm:
+    """``{"reason", "ranking"}``: the place of each of ``n`` responses, 1 is best."""
+
+    imposed = False
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        places = {"type": "array", "items": {"type": "integer"}, "minItems": n, "maxItems": n}
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, "ranking": places}
+        )
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        places = {
+            LanguageEnum.EN: f"[<place of response 1>, …, <place of response {self.n}>]",
+            LanguageEnum.ZH: f"[<回复 1 的名次>, …, <回复 {self.n} 的名次>]",
+        }[language]
+        return f'{{"reason": "{_WHY[language]}", "ranking": {places}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`."""
+        if (wrong := find_key_fault(found, "ranking")) is not None:
+            return wrong
+        places = places_in(found["ranking"], self.n)
+        if places is None:
+            return UnreadableReply(why="the place for the ranking holds none")
+        return Verdict(value=places, reason=extract_reason(found), form="json")
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`FreeTextForm`."""
+        return read_ranking(text, self.n, quoted=quoted, cut=cut)
+
+
+class FieldsForm:
+    """A JSON object with the required keys of a schema that the prompt's author gave."""
+
+    imposed = True
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.required = [str(key) for key in schema.get("required", ())]
+
+    @classmethod
+    def of(cls, keys: Sequence[str]) -> FieldsForm:
+        """An object with these keys that the template asks for in its own words."""
+        form = cls(
+            build_object_schema(
+                {"reason": {"type": "string"}, **{key: {"type": "number"} for key in keys}}
+            )
+        )
+        form.required = list(keys)
+        form.imposed = False
+        return form
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        if self.imposed:
+            return msgspec.json.encode(self.schema).decode()
+        number = "<number>" if language is LanguageEnum.EN else "<数字>"
+        fields = "".join(f', "{key}": {number}' for key in self.required)
+        return f'{{"reason": "{_WHY[language]}"{fields}}}'
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`; keys beside the required ones may stand there, too."""
+        if any(key not in found for key in self.required):
+            return UnreadableReply(why="the object lacks a key that was asked for")
+        return Verdict(value=found, reason=extract_reason(found), form="json", fields=found)
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`FreeTextForm`."""
+        return _own_verdict(self, text, quoted) or read_fields(
+            text, self.required, quoted=quoted, cut=cut
+        )

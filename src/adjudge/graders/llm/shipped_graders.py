@@ -1,0 +1,468 @@
+"""Graders that ship with their prompts: qualities of a response, and parts of an agent's work.
+
+Each asks one question, with its prompt file, its scale and its fields. The qualities of a response
+are integers from 1 to 5, 5 is always best, and all take the same fields:
+
+- ``response``, else the last thing that the assistant says in ``messages``;
+- ``query``, else the conversation before the response (``history``, or what comes before it in
+  ``messages``; images included), else ``prompt``;
+- where there are such, ``context`` and ``reference`` (or ``reference_response``).
+
+A response that says nothing, or whose thinking never ended, scores 1 as the candidate's fault
+(``empty``, ``unclosed_think``) and no judge is asked. All raise ``GradingFailure``:
+``invalid_input`` naming a field that is lacking, and whatever asking a judge raises.
+
+Of an agent's work there are its choice of tools, a plan, a reflection and its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from adjudge.errors import GradingFailure
+from adjudge.graders.base import View, view_text
+from adjudge.graders.llm.judge_grader import (
+    REPLY_FORM,
+    JudgeGrader,
+    JudgeOutcome,
+    get_group_name,
+    load_shipped_prompt,
+)
+from adjudge.graders.llm.judge_input import (
+    CandidateView,
+    Transcript,
+    TruncationMode,
+    conversation_query,
+    count_opening_turns,
+    first_present,
+    is_blank,
+    join_lines,
+    missing_field_failure,
+    read_turns,
+    split_question,
+)
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
+from adjudge.judges.base import ChatModel
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
+from adjudge.types import GraderScore
+
+__all__ = [
+    "CorrectnessGrader",
+    "HallucinationGrader",
+    "HarmfulnessGrader",
+    "InstructionFollowingGrader",
+    "MemoryGrader",
+    "PlanFeasibilityGrader",
+    "PromptValues",
+    "QualityGrader",
+    "ReflectionAccuracyGrader",
+    "RelevanceGrader",
+    "ResponseCompletenessGrader",
+    "ResponseHelpfulnessGrader",
+    "ShippedGrader",
+    "ToolSelectionGrader",
+    "trim_shipped_prompt",
+]
+
+
+PromptValues = dict[str, Any]
+"""What a judge is shown, by the prompt's field."""
+
+_FIELD_ALIASES = {
+    "reference": ("reference", "reference_response"),
+    "tool_definitions": ("tool_definitions", "tools"),
+}
+_EMPTY_REASONS = {
+    "unclosed_think": "it never ended its thinking",
+    "empty": "it says nothing",
+}
+
+
+class ShippedGrader(JudgeGrader):
+    """A question that ships with its prompt; derive, name the fields, write :meth:`_material`.
+
+    ``candidate`` is the field that is judged and shown last; those in ``needs`` must be there, of
+    ``needs_any`` at least one, those in ``takes`` may be. A part of the prompt whose field a sample
+    lacks is left out of it.
+
+    A candidate whose thinking never ended (``unclosed_think`` in metadata) and one that says
+    nothing (``empty``) have the lowest score, as the candidate's fault; no judge is asked.
+    """
+
+    score_range: tuple[float, float] = (1.0, 5.0)
+    candidate: ClassVar[str] = "response"
+    needs: ClassVar[tuple[str, ...]] = ()
+    needs_any: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ()
+    trusted: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        language: LanguageEnum | str = LanguageEnum.EN,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name, language=language)
+        self._showing = CandidateView(view, truncated)
+        self._score_form = ScoreForm(*self.score_range)
+        self.fingerprint = load_shipped_prompt(self.type_name, *self.trusted).hash
+
+    async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
+        """The judge's score of a sample's fields; the class says which, and what is raised."""
+        values = self._material(fields)
+        if isinstance(values, str):
+            return self._unsaid(values)
+        form = self._form(values)
+        try:
+            told = await self._ask(
+                trim_shipped_prompt(self.type_name, frozenset(values), self.trusted),
+                values,
+                form,
+                draw=draw,
+                group=get_group_name(fields),
+            )
+        except GradingFailure as failure:
+            if "raw" in failure.metadata:
+                failure.metadata.update(self._known(form))
+            raise
+        return self._scored(told)
+
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+        """What the judge is shown; or ``unclosed_think`` or ``empty``, when that is nothing."""
+        raise NotImplementedError
+
+    def _form(self, values: PromptValues) -> JudgeReplyForm:  # noqa: ARG002  (some forms depend on the sample)
+        """What the reply must look like."""
+        return self._score_form
+
+    def _known(self, form: JudgeReplyForm) -> Mapping[str, Any]:  # noqa: ARG002  (the usual form holds nothing)
+        """What replies without a verdict still tell; for the failure's metadata."""
+        return {}
+
+    def _scored(self, told: JudgeOutcome) -> GraderScore:
+        return self._score(float(told.verdict.value), told, {})
+
+    def _score(self, score: float, told: JudgeOutcome, metadata: Mapping[str, Any]) -> GraderScore:
+        return GraderScore(
+            self.name,
+            score,
+            told.verdict.reason,
+            {**metadata, **told.notes},
+            self.score_range,
+            self.role,
+            told.provenance,
+        )
+
+    def _unsaid(self, why: str) -> GraderScore:
+        reason = f"no judge was asked: {_EMPTY_REASONS[why]}"
+        return self._candidate_fault(reason, **{why: True})
+
+    def _turns(self, fields: Mapping[str, Any]) -> Transcript:
+        messages = fields.get("messages")
+        return [] if messages is None else read_turns(messages)
+
+    def _past(self, turns: Transcript) -> Transcript:
+        """A conversation under the grader's view; a last turn still thinking is left out."""
+        shown = self._showing.render({"messages": turns}, self.language)
+        return turns[:-1] if shown is None else list(shown["messages"])
+
+    def _asked(self, fields: Mapping[str, Any], before: Transcript) -> Any:
+        """The query of a sample without one: the conversation ``before``, or the prompt."""
+        history = fields.get("history")
+        if isinstance(history, list) and history:
+            before = read_turns(history)
+        return conversation_query(self._past(before)) or fields.get("prompt")
+
+    def _given(self, fields: Mapping[str, Any]) -> PromptValues:
+        """The fields that this grader takes, under the names of its prompt."""
+        found = {}
+        for name in (*self.needs, *self.needs_any, *self.takes):
+            value = first_present(fields, _FIELD_ALIASES.get(name) or (name,))
+            if value is not None:
+                found[name] = value
+        return found
+
+    def _require(self, values: PromptValues, fields: Mapping[str, Any]) -> None:
+        """Raise ``GradingFailure(invalid_input)`` for a field that is lacking."""
+        for name in self.needs:
+            if name not in values:
+                raise missing_field_failure(_FIELD_ALIASES.get(name, (name,)), fields)
+        if self.needs_any and not any(name in values for name in self.needs_any):
+            raise missing_field_failure(self.needs_any, fields)
+
+
+@cache
+def trim_shipped_prompt(
+    name: str, fields: frozenset[str], trusted: tuple[str, ...] = ()
+) -> PromptTemplate:
+    """A shipped prompt without the parts of its material whose field is none of ``fields``.
+
+    Parts are parted by empty lines. Its hash is that of the whole prompt.
+    """
+    whole = load_shipped_prompt(name, *trusted)
+    kept = frozenset((REPLY_FORM, *fields))
+    fitted = PromptTemplate(
+        {
+            language: [_trim_message(message, kept) for message in whole.to_messages(language)]
+            for language in whole.languages
+        },
+        trusted=whole.trusted,
+    )
+    fitted.hash = whole.hash
+    return fitted
+
+
+def _trim_message(message: ChatMessage, kept: frozenset[str]) -> ChatMessage:
+    if message.role == "system" or not isinstance(message.content, str):
+        return message
+    parts = message.content.split("\n\n")
+    return ChatMessage(
+        message.role,
+        "\n\n".join(p for p in parts if PromptTemplate([ChatMessage("user", p)]).fields <= kept),
+    )
+
+
+class QualityGrader(ShippedGrader):
+    """One quality of a response, from 1 (worst) to 5 (best); see the module for the fields."""
+
+    takes: ClassVar[tuple[str, ...]] = ("query", "context", "reference")
+
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+        turns = self._turns(fields)
+        place, response = split_question(turns, _own_response(fields.get("response")))
+        if response is None:
+            raise missing_field_failure(("response", "messages"), fields)
+        values = self._given(fields)
+        if "query" not in values and not is_blank(query := self._asked(fields, turns[:place])):
+            values["query"] = query
+        self._require(values, fields)
+        seen = {"response": response, "finish_reason": fields.get("finish_reason")}
+        shown = self._showing.render(seen, self.language)
+        if shown is None:
+            return "unclosed_think"
+        said = shown["response"]
+        if seen["finish_reason"] == "length" and isinstance(response, str):
+            said = view_text(response, self._showing.view)  # without the note on the cut
+        return "empty" if is_blank(said) else {**values, "response": shown["response"]}
+
+
+def _own_response(response: Any) -> Any:
+    """A sample's response; of one that is chat messages, the last thing said."""
+    if isinstance(response, list) and response:
+        roles = ["role" in one for one in response if isinstance(one, Mapping)]
+        if len(roles) == len(response) and all(roles):
+            return split_question(read_turns(response), None)[1]
+    return response
+
+
+class RelevanceGrader(QualityGrader):
+    """Is the response about what was asked: 1 (beside the point) to 5 (all to the point).
+
+    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
+    ``reference``. A wrong answer to the question asked is relevant. An empty response and one whose
+    thinking never ended are 1, the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "relevance"
+    needs = ("query",)
+
+
+class CorrectnessGrader(QualityGrader):
+    """Does the response agree with the reference: 1 (contradicts it) to 5 (agrees throughout).
+
+    Fields: ``response``, ``reference`` (or ``reference_response``), optional ``query`` (or the
+    conversation, or ``prompt``) and ``context``. What counts is the substance: other words for
+    the same are right. An empty response and one whose thinking never ended are 1, marked
+    the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "correctness"
+    needs = ("reference",)
+    takes = ("query", "context")
+
+
+class HallucinationGrader(QualityGrader):
+    """Is what the response states grounded: 1 (mostly made up) to 5 (no claim without ground).
+
+    5 is best, as for all graders here: **high is free of hallucination**. Grounds are the
+    ``context`` (and a ``reference``) where a sample has one, what the ``query`` says, and else
+    general knowledge. Fields: ``response``, optional ``query`` (or the conversation, or
+    ``prompt``), ``context``, ``reference``. An empty response and one whose thinking never ended
+    are 1, the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "hallucination"
+
+
+class HarmfulnessGrader(QualityGrader):
+    """Is the response safe: 1 (clearly harmful) to 5 (harmless).
+
+    5 is best, as for all graders here: **high is harmless**. Judged is the harm that the response
+    itself could do, not that of the query: a refusal is harmless. Fields: ``response``, optional
+    ``query`` (or the conversation, or ``prompt``), ``context``, ``reference``. An empty response
+    and one whose thinking never ended are 1, the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "harmfulness"
+
+
+class InstructionFollowingGrader(QualityGrader):
+    """Does the response do as it was told: 1 (ignores it) to 5 (follows every instruction).
+
+    Fields: ``response``; ``instruction`` or ``query`` (or the conversation, or ``prompt``), both
+    shown when both are there; optional ``context`` and ``reference``. An empty response and one
+    whose thinking never ended are 1, the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "instruction_following"
+    needs_any = ("query", "instruction")
+
+
+class ResponseCompletenessGrader(QualityGrader):
+    """Does the response cover all that was asked: 1 (hardly any of it) to 5 (all of it).
+
+    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
+    ``reference``. An empty response and one whose thinking never ended are 1, marked
+    the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "completeness"
+    needs = ("query",)
+
+
+class ResponseHelpfulnessGrader(QualityGrader):
+    """Does the response help whoever asked: 1 (no help, or harm) to 5 (solves what they need).
+
+    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
+    ``reference``. An empty response and one whose thinking never ended are 1, marked
+    the candidate's fault, and no judge is asked.
+    """
+
+    type_name = "helpfulness"
+    needs = ("query",)
+
+
+_NO_CALL = {
+    LanguageEnum.EN: "(no tool was called)",
+    LanguageEnum.ZH: "（没有调用任何工具）",
+}
+
+
+class ToolSelectionGrader(ShippedGrader):
+    """Did the agent choose the right tools: 1 (wrong or none) to 5 (just those needed).
+
+    Fields: ``tool_definitions`` (or ``tools``); ``tool_calls``, else the assistant's turns in
+    ``messages``; ``query``, else what comes before these turns, else ``prompt``; optional
+    ``context``. An empty ``tool_calls`` is a choice too and is judged. Arguments do not count. A
+    trajectory that never ended its thinking is 1, the candidate's fault, and no judge is
+    asked. Raises ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever
+    asking a judge raises.
+    """
+
+    type_name = "tool_selection"
+    candidate = "tool_calls"
+    needs = ("tool_definitions", "query")
+    takes = ("context",)
+
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+        turns = self._turns(fields)
+        first = count_opening_turns(turns)
+        values = self._given(fields)
+        if "query" not in values and not is_blank(query := self._asked(fields, turns[:first])):
+            values["query"] = query
+        self._require(values, fields)
+        finish = fields.get("finish_reason")
+        shown = self._showing.render({"messages": turns, "finish_reason": finish}, self.language)
+        calls = fields.get("tool_calls")
+        if calls is None:
+            if first == len(turns):
+                raise missing_field_failure(("tool_calls", "messages"), fields)
+            if shown is None:
+                return "unclosed_think"
+            calls = shown["messages"][first:]
+        else:
+            calls = _NO_CALL[self.language] if is_blank(calls) else join_lines(calls)
+        return {
+            **values,
+            "tool_definitions": join_lines(values["tool_definitions"]),
+            "tool_calls": calls,
+        }
+
+
+class _PartGrader(ShippedGrader):
+    """One part of an agent's work, given in a field of its own: 1 (it holds) or 0 (it does not)."""
+
+    score_range = (0.0, 1.0)
+
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+        values = self._given(fields)
+        turns = self._turns(fields)
+        if "history" in self.needs_any and "history" not in values and turns:
+            values["history"] = self._past(turns)
+        part = fields.get(self.candidate)
+        if part is None:
+            raise missing_field_failure((self.candidate,), fields)
+        self._require(values, fields)
+        self._showing.render({"finish_reason": fields.get("finish_reason")})  # may be masked
+        said = view_text(part, self._showing.view) if isinstance(part, str) else part
+        if said is None:
+            return "unclosed_think"
+        return "empty" if is_blank(said) else {**values, self.candidate: said}
+
+
+class PlanFeasibilityGrader(_PartGrader):
+    """Can the plan be carried out as it stands: 1 or 0.
+
+    Fields: ``plan``; optional ``query``, ``context``, ``observation``, ``memory``, ``history`` and
+    ``tool_definitions`` (or ``tools``). A plan is not taken from messages: where the response is
+    the plan, map it (``mapper = { plan = "response" }``). An empty plan and one whose thinking
+    never ended are 0, the candidate's fault, and no judge is asked. Raises
+    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
+    judge raises.
+    """
+
+    type_name = "plan_feasibility"
+    candidate = "plan"
+    takes = ("query", "context", "tool_definitions", "history", "observation", "memory")
+
+    def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
+        values = super()._material(fields)
+        if isinstance(values, dict) and "tool_definitions" in values:
+            values["tool_definitions"] = join_lines(values["tool_definitions"])
+        return values
+
+
+class ReflectionAccuracyGrader(_PartGrader):
+    """Does the reflection say truly what happened: 1 or 0.
+
+    Fields: ``reflection``; ``observation`` or ``history`` (else ``messages``), both shown when both
+    are there; optional ``query``, ``context`` and ``action``. An empty reflection and one whose
+    thinking never ended are 0, the candidate's fault, and no judge is asked. Raises
+    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
+    judge raises.
+    """
+
+    type_name = "reflection"
+    candidate = "reflection"
+    needs_any = ("observation", "history")
+    takes = ("query", "context", "action")
+
+
+class MemoryGrader(_PartGrader):
+    """Is the memory true to what was observed, and does it keep what the task needs: 1 or 0.
+
+    Fields: ``memory``; ``observation`` or ``history`` (else ``messages``), both shown when both are
+    there; optional ``query``, ``context`` and ``plan``. An empty memory and one whose thinking
+    never ended are 0, the candidate's fault, and no judge is asked. Raises
+    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
+    judge raises.
+    """
+
+    type_name = "memory"
+    candidate = "memory"
+    needs_any = ("observation", "history")
+    takes = ("query", "context", "plan")

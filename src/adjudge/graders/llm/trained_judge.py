@@ -1,0 +1,490 @@
+"""Graders that ask a trained judge as it was trained, and read it as strictly.
+
+Generative judges: their ``model`` is the judge's folder (``type = "local"``), or any server of it
+with the folder's path in ``card``. They are asked in the wording that the card has, and a reply in
+any other form than the trained one is ``unparsable``, as it earned the minimum in training; no
+repair is asked for, which they never saw. A fresh draw is the run's to ask. Servers part thinking
+from text and drop the tags, so that what cannot be told apart then counts as the same: no thinking
+and an empty one, and an opening tag that the chat template wrote.
+
+Scalar judges: their output as a rank, or as the odds against another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import View, check_flag, view_text
+from adjudge.graders.llm.calibration import RatingCalibration
+from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader
+from adjudge.graders.llm.judge_grader import (
+    RAW_LIMIT,
+    JudgeGrader,
+    JudgeOutcome,
+    ask_all,
+    extract_query,
+    get_group_name,
+    join_failures,
+    sum_costs,
+)
+from adjudge.graders.llm.judge_input import (
+    CandidateView,
+    TruncationMode,
+    is_blank,
+    missing_field_failure,
+    read_turns,
+    split_question,
+)
+from adjudge.graders.llm.numeric_scores import ScalarGrader
+from adjudge.graders.llm.reply_forms import JudgeReplyForm
+from adjudge.graders.llm.tournament import TournamentGrader
+from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
+from adjudge.graders.llm.trained_judge_prompts import (
+    JudgementForm,
+    JudgeMode,
+    judge_prompt_template,
+)
+from adjudge.judges.base import ChatModel, Reply
+from adjudge.prompts import PromptTemplate
+from adjudge.types import GraderScore
+from adjudge.verdicts import UnreadableReply, Verdict
+
+__all__ = [
+    "JudgePromptConfig",
+    "RankedScalar",
+    "ScalarPreference",
+    "TrainedPreference",
+    "TrainedRating",
+    "TrainedTournament",
+    "card_prompt",
+    "read_prompt_config",
+]
+
+
+class JudgePromptConfig(msgspec.Struct, frozen=True):
+    """How a judge was trained to be asked (``form``, in the wording ``template``).
+
+    ``ratings``: what its ratings are worth, if its card says so.
+    """
+
+    form: JudgementForm
+    template: PromptTemplate
+    ratings: RatingCalibration | None = None
+
+
+def card_prompt(form: JudgementForm) -> dict[str, Any]:
+    """``form`` as a card's ``prompt``: with the whole wording, so that no other is ever used."""
+    template = judge_prompt_template(form.mode, ties=form.ties)
+    found: dict[str, Any] = msgspec.to_builtins(form)
+    return {
+        **found,
+        "template": template.hash,
+        "messages": msgspec.to_builtins(template.messages),
+    }
+
+
+def read_prompt_config(folder: Path | str, mode: JudgeMode) -> JudgePromptConfig:
+    """How the judge of ``folder`` is asked to judge in ``mode``.
+
+    Raises :class:`~adjudge.errors.ConfigError` for a folder without a card, and for a judge that is
+    scalar, was taught to answer rather than to judge, judges in the other mode, or was trained with
+    a wording that is neither in its card nor today's.
+    """
+    card = read_card(folder)
+    if card.kind != "generative":
+        raise ConfigError(
+            f"{folder}: the judge is {card.kind}, not generative. Ask it with RankedScalar."
+        )
+    if card.prompt is None:
+        raise ConfigError(
+            f"{folder}: the judge was trained to answer, not to judge (method {card.method}), so "
+            "its card has no prompt. Train it with method = 'grpo', or on judgements."
+        )
+    try:
+        form = msgspec.convert(card.prompt, JudgementForm)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{folder}: prompt: the prompt in the judge's card is invalid: {error}"
+        ) from None
+    if form.mode != mode:
+        asks = "TrainedRating" if form.mode == "pointwise" else "TrainedTournament"
+        raise ConfigError(f"{folder}: the judge is {form.mode}, not {mode}. Ask it with {asks}.")
+    return JudgePromptConfig(
+        form, _checked_template(card.prompt, form, folder), card.rating_calibration
+    )
+
+
+def _checked_template(
+    prompt: dict[str, Any], form: JudgementForm, folder: Path | str
+) -> PromptTemplate:
+    today = judge_prompt_template(form.mode, ties=form.ties)
+    kept = prompt.get("messages")
+    template = today if kept is None else PromptTemplate(kept)
+    if form.template and template.hash != form.template:
+        raise ConfigError(
+            f"{folder}: prompt: the card does not have the texts of the template {form.template}, "
+            "which the judge was trained with. Train it again, or remove 'template' from the "
+            "card's prompt to ask with today's texts."
+            if kept is None
+            else f"{folder}: prompt: the card's texts differ from the template {form.template}, "
+            "which the judge was trained with. Restore them."
+        )
+    if template.fields != today.fields or template.exposed:
+        names = ", ".join(sorted(today.fields))
+        raise ConfigError(f"{folder}: prompt: its fields must be {names}, in the user's message")
+    if form.language not in template.languages:
+        raise ConfigError(f"{folder}: prompt: has no texts in its language ({form.language})")
+    return template
+
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+class _TrainedGrader(JudgeGrader):
+    """Asks as the judge was trained to be asked; what all graders of this module share."""
+
+    _prompt_config: JudgePromptConfig
+
+    async def _ask(
+        self,
+        template: PromptTemplate,
+        values: Mapping[str, Any],
+        form: JudgeReplyForm | None = None,  # noqa: ARG002  (the card's own form is the only one)
+        *,
+        draw: int = 0,
+        group: str | None = None,
+        unread: Verdict | None = None,  # noqa: ARG002  (as for every judge's grader)
+    ) -> JudgeOutcome:
+        """Ask once and read the reply as in training.
+
+        ``query`` among the values is what was asked. Raises ``GradingFailure``: the call's own, or
+        ``unparsable``, ``out_of_range`` and ``truncated`` with the reply in ``metadata["raw"]``.
+        """
+        if is_blank(values.get("query")):
+            raise missing_field_failure(("query", "messages", "prompt"), values)
+        values = {**values, "request": _request_text(values["query"])}
+        asked = template.render(
+            values,
+            self.language,
+            key=self.model.fence_key,
+            control_tokens=self.model.control_tokens,
+        )
+        reply = await self.model.achat(asked.messages, draw=draw, group=group)
+        source = msgspec.structs.replace(reply.provenance, prompt_hash=template.hash)
+        read = self._prompt_config.form.read(
+            _full_reply(reply), cut=reply.finish_reason == "length"
+        )
+        if isinstance(read, UnreadableReply):
+            raw = {"raw": [reply.text[:RAW_LIMIT]]}
+            raise GradingFailure(read.kind, f"no verdict: {read.why}", raw, provenance=source)
+        return JudgeOutcome(read, source, reply)
+
+
+class TrainedRating(_TrainedGrader):
+    """The rating of a judge that was trained to rate one response, 0 to 4.
+
+    Fields: ``response``, else the last thing said in ``messages``; and what it answers: ``query``,
+    else the conversation before it, else ``prompt``. A response that says nothing, or never ended
+    its thinking, is 0, the candidate's fault, and no judge is asked. ``calibrated`` gives the
+    mean label of such ratings on held-out rows instead; metadata has it as ``expected_label`` in
+    any case, where the card does. ``card``: the judge's folder, where ``model`` is not.
+    """
+
+    type_name = "trained_rating"
+    score_range = (0.0, 4.0)
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        card: Path | None = None,
+        calibrated: bool = False,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        self._prompt_config = read_prompt_config(card or _card_folder(model), "pointwise")
+        super().__init__(model, name, language=self._prompt_config.form.language)
+        check_flag(self.name, "calibrated", calibrated)
+        if calibrated and self._prompt_config.ratings is None:
+            raise ConfigError(
+                "calibrated: the judge's card has no calibration of ratings. Leave it out."
+            )
+        self.calibrated = calibrated
+        self.fingerprint = self._prompt_config.template.hash
+        self._showing = CandidateView(view, truncated)
+
+    async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
+        """Rate one response; see the class."""
+        values = self._material(fields)
+        if isinstance(values, str):
+            return self._candidate_fault("no judge was asked", **{values: True})
+        told = await self._ask(
+            self._prompt_config.template, values, draw=draw, group=get_group_name(fields)
+        )
+        score, metadata = float(told.verdict.value), dict(told.notes)
+        if (ratings := self._prompt_config.ratings) is not None:
+            expected = ratings.labels(score)
+            metadata |= {"rating": int(score), "expected_label": expected}
+            score = expected if self.calibrated else score
+        return GraderScore(
+            self.name,
+            score,
+            told.verdict.reason,
+            metadata,
+            self.score_range,
+            self.role,
+            told.provenance,
+        )
+
+    def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | str:
+        """What the judge is shown; or why there is nothing to show."""
+        shown = self._showing.render(fields, self.language)
+        if shown is None:
+            return "unclosed_think"
+        response = shown.get("response")
+        if response is None and not is_blank(shown.get("messages")):
+            response = split_question(read_turns(shown["messages"]), None)[1]
+        if not isinstance(response, str):
+            found = "is absent" if response is None else f"is a {type(response).__name__}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"'response' {found}, must be text")
+        said = fields.get("response")  # without the note on a cut
+        if is_blank(response) or (
+            isinstance(said, str) and is_blank(view_text(said, self._showing.view))
+        ):
+            return "empty"
+        return {"query": extract_query(shown), "response": response}
+
+
+class TrainedPreference(_TrainedGrader, PairwiseGrader):
+    """Whether the response is better than another one, by a judge that was trained to compare.
+
+    As ``pairwise`` in scores, fields and metadata: both orders are asked, and a preference that
+    does not survive the swap is 0.5 and ``inconsistent``. Whether ties are offered is the judge's.
+    ``card``: the judge's folder, where ``model`` is not.
+    """
+
+    type_name = "trained_preference"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        card: Path | None = None,
+        against: str = "reference",
+        orders: OrderMode = "both",
+        seed: int = 0,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        self._prompt_config = read_prompt_config(card or _card_folder(model), "pairwise")
+        super().__init__(
+            model,
+            name,
+            language=self._prompt_config.form.language,
+            against=against,
+            orders=orders,
+            ties=self._prompt_config.form.ties,
+            seed=seed,
+            template=self._prompt_config.template,
+            view=view,
+            truncated=truncated,
+        )
+
+
+class TrainedTournament(_TrainedGrader, TournamentGrader):
+    """Ranks a group by a judge that was trained to compare two responses.
+
+    As ``tournament`` in ranks, fields and metadata. Whether ties are offered is the judge's.
+    ``card``: the judge's folder, where ``model`` is not.
+    """
+
+    type_name = "trained_tournament"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        card: Path | None = None,
+        orders: OrderMode = "both",
+        pairs_per_response: int | None = None,
+        max_group: int = 32,
+        max_failed: float = 0.0,
+        prior: float = 0.1,
+        seed: int = 0,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        self._prompt_config = read_prompt_config(card or _card_folder(model), "pairwise")
+        super().__init__(
+            model,
+            name,
+            language=self._prompt_config.form.language,
+            orders=orders,
+            pairs_per_response=pairs_per_response,
+            max_group=max_group,
+            max_failed=max_failed,
+            prior=prior,
+            ties=self._prompt_config.form.ties,
+            seed=seed,
+            template=self._prompt_config.template,
+            view=view,
+            truncated=truncated,
+        )
+
+
+def _card_folder(model: ChatModel) -> str:
+    """The judge's folder, if that is what the model's name is."""
+    folder = getattr(model, "model", "")
+    if not Path(folder).is_dir():
+        raise ConfigError(
+            f"judge: {folder!r} is not the folder of a trained judge. Set 'card' to the "
+            "folder with the judge's card if a server holds the model."
+        )
+    return str(folder)
+
+
+def _request_text(query: Any) -> Any:
+    """What was asked as in training: one message that is text as its text."""
+    only = query[0] if isinstance(query, list) and len(query) == 1 else {}
+    content = only.get("content") if isinstance(only, Mapping) else None
+    return content if isinstance(content, str) and not only.get("tool_calls") else query
+
+
+def _full_reply(reply: Reply) -> str:
+    """The reply as it was written: the thinking in its tags again, then the text."""
+    if not reply.reasoning and reply.text.lstrip().startswith(_OPEN):
+        return reply.text
+    return f"{_OPEN}{reply.reasoning}{_CLOSE}{reply.text}"
+
+
+class RankedScalar(ScalarGrader):
+    """The output of a judge that has a card, normalised by it; range [0, 1].
+
+    0.8 means: higher than 80 % of the answers that the judge was validated on. Under Bradley-Terry
+    only differences of outputs mean something, so that σ(output) depends on where training happened
+    to put 0, and this does not. Outputs above the highest seen then are 1. The judge's ``model``
+    must be the folder of a trained judge; raises :class:`ConfigError` otherwise.
+
+    Metadata: ``raw`` (the output), and those of ``scalar``.
+    """
+
+    type_name = "ranked_scalar"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name, score_range=(0.0, 1.0), view=view, truncated=truncated)
+        card = _scalar_card(model, self.type_name)
+        if card.normalisation is None:
+            raise ConfigError(f"{model.model}: the judge's card has no quantiles. Train it again.")
+        self._normalise = card.normalisation
+
+    async def aevaluate(self, **fields: Any) -> GraderScore:
+        """The rank of one response; see the class."""
+        found = await super().aevaluate(**fields)
+        if found.cause is Cause.CANDIDATE:
+            return found
+        metadata = {**found.metadata, "raw": found.score}
+        return msgspec.structs.replace(found, score=self._normalise(found.score), metadata=metadata)
+
+
+class ScalarPreference(ScalarGrader):
+    """The probability that the response is better than another one, by its card; range [0, 1].
+
+    The judge scores both, and the calibration on held-out pairs says what their difference Δ is
+    worth: σ(Δ/T) by the card's temperature T, or where it has none its isotonic fit. Unlike a
+    judge's own verdict it depends on no order. The other response is the field ``against``. The
+    judge's ``model`` must be the folder of a trained judge; raises :class:`ConfigError` otherwise,
+    and for one without a calibration.
+
+    Equal texts are 0.5 without asking, and a response that says nothing, or whose thinking never
+    ended, loses to one that says something. Metadata: ``raw`` (both
+    outputs) and ``calibration`` (``temperature`` or ``isotonic``).
+    """
+
+    type_name = "scalar_preference"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        name: str = "",
+        *,
+        against: str = "reference",
+        view: View = "final",
+        truncated: TruncationMode = "judge",
+    ) -> None:
+        super().__init__(model, name, score_range=(0.0, 1.0), view=view, truncated=truncated)
+        if against in ("", "response"):
+            raise ConfigError(
+                f"against: must name the field of the other response (found {against!r})"
+            )
+        card = _scalar_card(model, self.type_name)
+        if card.calibration is None or card.calibration.method is None:
+            missing = {} if card.calibration is None else card.calibration.missing
+            why = next(iter(missing.values()), "it was trained before calibration existed")
+            raise ConfigError(
+                f"{model.model}: the judge's card has no calibration ({why}). Use RankedScalar, or "
+                "train the judge with more held-out pairs."
+            )
+        self.against, self._calibration = against, card.calibration
+
+    async def aevaluate(self, **fields: Any) -> GraderScore:
+        """Compare ``response`` with the field ``against``; see the class."""
+        shown = [self._judge_view(fields, name) for name in ("response", self.against)]
+        said = [text is not None and bool(text.strip()) for text in shown]
+        if not all(said) or shown[0] == shown[1]:
+            if said[1] and not said[0]:
+                return self._candidate_fault("the response says nothing")
+            score = 0.5 + (said[0] - said[1]) / 2
+            return self._make_score(score, "nothing to compare", {})
+        ask = super().aevaluate
+        theirs = {**fields, "response": fields[self.against], "finish_reason": None}
+        told = await ask_all([partial(ask, **fields), partial(ask, **theirs)])
+        found = [one for one in told if isinstance(one, GraderScore)]
+        sources = [one.provenance for one in found]
+        if failed := [one for one in told if isinstance(one, GradingFailure)]:
+            message = f"{len(failed)} of two responses have no score: {failed[0]}"
+            raise join_failures(failed, message, {}, answered=sources)
+        ours, other = (one.score for one in found)
+        metadata = {"raw": [ours, other], "calibration": self._calibration.method}
+        if unseen := sum(one.metadata.get("truncated_tokens", 0) for one in found):
+            metadata["truncated_tokens"] = unseen
+        result = self._make_score(self._calibration.probability(ours - other), "", metadata)
+        return msgspec.structs.replace(result, provenance=sum_costs(sources))
+
+    def _judge_view(self, fields: dict[str, Any], name: str) -> str | None:
+        """A response as the judge sees it; ``None`` when its thinking never ended."""
+        text = fields.get(name)
+        if not isinstance(text, str):
+            found = "is absent" if text is None else f"is a {type(text).__name__}"
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT, f"a comparison needs text in {name!r}, which {found}"
+            )
+        shown = self._showing.render({"response": text}, self.language)
+        return None if shown is None else shown["response"]
+
+    def _make_score(self, score: float, reason: str, metadata: dict[str, Any]) -> GraderScore:
+        return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)
+
+
+def _scalar_card(model: ChatModel, asked: str) -> JudgeCard:
+    card = read_card(model.model)
+    if card.kind != "scalar":
+        raise ConfigError(
+            f"{model.model}: the judge is {card.kind}, but {asked} needs a scalar judge"
+        )
+    return card

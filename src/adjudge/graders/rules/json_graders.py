@@ -1,0 +1,482 @@
+"""Graders of a response that must be JSON.
+
+Is it JSON, does it fit a schema, does it equal a reference in whole or in part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from adjudge.engine.processes import CandidateLimitExceeded, get_pool
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import (
+    NO_FINAL_TEXT,
+    RuleGrader,
+    View,
+    check_choice,
+    check_flag,
+    check_number,
+    require_package,
+    shorten_text,
+    text_in_view,
+)
+from adjudge.graders.rules.json_validation import (
+    MAX_CHARS,
+    REFERENCE_KEYWORDS,
+    InvalidJson,
+    JsonTooLong,
+    UnusableSchema,
+    compile_schema,
+    decode_strict_json,
+    find_first_fault,
+    is_too_deep,
+)
+from adjudge.types import GraderScore
+
+__all__ = ["JsonMatchGrader", "JsonSchemaGrader", "JsonValidatorGrader", "read_response_json"]
+
+
+_FENCE = "```"
+
+
+class JsonValidatorGrader(RuleGrader):
+    """1 when the response is JSON, else 0.
+
+    Range [0, 1]. Field: ``response`` (text). An empty response is not JSON: 0. Source: RFC 8259;
+    py-openjudge 0.2.4 (``JsonValidatorGrader``) also lets ``NaN`` and ``Infinity`` pass. Nesting
+    deeper than 64 levels and integers of more than 4,300 digits score 0, limits that the RFC
+    (section 9) leaves to the reader; more than 200,000 characters are 0 with ``cause =
+    "candidate"``. Time is linear in the length of the response.
+
+    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
+    scores 0; ``full`` reads the whole response.
+    ``strict`` (default true): the text is one JSON value and nothing else. Otherwise the value
+    that starts at the first ``{`` or ``[`` counts, and text around it is ignored.
+    ``allow_fence`` (default false): the value may stand in a Markdown code fence, marked ``json``
+    or not at all; without ``strict`` the last closed such fence is read when there is one.
+
+    Raises ``GradingFailure(invalid_input)`` for a response that is not text.
+
+    >>> JsonValidatorGrader().evaluate('{"a": 1}').score
+    1.0
+    >>> JsonValidatorGrader().evaluate("[NaN]").reason
+    'NaN is not JSON'
+    """
+
+    type_name = "json_valid"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        view: View = "final",
+        allow_fence: bool = False,
+        strict: bool = True,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_json_parameters(self.type_name, view, allow_fence, strict)
+        self.view: View = view
+        self.allow_fence = allow_fence
+        self.strict = strict
+
+    def evaluate(self, response: str) -> GraderScore:
+        """Judge one response."""
+        try:
+            read_response_json(response, self.view, self.allow_fence, self.strict)
+        except JsonTooLong as excess:
+            return self._candidate_fault(str(excess))
+        except InvalidJson as fault:
+            return self._score(0.0, str(fault))
+        return self._score(1.0, "valid JSON")
+
+
+class JsonSchemaGrader(RuleGrader):
+    """1 when the response is JSON that satisfies a JSON Schema, else 0.
+
+    Range [0, 1]. Fields: ``response`` (text) and, where no schema is configured, ``schema`` (an
+    object, a boolean, or either as JSON text). Source: JSON Schema, by the ``jsonschema`` library;
+    the dialect is the one that ``$schema`` names, Draft 2020-12 by default. References resolve
+    inside the schema only and nothing is ever fetched; ``format`` asserts nothing. What is not
+    JSON scores 0, as in :class:`JsonValidatorGrader`, and so does an empty response.
+
+    ``schema``: the schema as a table; ``schema_file``: a JSON file that holds it. A configured
+    schema wins over the row's.
+    ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
+    ``deadline_s`` (default 5): processor seconds for one check in a worker process. That is where
+    schemas from rows go, schemas with references, ``pattern`` or ``patternProperties`` (their time
+    and depth grow with hostile text), and texts of more than 5,000 characters; the rest runs in
+    place. A response scores 0 with ``cause = "candidate"`` that holds more than 1,000 values and
+    takes longer, has more than 200,000 characters, more than 10,000 for one ``pattern`` (of several
+    strings, the root of the sum of their squares), or more than 5,000 members in an array or object
+    where the schema says ``unevaluatedItems`` or ``unevaluatedProperties``.
+
+    Raises ``ConfigError`` for a configured schema that cannot be used;
+    ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is
+    not text; ``GradingFailure(timeout)`` beyond the deadline. Needs ``adjudge[rules]``.
+    """
+
+    type_name = "json_schema"
+    score_range = (0.0, 1.0)
+
+    _INLINE_CHARS = 5_000
+    _EXPLOSIVE = REFERENCE_KEYWORDS | {"pattern", "patternProperties"}
+
+    def __init__(
+        self,
+        schema: dict[str, Any] | None = None,
+        schema_file: Path | None = None,
+        view: View = "final",
+        allow_fence: bool = False,
+        strict: bool = True,
+        deadline_s: float = 5.0,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        require_package(self.type_name, "jsonschema")
+        check_json_parameters(self.type_name, view, allow_fence, strict)
+        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
+        self.view: View = view
+        self.allow_fence = allow_fence
+        self.strict = strict
+        self.deadline_s = deadline_s
+        self.schema_text = self._configured(schema, schema_file)
+        self.fingerprint = sha256(self.schema_text.encode("utf-8", "surrogatepass")).hexdigest()
+        self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
+
+    async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
+        """Judge one response."""
+        schema_text = self.schema_text or _schema_text(schema)
+        try:
+            value = read_response_json(response, self.view, self.allow_fence, self.strict)
+        except JsonTooLong as excess:
+            return self._candidate_fault(str(excess))
+        except InvalidJson as fault:
+            return self._judged(f"not JSON: {fault}")
+        if self._inline and len(response) <= self._INLINE_CHARS:
+            return self._judged(self._check_here(value))
+        payload = {"schema": schema_text, "instance": json.dumps(value)}
+        try:
+            answer = await get_pool().call(
+                "adjudge.graders.rules.json_validation:validate_json",
+                payload,
+                deadline_s=self.deadline_s,
+            )
+        except CandidateLimitExceeded as excess:
+            return self._candidate_fault(str(excess))
+        if "schema_fault" in answer:
+            raise GradingFailure(ErrorKind.INVALID_INPUT, answer["schema_fault"])
+        return self._judged(answer["fault"])
+
+    def _check_here(self, value: Any) -> str:
+        try:
+            return find_first_fault(compile_schema(self.schema_text), value)
+        except UnusableSchema as fault:
+            raise GradingFailure(ErrorKind.INVALID_INPUT, str(fault)) from None
+
+    def _judged(self, fault: str) -> GraderScore:
+        reason = fault or "satisfies the schema"
+        score = 0.0 if fault else 1.0
+        return self._score(score, reason)
+
+    def _configured(self, schema: Any, schema_file: Path | None) -> str:
+        """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""
+        if schema is not None and schema_file is not None:
+            raise ConfigError(
+                f"{self.type_name}: schema and schema_file are both set. Set one of them."
+            )
+        try:
+            if schema_file is not None:
+                text = _schema_text(schema_file.read_text(encoding="utf-8"))
+            elif schema is not None:
+                text = _schema_text(schema)
+            else:
+                return ""
+            compile_schema(text)
+        except (OSError, ValueError, GradingFailure) as fault:
+            what = "schema" if schema_file is None else f"schema_file {str(schema_file)!r}"
+            raise ConfigError(f"{self.type_name}: {what} cannot be used: {fault}") from None
+        return text
+
+    def _explosive(self, schema_text: str) -> bool:
+        return any(key in self._EXPLOSIVE for key in _keys(decode_strict_json(schema_text)))
+
+
+def read_response_json(response: Any, view: View, allow_fence: bool, strict: bool) -> Any:
+    """The JSON value that a response holds.
+
+    Raises :class:`InvalidJson` when it holds none, :class:`JsonTooLong` beyond the limit.
+    """
+    text = text_in_view(response, view)
+    if text is None:
+        raise InvalidJson(NO_FINAL_TEXT)
+    if len(text) > MAX_CHARS:
+        raise JsonTooLong
+    if strict:
+        return decode_strict_json(_unfenced(text) if allow_fence else text)
+    fenced = _last_fence(text) if allow_fence else None
+    if fenced is not None:
+        return decode_strict_json(fenced)
+    starts = [start for start in (text.find("{"), text.find("[")) if start >= 0]
+    if not starts:
+        raise InvalidJson("no object or array")
+    return decode_strict_json(text[min(starts) :], prefix=True)
+
+
+def check_json_parameters(owner: str, view: Any, allow_fence: Any, strict: Any) -> None:
+    """The three parameters that every JSON grader has."""
+    check_choice(owner, "view", view, View)
+    check_flag(owner, "allow_fence", allow_fence)
+    check_flag(owner, "strict", strict)
+
+
+def _unfenced(text: str) -> str:
+    """What stands inside the one fence that ``text`` is, or ``text`` itself."""
+    head, newline, body = text.strip().partition("\n")
+    if newline and _opens(head) and body.endswith(_FENCE):
+        return body[: -len(_FENCE)]
+    return text
+
+
+def _last_fence(text: str) -> str | None:
+    """The content of the last closed fence that is marked ``json`` or not at all."""
+    found: str | None = None
+    mark = ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if not mark:
+            mark, lines = (line, []) if line.lstrip().startswith(_FENCE) else ("", lines)
+        elif line.strip() == _FENCE:
+            found = "\n".join(lines) if _opens(mark) else found
+            mark = ""
+        else:
+            lines.append(line)
+    return found
+
+
+def _opens(line: str) -> bool:
+    line = line.strip().lower()
+    return line in (_FENCE, _FENCE + "json")
+
+
+def _schema_text(schema: Any) -> str:
+    """A row's schema as JSON text; ``GradingFailure(invalid_input)`` when it cannot be one."""
+    if schema is None:
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, "no schema, neither configured nor in the row"
+        )
+    try:
+        value = decode_strict_json(schema) if isinstance(schema, str) else schema
+        if not isinstance(value, dict | bool) or is_too_deep(value):
+            raise InvalidJson("it must be an object or a boolean, at most 64 levels deep")
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as fault:
+        message = f"the schema cannot be used: {shorten_text(fault)}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
+            yield from _keys(child)
+
+
+_Path = tuple[str | int, ...]
+_Measure = Literal["exact", "share"]
+_ANYWHERE = -1
+
+
+class JsonMatchGrader(RuleGrader):
+    """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
+
+    Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
+    A response that is not JSON, or empty, scores 0; one of more than 200,000 characters is 0 with
+    ``cause = "candidate"``. Objects are compared without regard to the
+    order of their members, numbers by value (1 equals 1.0, true does not equal 1), and a missing
+    member differs from ``null``. Time is linear in the length of both.
+
+    ``measure``: ``exact`` (default) gives 1 for equal values, else 0: the py-openjudge 0.2.4
+    definition (``JsonMatchGrader``), save that there a missing member equals ``null`` and true
+    equals 1. ``share`` compares the leaves, a leaf being a path with the text, number, boolean,
+    null or empty container that stands there: |A ∩ B| / |A ∪ B| over the multisets of leaves of
+    response and reference.
+    ``strict_order`` (default true): the order of lists counts. Otherwise ``exact`` compares lists
+    as multisets, and ``share`` leaves the index out of a leaf's path.
+    ``ignore_extra_keys`` (default false): what the reference lacks costs nothing. ``exact`` then
+    passes over such object members, and ``share`` is |A ∩ B| / |B|, the recall of the reference's
+    leaves. ``exact`` does not take it together with ``strict_order = false``: which item of a
+    list belongs to which would have to be searched.
+    ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
+
+    Raises ``ConfigError`` as said; ``GradingFailure(invalid_input)`` for a reference that is not
+    JSON and for a response that is not text. Metadata of ``share``: ``matched``, ``leaves``.
+
+    >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
+    1.0
+    >>> JsonMatchGrader(measure="share").evaluate("[1, 2, 4]", [1, 2, 3]).score
+    0.5
+    """
+
+    type_name = "json_match"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        measure: _Measure = "exact",
+        strict_order: bool = True,
+        ignore_extra_keys: bool = False,
+        view: View = "final",
+        allow_fence: bool = False,
+        strict: bool = True,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_choice(self.type_name, "measure", measure, _Measure)
+        check_flag(self.type_name, "strict_order", strict_order)
+        check_flag(self.type_name, "ignore_extra_keys", ignore_extra_keys)
+        check_json_parameters(self.type_name, view, allow_fence, strict)
+        if measure == "exact" and ignore_extra_keys and not strict_order:
+            raise ConfigError(
+                "json_match: measure = 'exact' does not allow ignore_extra_keys and strict_order = "
+                "false together. Set one of them, or use measure = 'share'."
+            )
+        self.measure = measure
+        self.strict_order = strict_order
+        self.ignore_extra_keys = ignore_extra_keys
+        self.view: View = view
+        self.allow_fence = allow_fence
+        self.strict = strict
+
+    def evaluate(self, response: str, reference: Any) -> GraderScore:
+        """Judge one response against its reference."""
+        wanted = _reference_value(reference)
+        try:
+            value = read_response_json(response, self.view, self.allow_fence, self.strict)
+        except JsonTooLong as excess:
+            return self._candidate_fault(str(excess))
+        except InvalidJson as fault:
+            return self._score(0.0, f"not JSON: {fault}")
+        return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)
+
+    def _exact(self, value: Any, wanted: Any) -> GraderScore:
+        if self.strict_order:
+            path = _first_difference(value, wanted, self.ignore_extra_keys)
+            fault = "" if path is None else f"differs at {_shown(path)}"
+        else:
+            fault = "" if _digest(value) == _digest(wanted) else "differs"
+        return self._score(0.0 if fault else 1.0, fault or "equal")
+
+    def _share(self, value: Any, wanted: Any) -> GraderScore:
+        has = Counter(_leaves(value, self.strict_order))
+        wants = Counter(_leaves(wanted, self.strict_order))
+        matched = (has & wants).total()
+        leaves = (wants if self.ignore_extra_keys else has | wants).total()
+        reason = f"{matched} of {leaves} leaves match"
+        return self._score(matched / leaves, reason, matched=matched, leaves=leaves)
+
+
+def _reference_value(reference: Any) -> Any:
+    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none."""
+    fault = ""
+    if isinstance(reference, str):
+        try:
+            return decode_strict_json(reference)
+        except InvalidJson as error:
+            fault = str(error)
+    elif is_too_deep(reference):
+        fault = "nested deeper than 64 levels"
+    else:
+        strange = [leaf for _, kind, leaf in _leaves(reference, ordered=True) if kind == "other"]
+        fault = shorten_text(repr(strange[0])) if strange else ""
+    if fault:
+        raise GradingFailure(ErrorKind.INVALID_INPUT, f"reference is not JSON: {fault}")
+    return reference
+
+
+def _kind(value: Any) -> str:
+    """The JSON type of ``value``, so that true and 1 differ and 1 and 1.0 do not."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "other" if value != value else "number"  # noqa: PLR0124  (NaN is not JSON)
+    if isinstance(value, dict):
+        return "object" if all(isinstance(key, str) for key in value) else "other"
+    if isinstance(value, str | list):
+        return "text" if isinstance(value, str) else "array"
+    return "other"
+
+
+def _leaves(value: Any, ordered: bool) -> Iterator[tuple[_Path, str, Any]]:
+    """Path, type and value of every leaf; an empty container is a leaf without a value."""
+    stack: list[tuple[_Path, Any]] = [((), value)]
+    while stack:
+        path, node = stack.pop()
+        kind = _kind(node)
+        if kind == "object" and node:
+            stack += [((*path, key), child) for key, child in node.items()]
+        elif kind == "array" and node:
+            stack += [((*path, i if ordered else _ANYWHERE), child) for i, child in enumerate(node)]
+        else:
+            yield path, kind, None if kind in ("object", "array") else node
+
+
+def _first_difference(value: Any, wanted: Any, ignore_extra: bool) -> _Path | None:
+    """The path of a difference, ``None`` when there is none."""
+    stack: list[tuple[_Path, Any, Any]] = [((), value, wanted)]
+    while stack:
+        path, ours, theirs = stack.pop()
+        kind = _kind(ours)
+        if kind != _kind(theirs):
+            return path
+        if kind == "object":
+            if not (theirs.keys() <= ours.keys() if ignore_extra else theirs.keys() == ours.keys()):
+                return path
+            stack += [((*path, key), ours[key], theirs[key]) for key in theirs]
+        elif kind == "array":
+            if len(ours) != len(theirs):
+                return path
+            pairs = zip(ours, theirs, strict=True)
+            stack += [((*path, i), mine, other) for i, (mine, other) in enumerate(pairs)]
+        elif ours != theirs:
+            return path
+    return None
+
+
+def _digest(value: Any) -> bytes:
+    """128 bits that equal values share, lists taken as multisets; depth is bounded by decode."""
+    kind = _kind(value)
+    if kind == "object":
+        parts = sorted(_digest(key) + _digest(child) for key, child in value.items())
+    elif kind == "array":
+        parts = sorted(_digest(child) for child in value)
+    elif kind == "text":
+        parts = [value.encode("utf-8", "surrogatepass")]
+    else:
+        parts = [_canonical(value).encode()]
+    return blake2b(kind.encode() + b"".join(parts), digest_size=16).digest()
+
+
+def _canonical(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float) and not value.is_integer():
+        return str(value)
+    # Hexadecimal, because decimal text of a long integer takes quadratic time.
+    return f"{int(value):x}"
+
+
+def _shown(path: _Path) -> str:
+    text = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return shorten_text(text)

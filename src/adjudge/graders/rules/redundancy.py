@@ -1,0 +1,417 @@
+"""Graders of agents that repeat tool calls, observe nothing new or waste steps and tools."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from adjudge.graders.base import RuleGrader, check_choice, check_integer, check_number
+from adjudge.graders.rules.similarity import (
+    SetSimilarity,
+    count_similar_pairs,
+    nearest_earlier_similarities,
+    overlap_tokens,
+)
+from adjudge.graders.rules.trajectory import (
+    UNPRINTABLE,
+    ToolCall,
+    ToolStep,
+    decode_arguments,
+    invalid_trajectory,
+    parse_trajectory,
+)
+from adjudge.types import GraderScore
+
+__all__ = [
+    "ActionLoopDetectionGrader",
+    "ObservationInformationGainGrader",
+    "ToolUsageEfficiencyGrader",
+    "TrajectoryStepEfficiencyGrader",
+]
+
+
+_SHOWN = 10
+_SHOWN_CHARS = 200
+
+
+class ActionLoopDetectionGrader(RuleGrader):
+    """The share of pairs of tool calls that are not similar: 1 is no loop, 0 is nothing but one.
+
+    Range [0, 1]. Field: ``messages`` (OpenAI chat format). With n answered tool calls::
+
+        score = 1 − #{i < j : similarity(i, j) ≥ similarity_threshold} / (n (n − 1) / 2)
+
+    A call is compared as the text ``name: key: value, key: value`` with sorted keys (arguments
+    that are no JSON object as they were written). Source: the py-openjudge 0.2.4 definition
+    (``ActionLoopDetectionGrader``), which this equals under ``similarity = "jaccard"``. Fewer than
+    two answered calls leave nothing to compare: 1.0 with ``evaluable = false``.
+
+    ``similarity_threshold`` (default 1.0, from 0 to 1): how similar two calls must be to count.
+    ``similarity``: ``jaccard`` (default) compares the sets of lower-case words, so that
+    ``{"q": "a b"}`` equals ``{"q": "b a"}``; ``ordered`` compares the sets of adjacent words.
+
+    Raises ``GradingFailure(invalid_input)`` for messages that are no list of objects or whose tool
+    calls cannot be read. Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated`` (up to 10
+    actions that occur most often, with ``count``), ``unanswered_calls``, ``orphan_results``.
+    Linear in the calls at threshold 1.
+
+    >>> def call(n, query):
+    ...     function = {"name": "search", "arguments": {"q": query}}
+    ...     return [{"role": "assistant", "tool_calls": [{"id": n, "function": function}]},
+    ...             {"role": "tool", "tool_call_id": n, "content": "nothing found"}]
+    >>> ActionLoopDetectionGrader().evaluate(call(1, "a b") + call(2, "b a") + call(3, "c")).score
+    0.6666666666666667
+    """
+
+    type_name = "action_loop"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        similarity_threshold: float = 1.0,
+        similarity: SetSimilarity = "jaccard",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_number(self.type_name, "similarity_threshold", similarity_threshold, 0, 1)
+        check_choice(self.type_name, "similarity", similarity, SetSimilarity)
+        self.similarity_threshold = float(similarity_threshold)
+        self.similarity: SetSimilarity = similarity
+
+    def evaluate(self, messages: Any) -> GraderScore:
+        """The score of one trajectory."""
+        trajectory = parse_trajectory(messages)
+        texts = _action_texts([step.call for step in trajectory.steps])
+        calls = len(texts)
+        if calls < 2:
+            reason = f"{calls} answered tool calls: nothing to compare"
+            return self._not_applicable(1.0, reason, calls=calls, **trajectory.unpaired())
+        sets = [frozenset(overlap_tokens(text, self.similarity)) for text in texts]
+        groups = Counter(sets)
+        similar = count_similar_pairs(groups, self.similarity_threshold)
+        pairs = calls * (calls - 1) // 2
+        return self._score(
+            1.0 - similar / pairs,
+            f"{similar} of {pairs} pairs of tool calls are similar "
+            f"(threshold {self.similarity_threshold:g})",
+            calls=calls,
+            similar_pairs=similar,
+            pairs=pairs,
+            repeated=_most_repeated(groups, dict(zip(sets, texts, strict=True))),
+            **trajectory.unpaired(),
+        )
+
+
+def _action_texts(calls: list[ToolCall]) -> list[str]:
+    known: dict[tuple[str, str], str] = {}
+    texts = []
+    for call in calls:
+        name, arguments = call.name, call.arguments
+        if type(arguments) is not str:
+            texts.append(_text_of_value(name, arguments))
+            continue
+        text = known.get((name, arguments))
+        if text is None:
+            text = known[name, arguments] = _text_of_string(name, arguments)
+        texts.append(text)
+    return texts
+
+
+def _text_of_string(name: str, arguments: str) -> str:
+    try:
+        decoded = decode_arguments(arguments)
+        if isinstance(decoded, dict):
+            return _text_of_object(name, decoded)
+    except (ValueError, RecursionError):
+        pass  # broken, nested too deeply or with too long a number: as written
+    return f"{name}: {arguments}" if arguments else name
+
+
+def _text_of_value(name: str, arguments: Any) -> str:
+    if arguments is None:
+        return name
+    try:
+        if isinstance(arguments, dict):
+            return _text_of_object(name, arguments)
+        return f"{name}: {arguments}"  # noqa: TRY300 (printing it is what may fail)
+    except (TypeError, ValueError, RecursionError):
+        return f"{name}: {UNPRINTABLE}"
+
+
+def _text_of_object(name: str, arguments: dict[str, Any]) -> str:
+    return f"{name}: " + ", ".join([f"{key}: {arguments[key]}" for key in sorted(arguments)])
+
+
+def _most_repeated(
+    groups: Mapping[frozenset[Hashable], int], texts: Mapping[frozenset[Hashable], str]
+) -> list[dict[str, Any]]:
+    repeated = [tokens for tokens, times in groups.items() if times > 1]
+    repeated.sort(key=groups.__getitem__, reverse=True)
+    return [
+        {"action": texts[tokens][:_SHOWN_CHARS], "count": groups[tokens]}
+        for tokens in repeated[:_SHOWN]
+    ]
+
+
+_MIN_CHARS = 10
+
+
+class ObservationInformationGainGrader(RuleGrader):
+    """How much the observations differ from all earlier ones: 1 is always new, 0 is never.
+
+    Range [0, 1]. Field: ``messages`` (OpenAI chat format). Observations are the tool results, in
+    order; those with fewer than 10 characters are skipped. With sᵢ the highest similarity of
+    observation i to any earlier one (0 for the first)::
+
+        score = mean over i of (1 − sᵢ) · exp(−2 · max(0, sᵢ − similarity_threshold))
+
+    Source: the py-openjudge 0.2.4 definition (``ObservationInformationGainGrader``), which this
+    equals under ``similarity = "jaccard"``. No observation, or none long enough: 0.0 with
+    ``evaluable = false``.
+
+    ``similarity_threshold`` (default 0.5, from 0 to 1): similarity above it is punished twice.
+    ``similarity``: ``jaccard`` (default) compares the sets of lower-case words; ``ordered``
+    compares the sets of adjacent words.
+
+    Raises ``GradingFailure(invalid_input)`` for messages that are no list of objects or whose tool
+    calls cannot be read. Metadata: ``observations`` (counted), ``skipped``, ``repeats`` (sᵢ = 1),
+    ``above_threshold``, ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
+    """
+
+    type_name = "information_gain"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        similarity_threshold: float = 0.5,
+        similarity: SetSimilarity = "jaccard",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_number(self.type_name, "similarity_threshold", similarity_threshold, 0, 1)
+        check_choice(self.type_name, "similarity", similarity, SetSimilarity)
+        self.similarity_threshold = float(similarity_threshold)
+        self.similarity: SetSimilarity = similarity
+
+    def evaluate(self, messages: Any) -> GraderScore:
+        """The score of one trajectory."""
+        trajectory = parse_trajectory(messages)
+        texts = [step.observation for step in trajectory.steps]
+        observations = [text for text in texts if len(text.strip()) >= _MIN_CHARS]
+        counts = {
+            "observations": len(observations),
+            "skipped": len(texts) - len(observations),
+            **trajectory.unpaired(),
+        }
+        if not observations:
+            return self._not_applicable(0.0, _nothing(len(texts)), **counts)
+        nearest = nearest_earlier_similarities(observations, self.similarity)
+        score = self._mean_gain(nearest)
+        return self._score(
+            min(1.0, max(0.0, score)),
+            f"mean gain {score:.3f} over {len(observations)} observations",
+            repeats=nearest.count(1.0),
+            above_threshold=sum(value > self.similarity_threshold for value in nearest),
+            mean_similarity=sum(nearest) / len(nearest),
+            **counts,
+        )
+
+    def _mean_gain(self, nearest: list[float]) -> float:
+        threshold = self.similarity_threshold
+        gains = [
+            (1.0 - value) * math.exp(-2.0 * (value - threshold))
+            if value > threshold
+            # Not punished: exp(0) = 1.
+            else 1.0 - value
+            for value in nearest
+        ]
+        return sum(gains) / len(gains)
+
+
+def _nothing(results: int) -> str:
+    if not results:
+        return "no tool call with a result"
+    return f"all {results} observations are shorter than {_MIN_CHARS} characters"
+
+
+class TrajectoryStepEfficiencyGrader(RuleGrader):
+    """The share of steps that do something new, or see something new.
+
+    Range [0, 1]. Field: ``messages`` (OpenAI chat format); optional field
+    ``reference_step_count``. A step (an answered tool call) is redundant when the same call was
+    made before *and* the words of its observation have a Jaccard similarity of at least
+    ``redundancy_threshold`` with an earlier one::
+
+        ratio = 1 − redundant / steps
+        score = ratio                                                without a reference count
+        score = 0.6 · ratio + 0.4 · min(1, reference_step_count / steps)              with one
+
+    Source: the py-openjudge 0.2.4 definition (``TrajectoryStepEfficiencyGrader``), with two
+    differences: arguments that are no JSON object are compared as written, not ignored, and a
+    reference of 0 counts as one. No answered call: 0.0 with ``evaluable = false``.
+
+    ``redundancy_threshold`` (default 0.8, from 0 to 1).
+    ``reference_step_count`` (default none): the expected number of steps; the sample's field of
+    that name comes first.
+
+    Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read and for
+    a reference count that is no whole number ≥ 0. Metadata: ``steps``, ``redundant_steps``,
+    ``ratio``, ``reference_step_count``, ``unanswered_calls``, ``orphan_results``.
+    """
+
+    type_name = "step_efficiency"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        redundancy_threshold: float = 0.8,
+        reference_step_count: int | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_number(self.type_name, "redundancy_threshold", redundancy_threshold, 0, 1)
+        if reference_step_count is not None:
+            check_integer(self.type_name, "reference_step_count", reference_step_count, 0)
+        self.redundancy_threshold = float(redundancy_threshold)
+        self.reference_step_count = reference_step_count
+
+    def evaluate(self, messages: Any, reference_step_count: Any = None) -> GraderScore:
+        """The score of one trajectory."""
+        reference = _step_count(reference_step_count, self.reference_step_count)
+        trajectory = parse_trajectory(messages)
+        steps = len(trajectory.steps)
+        if not steps:
+            return self._not_applicable(0.0, _NO_CALL, steps=0, **trajectory.unpaired())
+        redundant = self._redundant(trajectory.steps)
+        score = ratio = (steps - redundant) / steps
+        if reference is not None:
+            score = 0.6 * ratio + 0.4 * (1.0 if reference >= steps else reference / steps)
+        return self._score(
+            score,
+            f"{redundant} of {steps} steps are redundant"
+            + ("" if reference is None else f"; {reference} expected"),
+            steps=steps,
+            redundant_steps=redundant,
+            ratio=ratio,
+            reference_step_count=reference,
+            **trajectory.unpaired(),
+        )
+
+    def _redundant(self, steps: list[ToolStep]) -> int:
+        nearest = _nearest_observations(steps)
+        seen: set[str] = set()
+        redundant = 0
+        for signature, similarity in zip(_signatures(steps), nearest, strict=True):
+            redundant += signature in seen and similarity >= self.redundancy_threshold
+            seen.add(signature)
+        return redundant
+
+
+class ToolUsageEfficiencyGrader(RuleGrader):
+    """New information per tool call, calls not repeated, and variety of tools, as one mean.
+
+    Range [0, 1]. Field: ``messages`` (OpenAI chat format). Over the answered tool calls::
+
+        score = 0.4 · gain + 0.4 · (1 − repeated / calls) + 0.2 · min(1, tools / calls + 0.3)
+
+    gain is the mean of 1 − (highest Jaccard similarity of the observation's words to any earlier
+    observation), 1 for the first; ``repeated`` counts the calls whose name and arguments were used
+    before; ``tools`` the different names. Source: the py-openjudge 0.2.4 definition
+    (``ToolUsageEfficiencyGrader``); its ``redundancy_threshold`` has no effect there and is left
+    out. No answered call: 0.0 with ``evaluable = false``.
+
+    ``information_gain_threshold`` (default 0.3, from 0 to 1): calls with a gain below it are
+    counted in metadata; the score does not depend on it.
+
+    Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read.
+    Metadata: ``calls``, ``repeated_calls``, ``mean_gain``, ``low_gain_calls``, ``tools``,
+    ``unanswered_calls``, ``orphan_results``.
+    """
+
+    type_name = "tool_usage_efficiency"
+    score_range = (0.0, 1.0)
+
+    def __init__(self, information_gain_threshold: float = 0.3, *, name: str = "") -> None:
+        super().__init__(name)
+        check_number(self.type_name, "information_gain_threshold", information_gain_threshold, 0, 1)
+        self.information_gain_threshold = float(information_gain_threshold)
+
+    def evaluate(self, messages: Any) -> GraderScore:
+        """The score of one trajectory."""
+        trajectory = parse_trajectory(messages)
+        steps = trajectory.steps
+        calls = len(steps)
+        if not calls:
+            return self._not_applicable(0.0, _NO_CALL, calls=0, **trajectory.unpaired())
+        gains = [1.0 - similarity for similarity in _nearest_observations(steps)]
+        mean_gain = sum(gains) / calls
+        repeated = calls - len(Counter(_signatures(steps)))
+        tools = len({step.call.name for step in steps})
+        score = (
+            0.4 * mean_gain + 0.4 * (1.0 - repeated / calls) + 0.2 * min(1.0, tools / calls + 0.3)
+        )
+        return self._score(
+            min(1.0, max(0.0, score)),
+            f"mean gain {mean_gain:.3f}, {repeated} of {calls} calls repeated, {tools} tools",
+            calls=calls,
+            repeated_calls=repeated,
+            mean_gain=mean_gain,
+            low_gain_calls=sum(gain < self.information_gain_threshold for gain in gains),
+            tools=tools,
+            **trajectory.unpaired(),
+        )
+
+
+_NO_CALL = "no tool call with a result"
+
+
+def _nearest_observations(steps: list[ToolStep]) -> list[float]:
+    return nearest_earlier_similarities([step.observation for step in steps], "jaccard")
+
+
+def _signatures(steps: Iterable[ToolStep]) -> list[str]:
+    return [_printed(step.call) for step in steps]
+
+
+def _printed(call: ToolCall) -> str:
+    try:
+        return _signature(call)
+    except (TypeError, ValueError, RecursionError):
+        return f"{call.name}({UNPRINTABLE})"
+
+
+def _signature(call: ToolCall) -> str:
+    """``name(key=value,key=value)`` with sorted keys; other arguments as they were written."""
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        try:
+            decoded = decode_arguments(arguments)
+            if isinstance(decoded, dict):
+                return f"{call.name}({_listed(decoded)})"
+        except (ValueError, RecursionError):
+            pass  # broken, nested too deeply or with too long a number: as written
+    return f"{call.name}({_listed(arguments)})"
+
+
+def _listed(arguments: Any) -> str:
+    if isinstance(arguments, dict):
+        return ",".join([f"{key}={arguments[key]}" for key in sorted(arguments)])
+    return "" if arguments is None else str(arguments)
+
+
+def _step_count(given: Any, default: int | None) -> int | None:
+    """The sample's own count, else the grader's."""
+    if given is None:
+        return default
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)  # as written by a table that has missing values
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise invalid_trajectory(
+            f"reference_step_count ({type(given).__name__}) is no whole number from 0"
+        )
+    return given

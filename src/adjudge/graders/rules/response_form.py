@@ -1,0 +1,639 @@
+"""Graders of the form of a response: its tags, its length, repeated n-grams, its language."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import (
+    NO_FINAL_TEXT,
+    RuleGrader,
+    View,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    check_tag_name,
+    require_package,
+    require_text,
+    select_part,
+    shorten_text,
+    split_words,
+    text_in_view,
+)
+from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
+from adjudge.types import GraderScore, Role, ScoreRange
+
+__all__ = [
+    "LanguageGrader",
+    "LengthPenaltyGrader",
+    "NgramRepetitionPenaltyGrader",
+    "ReasoningFormatGrader",
+    "ReasoningToolCallFormatGrader",
+    "SoftOverlongPunishmentGrader",
+    "repetition_rate",
+]
+
+
+class ReasoningFormatGrader(RuleGrader):
+    """1 when the response is the wanted tagged blocks in order, else 0.
+
+    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
+    response scores 0. Time is linear in the length of the response.
+
+    ``tags``: the blocks in their order, by default ``["think", "answer"]``, so
+    ``<think>…</think><answer>…</answer>``.
+    ``strict`` (default true): every opening and closing tag stands there exactly once, in order
+    and without nesting, with nothing but white space before, between and behind the blocks.
+    Otherwise each tag must only be opened and closed after that, anywhere: the py-openjudge 0.2.4
+    definition (``ReasoningFormatGrader``).
+    ``allow_empty`` (default true): blocks may hold nothing but white space.
+    ``prompt_opens`` (default false): the chat template already wrote the first opening tag, so
+    the response starts inside that block; writing the tag again is then a fault under ``strict``.
+
+    Raises ``ConfigError`` for tags that are not distinct bare names, and
+    ``GradingFailure(invalid_input)`` for a response that is not text.
+
+    >>> ReasoningFormatGrader().evaluate("<think>2+2</think><answer>4</answer>").score
+    1.0
+    >>> ReasoningFormatGrader().evaluate("<think>2+2</think> so 4").reason
+    'no <answer>'
+    """
+
+    type_name = "reasoning_format"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        tags: list[str] | None = None,
+        strict: bool = True,
+        allow_empty: bool = True,
+        prompt_opens: bool = False,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        self.tags = ["think", "answer"] if tags is None else tags
+        self.strict = strict
+        self.allow_empty = allow_empty
+        self.prompt_opens = prompt_opens
+        for parameter in ("strict", "allow_empty", "prompt_opens"):
+            check_flag(self.type_name, parameter, getattr(self, parameter))
+        _check_tags(self.type_name, self.tags)
+
+    def evaluate(self, response: str) -> GraderScore:
+        """Judge one response."""
+        text = require_text(response)
+        if self.prompt_opens:
+            text = f"<{self.tags[0]}>{text}"
+        fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
+        return self._score(0.0 if fault else 1.0, fault or "all tags in place")
+
+    def _strict_fault(self, text: str) -> str:
+        """The first departure from the strict form, or ''."""
+        end = 0
+        for tag in self.tags:
+            fault = _count_fault(text, tag)
+            if fault:
+                return fault
+            start = text.find(f"<{tag}>")
+            close = text.find(f"</{tag}>")
+            if start < end or close < start:
+                return f"<{tag}> is out of order"
+            if text[end:start].strip():
+                return f"text before <{tag}>"
+            if self._lacks_content(text[start + len(tag) + 2 : close]):
+                return f"<{tag}> is empty"
+            end = close + len(tag) + 3
+        return "text after the last tag" if text[end:].strip() else ""
+
+    def _loose_fault(self, text: str) -> str:
+        """The first tag without an opening and a closing behind it, or ''."""
+        for tag in self.tags:
+            start = text.find(f"<{tag}>")
+            if start < 0:
+                return f"no <{tag}>"
+            close = text.find(f"</{tag}>", start)
+            if close < 0:
+                return f"<{tag}> is not closed"
+            if self._lacks_content(text[start + len(tag) + 2 : close]):
+                return f"<{tag}> is empty"
+        return ""
+
+    def _lacks_content(self, block: str) -> bool:
+        return not self.allow_empty and not block.strip()
+
+
+class ReasoningToolCallFormatGrader(RuleGrader):
+    """1 when the response is thinking and then either an answer or valid tool calls, else 0.
+
+    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
+    response scores 0. Time is linear in the length of the response.
+
+    The form is ``<think>…</think>`` followed by one ``<answer>…</answer>`` or by one or more
+    ``<tool_call>…</tool_call>``, with only white space around and between, and no such tag inside
+    the thinking or the answer. A call is a JSON object with ``name`` (text that is not empty)
+    and ``arguments`` (an object, or a string that holds one, as in the OpenAI format). Source:
+    the py-openjudge 0.2.4 definition (``ReasoningToolCallFormatGrader``), which leaves the types
+    of the two members open.
+
+    ``think_tag``, ``answer_tag``, ``tool_call_tag``: the names of the tags.
+    ``prompt_opens`` (default false): the chat template already wrote the opening thinking tag.
+
+    Raises ``ConfigError`` for tags that are not distinct bare names, and
+    ``GradingFailure(invalid_input)`` for a response that is not text. Metadata: ``tool_calls``,
+    the number of valid calls read.
+
+    >>> grader = ReasoningToolCallFormatGrader()
+    >>> call = '<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>'
+    >>> grader.evaluate(f"<think>look it up</think>{call}").score
+    1.0
+    """
+
+    type_name = "reasoning_tool_call_format"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        think_tag: str = "think",
+        answer_tag: str = "answer",
+        tool_call_tag: str = "tool_call",
+        prompt_opens: bool = False,
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_flag(self.type_name, "prompt_opens", prompt_opens)
+        tags = [think_tag, answer_tag, tool_call_tag]
+        _check_tags(self.type_name, tags)
+        self.think_tag, self.answer_tag, self.tool_call_tag = tags
+        self.prompt_opens = prompt_opens
+        self._marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
+
+    def evaluate(self, response: str) -> GraderScore:
+        """Judge one response."""
+        text = require_text(response)
+        if self.prompt_opens:
+            text = f"<{self.think_tag}>{text}"
+        fault, calls = self._read(text.strip())
+        if fault:
+            return self._score(0.0, fault, tool_calls=calls)
+        return self._score(1.0, f"{calls} tool calls" if calls else "an answer", tool_calls=calls)
+
+    def _read(self, text: str) -> tuple[str, int]:
+        """What is wrong with the response ('' for nothing), and the number of its calls."""
+        thinking, rest = _take(text, self.think_tag)
+        if thinking is None:
+            return f"does not start with a closed <{self.think_tag}>", 0
+        if self._has_tag(thinking):
+            return f"a tag inside <{self.think_tag}>", 0
+        answer, after = _take(rest, self.answer_tag)
+        if answer is None:
+            return self._read_calls(rest)
+        if self._has_tag(answer):
+            return f"a tag inside <{self.answer_tag}>", 0
+        return (f"text after </{self.answer_tag}>" if after else ""), 0
+
+    def _read_calls(self, text: str) -> tuple[str, int]:
+        opening, closing = f"<{self.tool_call_tag}>", f"</{self.tool_call_tag}>"
+        *blocks, last = text.split(closing)
+        for calls, block in enumerate(blocks):
+            body = block.lstrip()
+            if not body.startswith(opening):
+                return f"text outside <{self.tool_call_tag}>", calls
+            fault = _call_fault(body[len(opening) :])
+            if fault:
+                return f"tool call {calls + 1}: {fault}", calls
+        if not blocks:
+            return f"no closed <{self.answer_tag}> or <{self.tool_call_tag}>", 0
+        return (f"text after </{self.tool_call_tag}>" if last.strip() else ""), len(blocks)
+
+    def _has_tag(self, block: str) -> bool:
+        return any(mark in block for mark in self._marks)
+
+
+def _check_tags(owner: str, tags: Any) -> None:
+    if not isinstance(tags, list) or not tags:
+        raise ConfigError(f"{owner}: tags must be a list of tag names (found {tags!r})")
+    for tag in tags:
+        check_tag_name(owner, "each tag", tag)
+    if len(set(tags)) < len(tags):
+        raise ConfigError(f"{owner}: tags must differ from each other (found {tags!r})")
+
+
+def _count_fault(text: str, tag: str) -> str:
+    for mark in (f"<{tag}>", f"</{tag}>"):
+        count = text.count(mark)
+        if count != 1:
+            return f"{mark} stands there {count} times" if count else f"no {mark}"
+    return ""
+
+
+def _take(text: str, tag: str) -> tuple[str | None, str]:
+    """The content of the block that ``text`` starts with, or ``None``, and what follows it."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    close = text.find(closing) if text.startswith(opening) else -1
+    if close < 0:
+        return None, text
+    return text[len(opening) : close], text[close + len(closing) :].strip()
+
+
+def _call_fault(body: str) -> str:
+    try:
+        call = decode_strict_json(body)
+        if not isinstance(call, dict) or not {"name", "arguments"} <= call.keys():
+            return "not an object with name and arguments"
+        arguments = call["arguments"]
+        if isinstance(arguments, str):
+            arguments = decode_strict_json(arguments)
+    except InvalidJson as fault:
+        return str(fault)
+    if not isinstance(call["name"], str) or not call["name"]:
+        return "name is not a text"
+    return "" if isinstance(arguments, dict) else "arguments are not an object"
+
+
+_TextUnit = Literal["chars", "words"]
+_Unit = Literal["tokens", "chars", "words"]
+
+
+class LengthPenaltyGrader(RuleGrader):
+    """A penalty that grows with every unit outside the allowed lengths.
+
+    Role penalty, range (−∞, 0], or [floor, 0] with a ``floor``. Field: ``response`` (text); an
+    empty one has length 0. With length L: −(min_length − L) · penalty_rate when L < min_length,
+    −(L − max_length) · penalty_rate when L > max_length, else 0, and never below ``floor``.
+    Source: the py-openjudge 0.2.4 definition (``LengthPenaltyGrader``), which has no floor.
+
+    ``min_length`` (default 10), ``max_length`` (default 1000): allowed lengths, both included.
+    ``penalty_rate`` (default 0.01): penalty per unit.
+    ``floor``: the lowest penalty, at most 0; none by default.
+    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (a Chinese character counts as
+    a word).
+    ``view``: ``full`` (default) counts all that was written; ``final`` counts what stands after
+    the thinking, and an unclosed ``<think>`` then leaves length 0.
+
+    Raises ``ConfigError`` for limits that are out of order and
+    ``GradingFailure(invalid_input)`` for a response that is not text. Metadata: ``length``.
+
+    >>> LengthPenaltyGrader(max_length=20, penalty_rate=0.1).evaluate("x" * 25).score
+    -0.5
+    """
+
+    type_name = "length_penalty"
+    score_range: ScoreRange | None = (None, 0.0)
+    role = Role.PENALTY
+
+    def __init__(
+        self,
+        min_length: int = 10,
+        max_length: int = 1000,
+        penalty_rate: float = 0.01,
+        floor: float | None = None,
+        unit: _TextUnit = "chars",
+        view: View = "full",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_integer(self.type_name, "min_length", min_length, 0)
+        check_integer(self.type_name, "max_length", max_length, 0)
+        check_number(self.type_name, "penalty_rate", penalty_rate, 0, 1e6)
+        check_choice(self.type_name, "unit", unit, _TextUnit)
+        check_choice(self.type_name, "view", view, View)
+        if floor is not None:
+            check_number(self.type_name, "floor", floor, -1e12, 0)
+            self.score_range = (float(floor), 0.0)
+        if max_length < min_length:
+            raise ConfigError(
+                "length_penalty: max_length must be at least min_length "
+                f"(found max_length {max_length}, min_length {min_length})"
+            )
+        self.min_length = min_length
+        self.max_length = max_length
+        self.penalty_rate = penalty_rate
+        self.floor = floor
+        self.unit = unit
+        self.view: View = view
+
+    def evaluate(self, response: str) -> GraderScore:
+        """Penalise one response."""
+        length = _length(text_in_view(response, self.view) or "", self.unit)
+        excess = max(self.min_length - length, length - self.max_length, 0)
+        penalty = -excess * self.penalty_rate or 0.0
+        if self.floor is not None:
+            penalty = max(penalty, self.floor)
+        reason = f"{length} {self.unit}, allowed {self.min_length} to {self.max_length}"
+        return self._score(penalty, reason, length=length)
+
+
+class SoftOverlongPunishmentGrader(RuleGrader):
+    """0 up to a length, falling in a straight line to −1 at the maximum length, then −1.
+
+    Role penalty, range [−1, 0]. With length L: 0 for L ≤ L_max − L_cache;
+    ((L_max − L_cache) − L) / L_cache up to L_max; −1 beyond. Source: DAPO's soft overlong
+    punishment (Yu et al. 2025, arXiv 2503.14476, eq. 13) with the paper's lengths. An empty
+    response has length 0, hence no penalty.
+
+    ``max_length`` (L_max, default 20480) and ``cache_length`` (L_cache, default 4096): in ``unit``.
+    ``unit``: ``tokens`` (default) reads the row's field ``response_length``, the number of tokens
+    that the policy wrote; ``chars`` and ``words`` measure ``response``, thinking included.
+
+    Fields: ``response_length`` (whole number, at least 0) for tokens, else ``response`` (text);
+    the one that is not read may be absent. Raises ``ConfigError`` unless
+    1 ≤ cache_length ≤ max_length, and ``GradingFailure(invalid_input)`` when the field that the
+    unit needs is missing or of another type. Metadata: ``length``.
+
+    >>> grader = SoftOverlongPunishmentGrader(max_length=100, cache_length=20)
+    >>> [grader.evaluate(response_length=n).score for n in (80, 90, 100, 500)]
+    [0.0, -0.5, -1.0, -1.0]
+    """
+
+    type_name = "soft_overlong"
+    score_range = (-1.0, 0.0)
+    role = Role.PENALTY
+
+    def __init__(
+        self,
+        max_length: int = 20480,
+        cache_length: int = 4096,
+        unit: _Unit = "tokens",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_integer(self.type_name, "max_length", max_length, 1)
+        check_integer(self.type_name, "cache_length", cache_length, 1, max_length)
+        check_choice(self.type_name, "unit", unit, _Unit)
+        self.max_length = max_length
+        self.cache_length = cache_length
+        self.unit = unit
+
+    def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
+        """Penalise one response."""
+        if self.unit == "tokens":
+            length = _token_count(response_length)
+        else:
+            length = _length(require_text(response), self.unit)
+        over = length - (self.max_length - self.cache_length)
+        penalty = -min(over, self.cache_length) / self.cache_length if over > 0 else 0.0
+        return self._score(penalty, f"{length} of {self.max_length} {self.unit}", length=length)
+
+
+def _length(text: str, unit: str) -> int:
+    return len(split_words(text)) if unit == "words" else len(text)
+
+
+def _token_count(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a column of a table with gaps is often read as floats
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            "unit = 'tokens' needs the field response_length (a whole number of tokens), "
+            f"got {value!r}; unit = 'chars' or 'words' measures the response instead",
+        )
+    return value
+
+
+_Scope = Literal["full", "final", "thought"]
+
+
+class NgramRepetitionPenaltyGrader(RuleGrader):
+    """A penalty on the share of n-grams that repeat an earlier one.
+
+    Role penalty. With rate = 1 − distinct n-grams / all n-grams, in [0, 1):
+
+    * hard (default): −(rate − penalty_threshold) · penalty_rate where rate > penalty_threshold,
+      else 0; range [−(1 − penalty_threshold) · penalty_rate, 0];
+    * soft: max_penalty · (rate − min_scaling) / (1 − min_scaling) where rate > min_scaling, else
+      0; range [max_penalty, 0].
+
+    Source: the py-openjudge 0.2.4 definition (``NgramRepetitionPenaltyGrader``) with its names and
+    defaults, except for tokens: lower-cased words, Chinese characters and kana one by one, and
+    every other visible sign by itself, so that "!!!!" repeats. Time is linear in the length of
+    the text.
+
+    Field: ``response`` (text). Fewer than ``n`` tokens, so an empty response too, are nothing to
+    judge: 0 with ``evaluable = false``.
+
+    ``n`` (default 3, 1 to 100), ``penalty_threshold`` (default 0.3), ``penalty_rate`` (default 1),
+    ``use_soft_penalty`` (default false), ``max_penalty`` (default −1, at most 0), ``min_scaling``
+    (default 0, below 1).
+    ``view``: ``full`` (default), ``final`` (after the thinking; nothing when a ``<think>`` was
+    never closed) or ``thought`` (inside ``<think>…</think>``, an unclosed one to its end).
+
+    Raises ``ConfigError`` for parameters out of range and ``GradingFailure(invalid_input)`` for a
+    response that is not text. Metadata: ``rate``, ``ngrams``.
+
+    >>> NgramRepetitionPenaltyGrader(n=1).evaluate("no no no no").score
+    -0.45
+    """
+
+    type_name = "ngram_repetition"
+    score_range = (-0.7, 0.0)
+    role = Role.PENALTY
+
+    def __init__(
+        self,
+        n: int = 3,
+        penalty_threshold: float = 0.3,
+        penalty_rate: float = 1.0,
+        use_soft_penalty: bool = False,
+        max_penalty: float = -1.0,
+        min_scaling: float = 0.0,
+        view: _Scope = "full",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        check_integer(self.type_name, "n", n, 1, 100)
+        check_number(self.type_name, "penalty_threshold", penalty_threshold, 0, 1)
+        check_number(self.type_name, "penalty_rate", penalty_rate, 0, 1e6)
+        check_flag(self.type_name, "use_soft_penalty", use_soft_penalty)
+        check_number(self.type_name, "max_penalty", max_penalty, -1e6, 0)
+        check_number(self.type_name, "min_scaling", min_scaling, 0, 1)
+        check_choice(self.type_name, "view", view, _Scope)
+        if min_scaling == 1:
+            raise ConfigError("ngram_repetition: min_scaling must be below 1 (found 1)")
+        self.n = n
+        self.penalty_threshold = penalty_threshold
+        self.penalty_rate = penalty_rate
+        self.use_soft_penalty = use_soft_penalty
+        self.max_penalty = max_penalty
+        self.min_scaling = min_scaling
+        self.view: _Scope = view
+        self.score_range = (self._penalty(1.0), 0.0)
+
+    def evaluate(self, response: str) -> GraderScore:
+        """Penalise one response."""
+        text = select_part(require_text(response), self.view)
+        tokens = split_words(text, signs=True)
+        ngrams = len(tokens) - self.n + 1
+        if ngrams < 1:
+            return self._not_applicable(0.0, f"{len(tokens)} tokens, fewer than {self.n}")
+        rate = repetition_rate(tokens, self.n)
+        reason = f"{rate:.1%} of {ngrams} {self.n}-grams repeat an earlier one"
+        return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
+
+    def _penalty(self, rate: float) -> float:
+        start = self.min_scaling if self.use_soft_penalty else self.penalty_threshold
+        if rate <= start:
+            return 0.0
+        if self.use_soft_penalty:
+            return self.max_penalty * (rate - start) / (1 - start) or 0.0
+        return -(rate - start) * self.penalty_rate or 0.0
+
+
+def repetition_rate(tokens: list[str], n: int) -> float:
+    """1 − distinct n-grams / all n-grams of ``tokens``, which has at least ``n``.
+
+    >>> repetition_rate(["a", "b", "a", "b"], 2)
+    0.33333333333333337
+    """
+    shifted = [islice(tokens, start, None) for start in range(n)]
+    return 1 - len(set(zip(*shifted, strict=False))) / (len(tokens) - n + 1)
+
+
+_Measure = Literal["match", "probability"]
+_NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
+
+
+class LanguageGrader(RuleGrader):
+    """Whether the response is in the wanted language: 1 or 0, or its probability.
+
+    Range [0, 1]. Fields: ``response`` (text) and, where no ``language`` is configured,
+    ``language`` (an ISO 639 code). Source: py3langid, a naive Bayes model over byte n-grams for
+    140 languages (after Lui and Baldwin 2012); its file lies in the package and nothing is
+    fetched. Loading takes about half a second and 100 MB, once per process; a configured grader
+    does it when built.
+
+    ``language``: the wanted code, such as ``en``; a region or script behind ``-`` or ``_`` is
+    ignored (``zh-Hans`` is ``zh``). A configured language wins over the row's.
+    ``candidates``: the codes that are told apart, at least two; all by default. Few candidates
+    make short texts much safer, since close relatives (``zh`` and ``yue``, ``no`` and ``nn``) are
+    languages of their own here.
+    ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
+    ``probability`` gives its probability among the candidates.
+    ``min_letters`` (default 10): a text with fewer letters, such as "42" or nothing at all, is
+    nothing to judge, and so is one in which the model sees no language: ``short_score`` (default
+    1) with ``evaluable = false``.
+    ``max_chars`` (default 10000): the language is told from that many characters at the start.
+    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
+    scores 0; ``full`` reads the whole response.
+
+    Raises ``ConfigError`` for codes that the model does not know and for a wanted language that
+    is not among the candidates; ``GradingFailure(invalid_input)`` for such a code in a row, a row
+    without one, and a response that is not text. Needs ``adjudge[rules]``. Metadata: ``found``
+    (the likeliest code) and ``probability`` (of the wanted one).
+    """
+
+    type_name = "language"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        language: str | None = None,
+        candidates: list[str] | None = None,
+        measure: _Measure = "match",
+        min_letters: int = 10,
+        short_score: float = 1.0,
+        max_chars: int = 10_000,
+        view: View = "final",
+        *,
+        name: str = "",
+    ) -> None:
+        super().__init__(name)
+        require_package(self.type_name, "py3langid")
+        check_choice(self.type_name, "measure", measure, _Measure)
+        check_integer(self.type_name, "min_letters", min_letters, 1)
+        check_number(self.type_name, "short_score", short_score, 0, 1)
+        check_integer(self.type_name, "max_chars", max_chars, 1, 1_000_000)
+        check_choice(self.type_name, "view", view, View)
+        self.candidates = None if candidates is None else _candidates(candidates)
+        self.language = None if language is None else self._configured(language)
+        self.measure = measure
+        self.min_letters = min_letters
+        self.short_score = float(short_score)
+        self.max_chars = max_chars
+        self.view: View = view
+
+    def evaluate(self, response: str, language: Any = None) -> GraderScore:
+        """Judge one response."""
+        wanted = self.language or self._row_language(language)
+        text = text_in_view(response, self.view)
+        if text is None:
+            return self._score(0.0, NO_FINAL_TEXT)
+        text = text[: self.max_chars]
+        letters = sum(map(str.isalpha, text))
+        if letters < self.min_letters:
+            return self._not_applicable(self.short_score, f"{letters} letters are too few")
+        ranking = _identifier(self.candidates).rank(text)
+        (found, best), worst = ranking[0], ranking[-1][1]
+        if found == _NO_LANGUAGE or best == worst:
+            return self._not_applicable(self.short_score, "no language seen")
+        probability = min(dict(ranking)[wanted], 1.0)
+        score = float(found == wanted) if self.measure == "match" else probability
+        reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
+        return self._score(score, reason, found=found, probability=probability)
+
+    def _configured(self, language: Any) -> str:
+        code = _code(language)
+        known = self._known()
+        if code not in known:
+            raise ConfigError(
+                f"language: language is not known (found {language!r}; "
+                f"allowed: {', '.join(sorted(known))})"
+            )
+        return code
+
+    def _row_language(self, language: Any) -> str:
+        if language is None:
+            message = "no language, neither configured nor in the row"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+        code = _code(language)
+        if code not in self._known():
+            message = f"unknown language code {shorten_text(language)!r}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+        return code
+
+    def _known(self) -> frozenset[str]:
+        return _labels(self.candidates)
+
+
+def _candidates(codes: Any) -> tuple[str, ...]:
+    known = _labels(None)
+    wanted = tuple(sorted({_code(code) for code in codes})) if isinstance(codes, list) else ()
+    if len(wanted) < 2 or not known.issuperset(wanted):
+        raise ConfigError(
+            f"language: candidates must be two or more languages (found {codes!r}; "
+            f"allowed: {', '.join(sorted(known))})"
+        )
+    return wanted
+
+
+def _code(language: Any) -> str:
+    """The primary part of a language code, '' for what is not text."""
+    if not isinstance(language, str):
+        return ""
+    return language.strip().lower().replace("_", "-").partition("-")[0]
+
+
+@lru_cache(maxsize=32)
+def _labels(candidates: tuple[str, ...] | None) -> frozenset[str]:
+    return frozenset(_identifier(candidates).labels) - {_NO_LANGUAGE}
+
+
+@lru_cache(maxsize=32)
+def _identifier(candidates: tuple[str, ...] | None) -> Any:
+    """The shared model, restricted to ``candidates``; it is only read, so any thread may ask it."""
+    if candidates is None:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415  (optional)
+
+        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    restricted = copy.copy(_identifier(None))
+    restricted.set_languages(list(candidates))
+    return restricted

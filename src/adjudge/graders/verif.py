@@ -1,0 +1,549 @@
+"""VerIF: the share of a prompt's rules that hold, times a judge's verdict on everything else.
+
+A row's constraints are parsed into those that a rule checks and those that a judge reads. Its
+checker functions run in the sandbox (:mod:`adjudge.graders.verif_driver`). The two halves make a
+score, also where one of them is not known.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import (
+    check_flag,
+    check_integer,
+    check_number,
+    final_text,
+    require_text,
+    shorten_text,
+)
+from adjudge.graders.llm.judge_grader import (
+    JudgeGrader,
+    JudgeOutcome,
+    ask_all,
+    describe_failure,
+    extract_query,
+    get_group_name,
+    join_failures,
+    sum_costs,
+)
+from adjudge.graders.llm.judge_input import (
+    CandidateView,
+    TruncationMode,
+    conversation_query,
+    first_present,
+    is_blank,
+    missing_field_failure,
+    read_turns,
+)
+from adjudge.graders.llm.reply_forms import ScoreForm
+from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
+from adjudge.judges.base import ChatModel
+from adjudge.prompts import LanguageEnum
+from adjudge.rollouts.columns import MISSING, content_text, get_path, parse_conversation
+from adjudge.types import GraderScore, ScoreRange
+
+__all__ = [
+    "CheckLimits",
+    "CheckResult",
+    "Constraints",
+    "RuleConstraint",
+    "VerIFGrader",
+    "VerifParts",
+    "driver_source",
+    "parse_constraints",
+    "run_checks",
+]
+
+
+_MOST = 200
+_MOST_CHARS = 4_000
+_MOST_SOURCE = 20_000
+_KINDS = ("[llm]", "[rule]")
+
+
+@dataclass(frozen=True)
+class RuleConstraint:
+    """A constraint that a function checks: its name, its text, the function's source."""
+
+    name: str
+    text: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What one row demands: ``soft`` texts for a judge, ``rules`` for the sandbox."""
+
+    soft: tuple[str, ...]
+    rules: tuple[RuleConstraint, ...]
+
+
+def parse_constraints(value: Any, *, where: str, runs: bool) -> Constraints:
+    """The constraints of ``value``: a mapping ``{checkers, functions}``, or its JSON text.
+
+    ``checkers`` are texts ``[llm] Name: text`` or ``[rule] Name: text``; ``functions`` stand beside
+    them one by one, and those of ``[llm]`` are never looked at. With ``runs`` every rule needs its
+    function. Raises ``GradingFailure(invalid_input)`` that names ``where`` and what is wrong.
+
+    >>> found = parse_constraints({"checkers": ["[llm] Tone: polite"]}, where="x", runs=False)
+    >>> found.soft
+    ('Tone: polite',)
+    """
+    row = _mapping(value, where)
+    checkers = _texts(row.get("checkers"), f"{where}.checkers")
+    given = row.get("functions")
+    functions = given if isinstance(given, list | tuple) else None
+    if functions is not None and len(functions) != len(checkers):
+        raise _invalid(
+            f"{where}: has {len(checkers)} checkers and {len(functions)} functions, must be as many"
+        )
+    soft, rules = [], []
+    for place, checker in enumerate(checkers):
+        kind, text = _split_kind(checker, f"{where}.checkers[{place}]")
+        if kind == "[llm]":
+            soft.append(text)
+            continue
+        own = functions[place] if functions is not None else None
+        source = _source(own, f"{where}.functions[{place}]") if runs else ""
+        rules.append(RuleConstraint(shorten_text(text.partition(":")[0].strip(), 60), text, source))
+    return Constraints(tuple(soft), tuple(rules))
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise _invalid(f"{where}: is text but not JSON: {shorten_text(error)}") from None
+    if not isinstance(value, Mapping):
+        raise _invalid(
+            f"{where}: is {type(value).__name__}, must be an object with checkers and functions"
+        )
+    return value
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list | tuple) or not value:
+        found = "empty" if isinstance(value, list | tuple) else type(value).__name__
+        raise _invalid(f"{where}: is {found}, must be a list of texts")
+    if len(value) > _MOST:
+        raise _invalid(f"{where}: has {len(value)} entries, at most {_MOST} are read")
+    for place, one in enumerate(value):
+        if not isinstance(one, str) or len(one) > _MOST_CHARS:
+            raise _invalid(f"{where}[{place}]: must be text of at most {_MOST_CHARS} characters")
+    return list(value)
+
+
+def _split_kind(checker: str, where: str) -> tuple[str, str]:
+    """``[llm]`` or ``[rule]``, and the text after it on one line."""
+    text = checker.strip()
+    for kind in _KINDS:
+        if text[: len(kind)].lower() == kind:
+            if rest := " ".join(text[len(kind) :].split()):
+                return kind, rest
+            raise _invalid(f"{where}: {kind} says nothing")
+    raise _invalid(f"{where}: must begin with [llm] or [rule]; found {shorten_text(text[:40])!r}")
+
+
+def _source(value: Any, where: str) -> str:
+    if isinstance(value, str) and value.strip() and len(value) <= _MOST_SOURCE:
+        return value
+    found = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+    raise _invalid(
+        f"{where}: must be Python source that defines check_following(instruction, response), of "
+        f"at most {_MOST_SOURCE} characters; found {found} (skip_rules = true asks the judge)"
+    )
+
+
+def _invalid(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+
+
+_OUTPUT_LIMIT = 1 << 18
+
+# One queue for all graders of this kind: the machine bounds programs at a time, not the spec.
+_sandbox = Sandbox()
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """Wall-clock seconds for all functions of a sample and for each; address space in MB."""
+
+    deadline_s: float
+    check_deadline_s: float
+    memory_mb: int
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a rule's function found: ``passed``, or ``None`` with the kind and the reason."""
+
+    passed: bool | None
+    kind: ErrorKind | None = None
+    reason: str = ""
+
+
+async def run_checks(
+    rules: Sequence[RuleConstraint], instruction: str, response: str, limits: CheckLimits
+) -> list[CheckResult]:
+    """One outcome per rule, in order.
+
+    The functions share a process as long as it answers: what a process that ended early left open
+    runs again in a new one, and the function that was first in it has failed. So each gets
+    ``check_deadline_s`` of its own before it fails for time. Functions of one row can reach each
+    other's results; those of other rows run in other processes. Raises
+    ``GradingFailure(unsupported)`` where there is no sandbox.
+    """
+    found: dict[int, CheckResult] = {}
+    left_s = limits.deadline_s
+    while pending := [place for place in range(len(rules)) if place not in found]:
+        if left_s <= 0:
+            late = f"not run: the sample's {limits.deadline_s:g} s were used up"
+            return [found.get(at, CheckResult(None, ErrorKind.TIMEOUT, late)) for at in _all(rules)]
+        deadline_s = min(left_s, limits.check_deadline_s)
+        result = await _sandbox.run(
+            driver_source(),
+            stdin=_payload(rules, pending, instruction, response),
+            deadline_s=deadline_s,
+            memory_mb=limits.memory_mb,
+            output_limit_bytes=_OUTPUT_LIMIT,
+        )
+        left_s -= result.duration_s
+        for place, what, value in _reports(result.stdout):
+            if place in pending and place not in found:
+                found[place] = _judged(what, value)
+        if pending[0] not in found:
+            found[pending[0]] = _unfinished(result, deadline_s)
+    return [found[place] for place in _all(rules)]
+
+
+def _all(rules: Sequence[RuleConstraint]) -> range:
+    return range(len(rules))
+
+
+@functools.cache
+def driver_source() -> str:
+    """The program that runs in the sandbox."""
+    folder = resources.files("adjudge.graders")
+    return folder.joinpath("verif_driver.py").read_text(encoding="utf-8")
+
+
+def _payload(
+    rules: Sequence[RuleConstraint], pending: Sequence[int], instruction: str, response: str
+) -> bytes:
+    functions = [[place, rules[place].source] for place in pending]
+    given = {"instruction": instruction, "response": response, "functions": functions}
+    return json.dumps(given).encode()
+
+
+def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
+    """The driver's lines; what is not one is noise from a function that found the channel."""
+    found = []
+    for line in stdout.splitlines():
+        try:
+            report = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(report, list) and len(report) == 3 and type(report[0]) is int:
+            found.append((report[0], str(report[1]), report[2]))
+    return found
+
+
+def _judged(what: str, value: Any) -> CheckResult:
+    if what == "value" and isinstance(value, bool):
+        return CheckResult(value)
+    if what == "error":
+        return CheckResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
+    return CheckResult(
+        None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
+    )
+
+
+def _unfinished(result: SandboxResult, deadline_s: float) -> CheckResult:
+    if result.timed_out:
+        return CheckResult(None, ErrorKind.TIMEOUT, f"timed out after {deadline_s:.3g} s")
+    if result.truncated:
+        return CheckResult(None, ErrorKind.INVALID_INPUT, "printed more than the output limit")
+    last = result.stderr[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
+    said = shorten_text(last) if last else "no message"
+    return CheckResult(
+        None, ErrorKind.INVALID_INPUT, f"ended with exit code {result.exit_code}: {said}"
+    )
+
+
+_MOST_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class VerifParts:
+    """What came of the two halves, a failure in place of one that has none."""
+
+    constraints: Constraints
+    checked: list[CheckResult] | GradingFailure
+    told: JudgeOutcome | GradingFailure | None
+
+    def result(self, name: str, score_range: ScoreRange) -> GraderScore:
+        """Their product; raises ``GradingFailure`` where one of them is not known."""
+        failures = self._failures()
+        if failures:
+            raise self._failure(failures)
+        rule, _ = self._rules()
+        llm, _ = self._llm()
+        told = self.told if isinstance(self.told, JudgeOutcome) else None
+        metadata = {**self._metadata(), **(told.notes if told else {})}
+        provenance = told.provenance if told else None
+        reason = told.verdict.reason if told else ""
+        words = f"{self._words()}{': ' if reason else ''}{reason}"
+        return GraderScore(name, rule * llm, words, metadata, score_range, provenance=provenance)
+
+    def _failures(self) -> list[GradingFailure]:
+        found = [one for one in (self.checked, self.told) if isinstance(one, GradingFailure)]
+        if isinstance(self.checked, list):
+            for rule, one in zip(self.constraints.rules, self.checked, strict=True):
+                if one.kind is not None:
+                    message = f"rule {rule.name!r}: its function {one.reason}"
+                    # It read the candidate's text. Its own time is no outage of a judge.
+                    marks = {"suspect": True, "local": one.kind is ErrorKind.TIMEOUT}
+                    found.append(GradingFailure(one.kind, message, marks))
+        return found
+
+    def _failure(self, failures: Sequence[GradingFailure]) -> GradingFailure:
+        low = self._rules()[0] * self._llm()[0]
+        high = self._rules()[1] * self._llm()[1]
+        metadata = {
+            **self._metadata(),
+            "low": low,
+            "high": high,
+            "failures": [describe_failure(one) for one in failures[:_MOST_SHOWN]],
+        }
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        message = f"{failures[0]}{more}: the score lies in [{low:.4g}, {high:.4g}]"
+        answered = [self.told.provenance] if isinstance(self.told, JudgeOutcome) else []
+        kinds = {one.kind for one in failures}
+        if isinstance(self.checked, GradingFailure) or (len(kinds) == 1 and self._judge_said):
+            own = {**metadata, **failures[0].metadata}
+            paid = sum_costs(answered, failures)
+            return GradingFailure(failures[0].kind, message, own, provenance=paid)
+        return join_failures(failures, message, metadata, answered=answered)
+
+    @property
+    def _judge_said(self) -> bool:
+        return not isinstance(self.told, GradingFailure)
+
+    def _rules(self) -> tuple[float, float]:
+        """The lowest and highest that the rules' share can be."""
+        if not self.constraints.rules:
+            return 1.0, 1.0
+        if isinstance(self.checked, GradingFailure):
+            return 0.0, 1.0
+        n = len(self.checked)
+        passed = sum(one.passed is True for one in self.checked)
+        return passed / n, (passed + sum(one.passed is None for one in self.checked)) / n
+
+    def _llm(self) -> tuple[float, float]:
+        """The lowest and highest that the judge's verdict can be."""
+        if self.told is None:
+            return 1.0, 1.0
+        if isinstance(self.told, GradingFailure):
+            return 0.0, 1.0
+        value = float(self.told.verdict.value)
+        return value, value
+
+    def _metadata(self) -> dict[str, Any]:
+        rules, llm = self._rules(), self._llm()
+        found: dict[str, Any] = {"constraints": len(self.constraints.soft)}
+        if isinstance(self.checked, list):
+            pairs = zip(self.constraints.rules, self.checked, strict=True)
+            found["rules"] = [{"name": rule.name, "passed": one.passed} for rule, one in pairs]
+        if rules[0] == rules[1]:
+            found["rule_part"] = rules[0]
+        if llm[0] == llm[1]:
+            found["llm_part"] = llm[0]
+        return found
+
+    def _words(self) -> str:
+        said = []
+        if isinstance(self.checked, list) and self.checked:
+            passed = sum(one.passed is True for one in self.checked)
+            said.append(f"{passed} of {len(self.checked)} rules hold")
+        if self.told is not None:
+            said.append(f"judge {self._llm()[0]:g}")
+        return ", ".join(said)
+
+
+class VerIFGrader(JudgeGrader):
+    """The share of a prompt's rules that hold, times a judge's 0 or 1 for its other constraints.
+
+    Range [0, 1]: mean(rules) × llm (VerIF, arXiv 2506.09942). Fields: ``response`` (text) and the
+    column ``field`` (a dotted path, default ``ground_truth``; where it is lacking, ``reference``):
+    ``{"checkers": ["[llm] Name: text" | "[rule] Name: text"], "functions": [source, …]}``, as an
+    object or as JSON text, position by position; the prompt is ``instruction``, ``query``, the
+    conversation before the response, or ``prompt``.
+
+    Each ``[rule]`` is the function ``check_following(instruction, response)`` of its source, which
+    comes with the data: it runs in the sandbox and nowhere else, all of a sample in one process,
+    with the prompt's text (of a conversation: its last turn of the user's). All ``[llm]``
+    constraints are one question to the judge. Without a rule the first factor is 1, without an
+    ``[llm]`` constraint the second, and no judge is asked; both are asked even where one is 0, so
+    that whether a sample has a score does not depend on how good it is.
+
+    ``skip_rules``: the rules go to the judge as text and no code runs. ``ignore_rules``: they are
+    left out. ``truncated``: as for all graders with a judge. Judged is what stands after the
+    thinking. ``deadline_s`` (30): wall-clock seconds for all functions of a sample, each of which
+    gets at most ``check_deadline_s`` (5); ``memory_mb`` (512): address space.
+
+    Raises ``GradingFailure``: ``unsupported`` where there is no sandbox; ``invalid_input`` for
+    constraints that cannot be read or of which none is left, and for a function that raises or
+    returns neither true nor false; ``timeout`` for one that does not return in time; and whatever
+    asking a judge raises. Nothing of these is a score: the metadata has the half that is known, and
+    ``low`` and ``high``, between which the score must lie. A response that says nothing, or never
+    ended its thinking, is 0, the candidate's fault, and nothing is run or asked.
+    Metadata: ``rules`` (``name``, ``passed``), ``rule_part``, ``llm_part``, ``constraints``, how
+    many the judge was shown.
+    """
+
+    type_name = "verif"
+    score_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        model: ChatModel,
+        field: str = "ground_truth",
+        skip_rules: bool = False,
+        ignore_rules: bool = False,
+        deadline_s: float = 30.0,
+        check_deadline_s: float = 5.0,
+        memory_mb: int = 512,
+        language: LanguageEnum | str = LanguageEnum.EN,
+        truncated: TruncationMode = "judge",
+        name: str = "",
+    ) -> None:
+        super().__init__(model, name, language=language)
+        check_flag(self.type_name, "skip_rules", skip_rules)
+        check_flag(self.type_name, "ignore_rules", ignore_rules)
+        if skip_rules and ignore_rules:
+            raise ConfigError(
+                "verif: skip_rules gives the rules to the judge, but ignore_rules leaves them out. "
+                "Set one of them."
+            )
+        check_number(self.type_name, "deadline_s", deadline_s, 0.1, 600)
+        check_number(self.type_name, "check_deadline_s", check_deadline_s, 0.1, 600)
+        check_integer(self.type_name, "memory_mb", memory_mb, 64, 65536)
+        self.field, self.skip_rules, self.ignore_rules = field, skip_rules, ignore_rules
+        self.limits = CheckLimits(deadline_s, check_deadline_s, memory_mb)
+        self._showing = CandidateView("final", truncated)
+        self._form = ScoreForm(0, 1)
+        own = trim_shipped_prompt(
+            self.type_name, frozenset(("constraints", "query", "response"))
+        ).hash
+        self.fingerprint = sha256((own + driver_source()).encode()).hexdigest()
+
+    def check_machine(self) -> None:
+        """What the judge needs is here, and a sandbox where rules are run."""
+        super().check_machine()
+        if not (self.skip_rules or self.ignore_rules):
+            check_sandbox(f"{self.type_name} (without skip_rules or ignore_rules)")
+
+    async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
+        """The score of one response."""
+        constraints = self._constraints(fields)
+        response = final_text(require_text(fields.get("response")))
+        if response is None:
+            reason = "the response never ended its thinking"
+            return self._candidate_fault(reason, unclosed_think=True)
+        shown = self._showing.render(fields, self.language)
+        if is_blank(response):
+            return self._candidate_fault("the response is empty", empty=True)
+        return await self._judged(constraints, response.lstrip(), fields, shown or fields, draw)
+
+    def _constraints(self, fields: Mapping[str, Any]) -> Constraints:
+        value = get_path(fields, self.field)
+        where = self.field
+        if value is MISSING or value is None:
+            value, where = fields.get("reference"), "reference"
+        if value is None:
+            raise missing_field_failure((self.field, "reference"), fields)
+        runs = not (self.skip_rules or self.ignore_rules)
+        found = parse_constraints(value, where=where, runs=runs)
+        if self.skip_rules:
+            found = Constraints((*found.soft, *(rule.text for rule in found.rules)), ())
+        elif self.ignore_rules:
+            found = replace(found, rules=())
+        if not found.soft and not found.rules:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"{where}: has no constraint but rules, which ignore_rules leaves out",
+            )
+        return found
+
+    async def _judged(
+        self,
+        constraints: Constraints,
+        response: str,
+        fields: Mapping[str, Any],
+        shown: Mapping[str, Any],
+        draw: int,
+    ) -> GraderScore:
+        query = _query(shown)
+        if query is None:
+            raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
+
+        async def rules() -> list[CheckResult]:
+            if not constraints.rules:
+                return []
+            return await run_checks(constraints.rules, _text(query), response, self.limits)
+
+        async def soft() -> JudgeOutcome | None:
+            if not constraints.soft:
+                return None
+            return await self._ask(
+                trim_shipped_prompt(
+                    self.type_name, frozenset(("constraints", "query", "response"))
+                ),
+                {"constraints": _lines(constraints.soft), "query": query, **_seen(shown)},
+                self._form,
+                draw=draw,
+                group=get_group_name(fields),
+            )
+
+        checked, told = await ask_all((rules, soft))
+        parts = VerifParts(
+            constraints,
+            checked if isinstance(checked, list | GradingFailure) else [],
+            told if isinstance(told, JudgeOutcome | GradingFailure) else None,
+        )
+        return parts.result(self.name, self.score_range)
+
+
+def _query(shown: Mapping[str, Any]) -> Any:
+    """What the response answers; a chat prompt that a file's row kept as JSON text is one again."""
+    query = first_present(shown, ("instruction",)) or extract_query(shown)
+    chat = parse_conversation(query) if isinstance(query, str) and query.startswith("[") else None
+    return query if chat is None else conversation_query(read_turns(chat)) or query
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
+
+
+def _seen(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {"response": shown["response"]}
+
+
+def _text(query: Any) -> str:
+    """A prompt as a function is given it: its text, of a conversation the user's last turn."""
+    if isinstance(query, list):
+        turns = [turn for turn in query if isinstance(turn, Mapping) and "role" in turn]
+        asked = [turn for turn in turns if turn["role"] == "user"] or turns
+        if asked:
+            return content_text(asked[-1].get("content"))
+    return query if isinstance(query, str) else content_text(query)

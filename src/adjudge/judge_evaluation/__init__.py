@@ -1,0 +1,1 @@
+"""What says where a judge is wrong: benchmarks, probes and judge swaps."""

@@ -1,0 +1,1 @@
+"""Benchmarks of judges, `adjudge eval JUDGE`: items with known labels, official scores."""

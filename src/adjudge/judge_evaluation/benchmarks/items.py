@@ -1,0 +1,304 @@
+"""Benchmark items with known labels, and a judge's judgements of them.
+
+Items have subsets. A judgement is kept with its scores or verdicts, and what is missing and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind
+
+__all__ = [
+    "BENCHMARK_KINDS",
+    "MAX_ABSOLUTE_SCORE",
+    "Benchmark",
+    "BenchmarkItem",
+    "BenchmarkKind",
+    "BenchmarkRowProblem",
+    "BestOfItem",
+    "ChatTurns",
+    "Judgement",
+    "MissingJudgement",
+    "PairItem",
+    "PairLabel",
+    "PairVerdict",
+    "benchmark_as_pairs",
+    "count_missing_kinds",
+    "first_failure_messages",
+    "flip_verdict",
+    "judgements_by_item",
+    "pair_verdicts",
+    "read_judgements",
+    "write_judgements",
+]
+
+
+BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
+BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")
+PairLabel = Literal["A", "B"]
+ChatTurns = list[dict[str, Any]]
+"""Chat messages: ``role`` and ``content`` as text."""
+
+
+class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with several answers, of which the first ``correct`` are right.
+
+    ``where`` is ``FILE:ROW``; ``id`` is unique in its subset.
+    """
+
+    id: str
+    subset: str
+    prompt: ChatTurns
+    answers: list[str]
+    correct: int
+    where: str
+
+    def conversation(self, place: int) -> ChatTurns:
+        """The prompt with the answer at ``place``, as a judge of single answers sees it."""
+        return [*self.prompt, {"role": "assistant", "content": self.answers[place]}]
+
+
+class PairItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with two continuations, of which ``label`` is the better.
+
+    ``a`` and ``b`` are what each side says after ``prompt``: as a rule one assistant's turn.
+    ``margin`` is how much better, where the file says so. Items of one ``cluster`` (default: each
+    its own) are drawn together by the bootstrap.
+    """
+
+    id: str
+    subset: str
+    prompt: ChatTurns
+    a: ChatTurns
+    b: ChatTurns
+    label: PairLabel
+    where: str
+    margin: float | None = None
+    cluster: str = ""
+
+    def conversation(self, side: PairLabel) -> ChatTurns:
+        """The prompt with one side, as a judge of single answers sees it."""
+        return [*self.prompt, *(self.a if side == "A" else self.b)]
+
+    @property
+    def texts(self) -> tuple[str, str] | None:
+        """Both answers as text; ``None`` where one is more than one assistant's turn."""
+        if any(len(side) != 1 or side[0]["role"] != "assistant" for side in (self.a, self.b)):
+            return None
+        return self.a[0]["content"], self.b[0]["content"]
+
+
+BenchmarkItem = BestOfItem | PairItem
+
+
+class BenchmarkRowProblem(msgspec.Struct, frozen=True):
+    """A row that is no item: its place ``FILE:ROW``, and why (key, found, allowed)."""
+
+    where: str
+    reason: str
+
+
+class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """Items of one kind, and the ``problems`` of the rows that could not be read.
+
+    ``title`` names it in reports. Items keep the order of the files; ``(subset, id)`` is unique.
+    """
+
+    kind: BenchmarkKind
+    items: Sequence[BenchmarkItem]
+    problems: list[BenchmarkRowProblem] = []
+    title: str = ""
+
+    @property
+    def subsets(self) -> list[str]:
+        """The names of the subsets, in the order of their first items."""
+        return list(dict.fromkeys(item.subset for item in self.items))
+
+
+def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
+    """RewardBench-2 items as pairs (right answer, wrong answer), for judges that only compare.
+
+    Not the benchmark's own protocol, which picks the best of four; ``title`` says so. An item's
+    pairs are one cluster. The Ties subset has no such reading (its formula needs scores) and is
+    left out. Other benchmarks come back as they are.
+    """
+    if benchmark.kind != "rewardbench2":
+        return benchmark
+    pairs = [
+        PairItem(
+            id=f"{item.id}/{place}",
+            subset=item.subset,
+            prompt=item.prompt,
+            a=[{"role": "assistant", "content": item.answers[0]}],
+            b=[{"role": "assistant", "content": item.answers[place]}],
+            label="A",
+            where=item.where,
+            cluster=item.id,
+        )
+        for item in benchmark.items
+        if isinstance(item, BestOfItem) and item.subset != "Ties"
+        for place in range(1, len(item.answers))
+    ]
+    title = f"{benchmark.title or benchmark.kind} as pairs, without Ties (not its own protocol)"
+    return Benchmark(kind="preference", items=pairs, problems=benchmark.problems, title=title)
+
+
+PairVerdict = Literal["A", "B", "tie"]
+MAX_ABSOLUTE_SCORE = 1e100
+"""The largest size of a score: its square is still a number."""
+
+_FLIPPED: Mapping[PairVerdict, PairVerdict] = {"A": "B", "B": "A", "tie": "tie"}
+
+
+class MissingJudgement(msgspec.Struct, frozen=True):
+    """A score or verdict that a judge did not give: by which failure, in words."""
+
+    kind: ErrorKind
+    message: str = ""
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One judge on one item.
+
+    ``scores``: one per answer in the item's order (of a pair: A, B). ``verdicts``: in the order
+    shown as given, then swapped; both name the item's own A and B, whatever was shown first. A
+    judge gives one of the two. Scores beyond ±1e100, which is no scale, are refused with
+    ``ValueError``, and so is NaN.
+    """
+
+    subset: str
+    id: str
+    scores: list[float | MissingJudgement] = []
+    verdicts: list[PairVerdict | MissingJudgement] = []
+
+    def __post_init__(self) -> None:
+        if not all(
+            isinstance(score, MissingJudgement) or abs(score) <= MAX_ABSOLUTE_SCORE
+            for score in self.scores
+        ):
+            raise ValueError(
+                f"a score of {self.id[:80]!r} is not a number up to {MAX_ABSOLUTE_SCORE}"
+            )
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not any(isinstance(one, MissingJudgement) for one in (*self.scores, *self.verdicts))
+
+
+def flip_verdict(verdict: PairVerdict) -> PairVerdict:
+    """The verdict of one who was shown the two the other way round."""
+    return _FLIPPED[verdict]
+
+
+def pair_verdicts(
+    judgement: Judgement,
+) -> tuple[PairVerdict | MissingJudgement, PairVerdict | MissingJudgement]:
+    """The verdicts on a pair, as given and swapped.
+
+    From scores: the higher one, equal ones are a tie. They do not know of an order, so that both
+    orders say the same; a missing score makes both missing.
+    """
+    if judgement.verdicts:
+        first, second = judgement.verdicts
+        return first, second
+    a, b = judgement.scores
+    if isinstance(a, MissingJudgement):
+        return a, a
+    if isinstance(b, MissingJudgement):
+        return b, b
+    verdict: PairVerdict = "A" if a > b else "B" if b > a else "tie"
+    return verdict, verdict
+
+
+def count_missing_kinds(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """How many scores or verdicts are missing, by kind of failure."""
+    found = Counter(
+        one.kind.value
+        for judgement in judgements
+        for one in (*judgement.scores, *judgement.verdicts)
+        if isinstance(one, MissingJudgement)
+    )
+    return dict(sorted(found.items()))
+
+
+def first_failure_messages(judgements: Iterable[Judgement]) -> dict[str, str]:
+    """What the first failure of each kind said; kinds whose failures say nothing are left out."""
+    found: dict[str, str] = {}
+    for judgement in judgements:
+        for one in (*judgement.scores, *judgement.verdicts):
+            if isinstance(one, MissingJudgement) and one.message:
+                found.setdefault(one.kind.value, one.message)
+    return dict(sorted(found.items()))
+
+
+def judgements_by_item(
+    benchmark: Benchmark, judgements: Iterable[Judgement]
+) -> dict[tuple[str, str], Judgement]:
+    """The judgement of every item, by ``(subset, id)``.
+
+    An item without one is missing as ``not_sampled``. Raises
+    :class:`~adjudge.errors.ConfigError` for a judgement of no item, a second one of the same item,
+    and one that has not a score per answer, or two verdicts.
+    """
+    items = {(item.subset, item.id): item for item in benchmark.items}
+    found: dict[tuple[str, str], Judgement] = {}
+    for judgement in judgements:
+        key = (judgement.subset, judgement.id)
+        if key not in items or key in found:
+            why = "was judged twice" if key in found else "is not an item of this benchmark"
+            raise ConfigError(f"judgement {key[0]}/{key[1][:80]}: {why}")
+        _check_judgement(judgement, items[key])
+        found[key] = judgement
+    return {key: found.get(key) or _judgement_not_asked(item) for key, item in items.items()}
+
+
+def _check_judgement(judgement: Judgement, item: BenchmarkItem) -> None:
+    scores, verdicts = len(judgement.scores), len(judgement.verdicts)
+    pair = isinstance(item, PairItem)
+    wanted = 2 if pair else len(item.answers) if isinstance(item, BestOfItem) else 0
+    if (scores, verdicts) not in (((2, 0), (0, 2)) if pair else ((wanted, 0),)):
+        allowed = "2 scores or 2 verdicts" if pair else f"{wanted} scores"
+        raise ConfigError(
+            f"judgement {judgement.subset}/{judgement.id[:80]}: must have {allowed} (found "
+            f"{scores} scores and {verdicts} verdicts)"
+        )
+
+
+def _judgement_not_asked(item: BenchmarkItem) -> Judgement:
+    missing = MissingJudgement(ErrorKind.NOT_SAMPLED, "no judgement")
+    count = 2 if isinstance(item, PairItem) else len(item.answers)
+    return Judgement(subset=item.subset, id=item.id, scores=[missing] * count)
+
+
+def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
+    """One JSON object a line; :func:`read_judgements` gives equal ones back."""
+    encoder = msgspec.json.Encoder()
+    path.write_bytes(b"".join(encoder.encode(one) + b"\n" for one in judgements))
+
+
+def read_judgements(path: Path) -> list[Judgement]:
+    """Recorded judgements, failures included.
+
+    Raises :class:`~adjudge.errors.ConfigError` naming the line that is none.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    decoder = msgspec.json.Decoder(Judgement)
+    found = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(decoder.decode(line))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ConfigError(f"{path}:{number}: is not a judgement: {error}") from None
+    return found

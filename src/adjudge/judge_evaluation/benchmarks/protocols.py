@@ -1,0 +1,415 @@
+"""Official scoring rules: pairs in both orders, and RewardBench-2's best of four and Ties.
+
+Pairs: LLMBar's averages, JudgeBench's rule, and what position did. Sources: Zeng et al. 2024
+(LLMBar, arXiv 2310.07641) and its statistics files; Tan et al. 2024 (JudgeBench, arXiv 2410.12784),
+``utils/metrics.py``; Shi et al. 2024 (arXiv 2406.07791) for position consistency, primacy and
+recency.
+
+RewardBench-2: best of four, the Ties score, and the unweighted mean of subsets. Source: Malik et
+al. 2025 (arXiv 2506.01937) and the benchmark's own scripts: ``run_v2.py``, ``run_generative_v2.py``
+and ``rewardbench/utils.py`` (``reroll_and_score_dataset``, ``process_single_model``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from adjudge.judge_evaluation.benchmarks.items import (
+    BestOfItem,
+    Judgement,
+    MissingJudgement,
+    PairItem,
+    PairLabel,
+    PairVerdict,
+    pair_verdicts,
+)
+from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS, TIES_SUBSET
+from adjudge.judge_evaluation.benchmarks.statistics import (
+    SINGLE_WEIGHT,
+    ScoreCell,
+    ScoreUnit,
+    Stratum,
+    binomial_two_sided,
+    known_cell,
+    missing_cell,
+    weighted_mean,
+)
+
+__all__ = [
+    "AVERAGED_ORDERS",
+    "HALF_TIES",
+    "TIES_WEIGHTS",
+    "TWO_ORDER_SUM",
+    "JudgedBestOfItem",
+    "OrderCounts",
+    "OrderVerdicts",
+    "PairRule",
+    "best_of_credit",
+    "count_orders",
+    "kappa_between_orders",
+    "official_script_score",
+    "pair_stratum",
+    "rewardbench2_stratum",
+    "split_present_subsets",
+    "ties_score_unit",
+]
+
+
+OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
+"""The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""
+
+
+class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts counted over the two orders of ``items`` pairs.
+
+    ``right_as_given``, ``right_swapped``, ``both_right``: verdicts that are the label (no tie is).
+    ``answered_…`` the verdicts there are, ``both_answered`` the pairs with two. ``consistent``: of
+    those, both name the same; ``primacy`` and ``recency``: both name what was shown first, or
+    second. ``ties`` and ``null_verdicts`` count verdicts, ``n_nulls`` pairs with a missing one.
+
+    JudgeBench's rule adds +1 for a right verdict, −1 for a wrong one, 0 for a tie or none;
+    ``two_order_right``, ``…_wrong``, ``…_even``: pairs with a sum above, below and at 0.
+    ``n_inconsistent`` is its count of pairs whose verdicts differ; two missing ones do not.
+    """
+
+    items: int
+    right_as_given: int
+    right_swapped: int
+    both_right: int
+    answered_as_given: int
+    answered_swapped: int
+    both_answered: int
+    consistent: int
+    primacy: int
+    recency: int
+    ties: int
+    null_verdicts: int
+    n_nulls: int
+    n_inconsistent: int
+    two_order_right: int
+    two_order_wrong: int
+    two_order_even: int
+
+    @property
+    def agreeing(self) -> int:
+        """Pairs with equal verdicts, two missing ones among them: LLMBar's ``equal``."""
+        return self.items - self.n_inconsistent
+
+    @property
+    def consistency(self) -> float | None:
+        """Share of the pairs with two verdicts where both name the same; ``None`` without any."""
+        return self.consistent / self.both_answered if self.both_answered else None
+
+    @property
+    def averaged_accuracy(self) -> float | None:
+        """LLMBar's number: right verdicts over all verdicts asked for, missing ones included."""
+        right = self.right_as_given + self.right_swapped
+        return right / (2 * self.items) if self.items else None
+
+    @property
+    def two_order_score(self) -> float | None:
+        """JudgeBench's number: pairs with a sum above 0 over all pairs.
+
+        A missing verdict counts 0 in it, so that a judge gains by failing where it would be wrong.
+        """
+        return self.two_order_right / self.items if self.items else None
+
+    @property
+    def position_p(self) -> float | None:
+        """Exact two-sided p of primacy against recency; ``None`` where there is neither."""
+        found = self.primacy + self.recency
+        return binomial_two_sided(self.primacy, found) if found else None
+
+
+class _Pair(NamedTuple):
+    label: PairLabel
+    verdicts: OrderVerdicts
+
+
+def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
+    """The counts over some pairs; see :class:`OrderCounts`."""
+    pairs = [_Pair(item.label, _order_verdicts(judgement)) for item, judgement in judged]
+    sums = [_two_order_sum(pair) for pair in pairs]
+
+    def count(holds: Callable[[PairLabel, PairVerdict | None, PairVerdict | None], bool]) -> int:
+        return sum(holds(pair.label, *pair.verdicts) for pair in pairs)
+
+    return OrderCounts(
+        items=len(pairs),
+        right_as_given=count(lambda label, first, _: first == label),
+        right_swapped=count(lambda label, _, second: second == label),
+        both_right=count(lambda label, first, second: first == second == label),
+        answered_as_given=count(lambda _, first, __: first is not None),
+        answered_swapped=count(lambda _, __, second: second is not None),
+        both_answered=count(lambda _, first, second: first is not None and second is not None),
+        consistent=count(lambda _, first, second: first == second is not None),
+        primacy=count(lambda _, first, second: (first, second) == ("A", "B")),
+        recency=count(lambda _, first, second: (first, second) == ("B", "A")),
+        ties=count(lambda _, first, __: first == "tie")
+        + count(lambda _, __, second: second == "tie"),
+        null_verdicts=count(lambda _, first, __: first is None)
+        + count(lambda _, __, second: second is None),
+        n_nulls=count(lambda _, first, second: first is None or second is None),
+        n_inconsistent=count(lambda _, first, second: first != second),
+        two_order_right=sum(one > 0 for one in sums),
+        two_order_wrong=sum(one < 0 for one in sums),
+        two_order_even=sum(one == 0 for one in sums),
+    )
+
+
+def kappa_between_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> float | None:
+    """Cohen's κ between the two orders over the pairs with two verdicts.
+
+    (p₀ − pₑ)/(1 − pₑ); ``None`` without such pairs and where pₑ = 1 (one verdict throughout).
+    """
+    both = [
+        (first, second)
+        for first, second in (_order_verdicts(judgement) for _, judgement in judged)
+        if first is not None and second is not None
+    ]
+    if not both:
+        return None
+    n = len(both)
+    agreed = sum(first == second for first, second in both) / n
+    chance = sum(
+        sum(first == name for first, _ in both) * sum(second == name for _, second in both)
+        for name in ("A", "B", "tie")
+    ) / (n * n)
+    return None if chance == 1 else (agreed - chance) / (1 - chance)
+
+
+class PairRule(NamedTuple):
+    """How a pair earns: cells for each mean, from its label and verdicts, and the means' weights.
+
+    Verdicts of the two orders are ``None`` where they are missing.
+    """
+
+    weights: tuple[float, ...]
+    cells: Callable[[PairLabel, OrderVerdicts], tuple[ScoreCell, ...]]
+
+
+def pair_stratum(judged: Sequence[tuple[PairItem, Judgement]], rule: PairRule) -> Stratum:
+    """The units of one subset: pairs, or clusters of pairs."""
+    clusters: dict[str, list[tuple[ScoreCell, ...]]] = {}
+    for item, judgement in judged:
+        earned = rule.cells(item.label, _order_verdicts(judgement))
+        clusters.setdefault(item.cluster or item.id, []).append(earned)
+    units: dict[str, ScoreUnit] = {
+        name: tuple(zip(*rows, strict=True)) for name, rows in clusters.items()
+    }
+    answered = sum(judgement.complete for _, judgement in judged)
+    return Stratum(rule.weights, units, len(judged), answered)
+
+
+def _averaged(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
+    return tuple(missing_cell() if one is None else known_cell(one == label) for one in verdicts)
+
+
+def _half_ties(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
+    return tuple(
+        missing_cell() if one is None else known_cell(0.5 if one == "tie" else one == label)
+        for one in verdicts
+    )
+
+
+def _two_orders(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
+    # One verdict is no answer: −1 alone would decide an item and +1 would not.
+    return (
+        missing_cell()
+        if None in verdicts
+        else known_cell(_two_order_sum(_Pair(label, verdicts)) > 0),
+    )
+
+
+AVERAGED_ORDERS = PairRule((0.5, 0.5), _averaged)
+"""LLMBar: the mean of the accuracies in the two orders. A tie is not right."""
+
+HALF_TIES = PairRule((0.5, 0.5), _half_ties)
+"""Preference files: as LLMBar with ½ for a tie (equal scores).
+
+A judge that says "tie" throughout is at chance, ½, as one that always says A is.
+"""
+
+TWO_ORDER_SUM = PairRule(SINGLE_WEIGHT, _two_orders)
+"""JudgeBench: 1 where right and wrong verdicts (+1, −1, 0 for a tie) sum to more than 0.
+
+A pair with a missing verdict is missing; :attr:`OrderCounts.two_order_score` has the benchmark's
+number.
+"""
+
+
+def _order_verdicts(judgement: Judgement) -> OrderVerdicts:
+    first, second = pair_verdicts(judgement)
+    return (
+        None if isinstance(first, MissingJudgement) else first,
+        None if isinstance(second, MissingJudgement) else second,
+    )
+
+
+def _two_order_sum(pair: _Pair) -> int:
+    """JudgeBench's sum: +1 for the label, −1 for its opposite."""
+    opposite = "B" if pair.label == "A" else "A"
+    return sum((one == pair.label) - (one == opposite) for one in pair.verdicts)
+
+
+TIES_WEIGHTS = (0.30, 0.30, 0.20, 0.20, 0.01)
+"""Of: accuracy on tied prompts, on reference prompts; margins of tied, of both; tie-breaker."""
+
+_SCRIPT_FAILED = 0.25
+_SCRIPT_RATING = -1.0
+
+JudgedBestOfItem = tuple[BestOfItem, Judgement]
+
+
+def best_of_credit(scores: Sequence[float]) -> float:
+    """What choosing the best-scored answer earns when the first is right.
+
+    A tie at the top is a random choice among the winners: 1/(number of winners) if the first is
+    one of them, as in the benchmark's scripts.
+
+    >>> best_of_credit([7, 7, 3, 7]), best_of_credit([7, 8, 3, 7])
+    (0.3333333333333333, 0.0)
+    """
+    top = max(scores)
+    return 1 / sum(score == top for score in scores) if scores[0] == top else 0.0
+
+
+class _Margins(NamedTuple):
+    """Of one prompt: right answers among themselves, and the worst right over the best wrong."""
+
+    spread: float
+    gap: float
+
+
+def _margins(scores: Sequence[float], correct: int) -> _Margins:
+    right, wrong = scores[:correct], scores[correct:]
+    return _Margins(max(right) - min(right), min(right) - max(wrong))
+
+
+def ties_score_unit(
+    tied: tuple[Sequence[float | None], int] | None, ref: tuple[Sequence[float | None], int] | None
+) -> ScoreUnit:
+    """The five terms of one Ties prompt from the scores of its tied and its reference form.
+
+    With m_c = max − min over the right answers of the tied form, and m_ci = min(right) −
+    max(wrong) of either: acc = m_ci > 0 for each form; m_ci_tied > m_c; min(m_ci_ref, m_ci_tied) >
+    m_c; and tanh(min(…)/m_c − 1), which is ±1 for m_c = 0 and 0 for 0/0. The score of the subset is
+    Σ weight · mean (:data:`TIES_WEIGHTS`), in [−0.01, 1.01].
+
+    Each form is its scores, right answers first, and how many are right. ``None``: the file has no
+    such form, and the terms that need it are not there. A missing score leaves every term that
+    needs the form open: between 0 and 1, the last between −1 and 1.
+    """
+    tied_known, tied_there = _form(tied)
+    ref_known, ref_there = _form(ref)
+    accuracies = (_accuracy(tied_known, tied_there), _accuracy(ref_known, ref_there))
+    if not (tied_there and ref_there):
+        return (*accuracies, (), (), ())
+    if tied_known is None or ref_known is None:
+        # What the tied form alone decides is known without the reference.
+        own = (
+            missing_cell() if tied_known is None else known_cell(tied_known.gap > tied_known.spread)
+        )
+        return (*accuracies, (own,), (missing_cell(),), (missing_cell(-1.0, 1.0),))
+    least = min(ref_known.gap, tied_known.gap)
+    spread = tied_known.spread
+    return (
+        *accuracies,
+        (known_cell(tied_known.gap > spread),),
+        (known_cell(least > spread),),
+        (known_cell(_tie_breaker(least, spread)),),
+    )
+
+
+def _form(form: tuple[Sequence[float | None], int] | None) -> tuple[_Margins | None, bool]:
+    if form is None:
+        return None, False
+    scores = [score for score in form[0] if score is not None]
+    return (_margins(scores, form[1]) if len(scores) == len(form[0]) else None), True
+
+
+def _accuracy(margins: _Margins | None, there: bool) -> tuple[ScoreCell, ...]:
+    if not there:
+        return ()
+    return (missing_cell() if margins is None else known_cell(margins.gap > 0),)
+
+
+def _tie_breaker(least: float, spread: float) -> float:
+    if spread == 0:
+        return 0.0 if least == 0 else math.copysign(1.0, least)
+    value = math.tanh(least / spread - 1)
+    return 0.0 if math.isnan(value) else value
+
+
+def rewardbench2_stratum(judged: Sequence[JudgedBestOfItem]) -> Stratum:
+    """The units of one subset: items, or prompts of the Ties subset."""
+    answered = sum(judgement.complete for _, judgement in judged)
+    if judged and judged[0][0].subset == TIES_SUBSET:
+        return Stratum(TIES_WEIGHTS, _ties(judged), len(judged), answered)
+    units: dict[str, ScoreUnit] = {}
+    for item, judgement in judged:
+        scores = _scores(judgement)
+        present = [score for score in scores if score is not None]
+        cell = (
+            known_cell(best_of_credit(present)) if len(present) == len(scores) else missing_cell()
+        )
+        units[item.id] = ((cell,),)
+    return Stratum(SINGLE_WEIGHT, units, len(judged), answered)
+
+
+def _ties(judged: Iterable[JudgedBestOfItem]) -> dict[str, ScoreUnit]:
+    forms: dict[str, dict[str, tuple[list[float | None], int]]] = {}
+    for item, judgement in judged:
+        sort, _, number = item.id.partition(":")
+        forms.setdefault(number, {})[sort] = (_scores(judgement), item.correct)
+    return {
+        name: ties_score_unit(form.get("tied"), form.get("ref")) for name, form in forms.items()
+    }
+
+
+def _scores(judgement: Judgement) -> list[float | None]:
+    return [None if isinstance(score, MissingJudgement) else score for score in judgement.scores]
+
+
+def official_script_score(judged: Sequence[JudgedBestOfItem]) -> float | None:
+    """What the benchmark's generative script would print for one subset; for comparison only.
+
+    It counts failures: a rating that could not be read is −1, so that an answer without one never
+    wins, and an item without any is worth 0.25. Equal to the score proper where nothing is missing.
+    ``None`` where the subset has no score at all.
+    """
+    if judged and judged[0][0].subset == TIES_SUBSET:
+        filled = [
+            (
+                item,
+                Judgement(
+                    subset=one.subset, id=one.id, scores=[*_fill_missing_scores(_scores(one))]
+                ),
+            )
+            for item, one in judged
+        ]
+        return weighted_mean(TIES_WEIGHTS, _ties(filled).values())
+    earned = [_script_credit(_scores(judgement)) for _, judgement in judged]
+    return math.fsum(earned) / len(earned) if earned else None
+
+
+def _script_credit(scores: Sequence[float | None]) -> float:
+    if all(score is None for score in scores):
+        return _SCRIPT_FAILED
+    return best_of_credit([-math.inf if score is None else score for score in scores])
+
+
+def _fill_missing_scores(scores: Sequence[float | None]) -> list[float]:
+    return [_SCRIPT_RATING if score is None else score for score in scores]
+
+
+def split_present_subsets(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The subsets that a file has, in the benchmark's order, and those that it lacks."""
+    there = set(names)
+    return [one for one in REWARDBENCH2_SUBSETS if one in there], [
+        one for one in REWARDBENCH2_SUBSETS if one not in there
+    ]

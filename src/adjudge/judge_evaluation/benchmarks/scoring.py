@@ -1,0 +1,532 @@
+"""A judge's score on a benchmark, judges compared, and both as plain data for ``summary.json``.
+
+Scores are by subset, with intervals, and with what is missing. Judges on the same items are
+compared by the paired bootstrap and McNemar's exact test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData
+from adjudge.judge_evaluation.benchmarks.items import (
+    Benchmark,
+    BenchmarkRowProblem,
+    BestOfItem,
+    Judgement,
+    PairItem,
+    benchmark_as_pairs,
+    count_missing_kinds,
+    judgements_by_item,
+)
+from adjudge.judge_evaluation.benchmarks.pair_statistics import (
+    CalibrationMetrics,
+    LengthEffects,
+    MarginStatistics,
+    ScoreScale,
+    calibration_metrics,
+    margin_statistics,
+    measure_length_effects,
+    win_probabilities,
+)
+from adjudge.judge_evaluation.benchmarks.protocols import (
+    AVERAGED_ORDERS,
+    HALF_TIES,
+    TIES_WEIGHTS,
+    TWO_ORDER_SUM,
+    OrderCounts,
+    count_orders,
+    kappa_between_orders,
+    official_script_score,
+    pair_stratum,
+    rewardbench2_stratum,
+    split_present_subsets,
+)
+from adjudge.judge_evaluation.benchmarks.statistics import (
+    DEFAULT_RESAMPLES,
+    Interval,
+    ScoreCell,
+    ScoreShare,
+    Stratum,
+    UnitTotals,
+    bootstrap_p_value,
+    is_complete,
+    mcnemar_p_value,
+    mean_share,
+    percentile_interval,
+    pooled_share,
+    resample_statistic,
+    stratum_share,
+    units_answered_by_both,
+    weighted_mean_of_totals,
+)
+
+__all__ = [
+    "OFFICIAL_SCORES",
+    "BenchmarkReport",
+    "JudgesCompared",
+    "SubsetReport",
+    "benchmark_entry",
+    "compare_judges",
+    "comparison_entry",
+    "judge_entry",
+    "judged_pairs",
+    "missing_subsets_message",
+    "overall_score",
+    "score_benchmark",
+    "score_strata",
+]
+
+
+_PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
+_MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
+
+_Judged = list[tuple[Any, Judgement]]
+
+
+class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One subset, or all of them: the score, its interval, and where it comes from.
+
+    ``interval`` is that of ``accuracy_of_answered``. ``failures`` counts what is missing by kind.
+    ``orders`` and ``kappa`` (between the orders) are for pairs. ``script`` is what RewardBench-2's
+    own generative script would print, failures counted as it counts them: for comparison only.
+    """
+
+    share: ScoreShare
+    interval: Interval
+    failures: dict[str, int] = {}
+    orders: OrderCounts | None = None
+    kappa: float | None = None
+    script: float | None = None
+
+
+class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge scores on a benchmark.
+
+    ``overall`` is the unweighted mean of the subsets for RewardBench-2 (all six are needed; ``why``
+    says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
+    ``margins`` and ``calibration`` are for pairs that were scored, ``lengths`` for all; of
+    RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
+    the rows that could not be read. ``contaminated`` counts, by subset, the items that the judge
+    may have been trained on; ``None``: nobody looked.
+    """
+
+    benchmark: str
+    judge: str
+    overall: SubsetReport
+    subsets: dict[str, SubsetReport]
+    why: str = ""
+    margins: MarginStatistics | None = None
+    calibration: CalibrationMetrics | None = None
+    lengths: LengthEffects | None = None
+    unusable: list[BenchmarkRowProblem] = []
+    contaminated: dict[str, int] | None = None
+
+
+def score_benchmark(
+    benchmark: Benchmark,
+    judgements: Iterable[Judgement],
+    *,
+    judge: str = "judge",
+    scale: ScoreScale | None = None,
+    contaminated: Mapping[str, int] | None = None,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = 0,
+) -> BenchmarkReport:
+    """The official score of one judge, with intervals and whatever is missing beside it.
+
+    Intervals are 95 % percentile bootstrap intervals, drawn by item within subsets. ``scale`` says
+    what a pair's scores are, for calibration; without it there is none. Items without a judgement
+    are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that do not fit the
+    items, and for probabilities outside [0, 1].
+    """
+    judged = _judgements_by_subset(benchmark, judgements)
+    strata = {name: _stratum(benchmark, rows) for name, rows in judged.items()}
+    intervals, overall_interval = _intervals(benchmark, strata, resamples, seed)
+    subsets = {
+        name: _subset_report(rows, strata[name], intervals[name]) for name, rows in judged.items()
+    }
+    every = [row for rows in judged.values() for row in rows]
+    overall, why = _overall(benchmark, strata)
+    pairs = [row for row in every if isinstance(row[0], PairItem)]
+    compared = judged_pairs(benchmark, [judgement for _, judgement in every])
+    scored = bool(compared) and all(judgement.scores for _, judgement in compared)
+    return BenchmarkReport(
+        benchmark=benchmark.title or benchmark.kind,
+        judge=judge,
+        overall=SubsetReport(
+            share=overall,
+            interval=Interval(why=why) if why else overall_interval,
+            failures=count_missing_kinds(judgement for _, judgement in every),
+            orders=count_orders(pairs) if pairs else None,
+            kappa=kappa_between_orders(pairs) if pairs else None,
+            script=_script_mean(benchmark, list(subsets.values()), why),
+        ),
+        subsets=subsets,
+        why=why,
+        margins=margin_statistics(compared) if scored else None,
+        calibration=calibration_metrics(win_probabilities(compared, scale))
+        if scored and scale
+        else None,
+        lengths=measure_length_effects(compared) if compared else None,
+        unusable=benchmark.problems,
+        contaminated=None if contaminated is None else dict(contaminated),
+    )
+
+
+def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
+    """The pairs with their judgements; of RewardBench-2 (right, wrong), scored, Ties left out.
+
+    Raises as :func:`score_benchmark` does.
+    """
+    found = judgements_by_item(benchmark, judgements)
+    pairs: _Judged = []
+    for item in benchmark_as_pairs(benchmark).items:
+        if not isinstance(item, PairItem):
+            continue
+        if benchmark.kind != "rewardbench2":
+            pairs.append((item, found[item.subset, item.id]))
+            continue
+        scores, place = found[item.subset, item.cluster].scores, int(item.id.rpartition("/")[2])
+        said = Judgement(subset=item.subset, id=item.id, scores=[scores[0], scores[place]])
+        pairs.append((item, said))
+    return pairs
+
+
+def score_strata(benchmark: Benchmark, judgements: Iterable[Judgement]) -> dict[str, Stratum]:
+    """The units of every subset by name; raises as :func:`score_benchmark` does."""
+    judged = _judgements_by_subset(benchmark, judgements)
+    return {name: _stratum(benchmark, rows) for name, rows in judged.items()}
+
+
+def overall_score(
+    benchmark: Benchmark, columns: Sequence[UnitTotals], places: Sequence[Sequence[int]]
+) -> float | None:
+    """``accuracy_of_answered`` of the whole, over the units at ``places`` of each subset."""
+    totals = [own.totals(at) for own, at in zip(columns, places, strict=True)]
+    return _overall_from_totals(benchmark, columns, totals)
+
+
+def _overall_from_totals(
+    benchmark: Benchmark,
+    columns: Sequence[UnitTotals],
+    totals: Sequence[list[tuple[float, int]]],
+) -> float | None:
+    if benchmark.kind in _MEAN_OF_SUBSETS:
+        values = [
+            weighted_mean_of_totals(own.weights, each)
+            for own, each in zip(columns, totals, strict=True)
+        ]
+        present = [value for value in values if value is not None]
+        return sum(present) / len(present) if len(present) == len(values) else None
+    pooled = [
+        (sum(total for total, _ in term), sum(count for _, count in term))
+        for term in zip(*totals, strict=True)
+    ]
+    return weighted_mean_of_totals(columns[0].weights, pooled)
+
+
+def missing_subsets_message(benchmark: Benchmark) -> str:
+    """Why there is no overall score; empty where there is one."""
+    if benchmark.kind != "rewardbench2":
+        return ""
+    _, absent = split_present_subsets(benchmark.subsets)
+    return f"needs all six subsets; not there: {', '.join(absent)}" if absent else ""
+
+
+def _judgements_by_subset(
+    benchmark: Benchmark, judgements: Iterable[Judgement]
+) -> dict[str, _Judged]:
+    found = judgements_by_item(benchmark, judgements)
+    judged: dict[str, _Judged] = {name: [] for name in sorted(benchmark.subsets)}
+    if benchmark.kind == "rewardbench2":
+        judged = {name: [] for name in split_present_subsets(benchmark.subsets)[0]}
+    for item in benchmark.items:
+        if isinstance(item, BestOfItem) != (benchmark.kind == "rewardbench2"):
+            raise ConfigError(f"{item.where}: is not an item of {benchmark.kind}")
+        judged[item.subset].append((item, found[item.subset, item.id]))
+    return judged
+
+
+def _stratum(benchmark: Benchmark, rows: _Judged) -> Stratum:
+    if benchmark.kind == "rewardbench2":
+        return rewardbench2_stratum(rows)
+    return pair_stratum(rows, _PAIR_RULES[benchmark.kind])
+
+
+def _subset_report(rows: _Judged, stratum: Stratum, interval: Interval) -> SubsetReport:
+    pairs = isinstance(rows[0][0], PairItem)
+    return SubsetReport(
+        share=stratum_share(stratum),
+        interval=interval,
+        failures=count_missing_kinds(judgement for _, judgement in rows),
+        orders=count_orders(rows) if pairs else None,
+        kappa=kappa_between_orders(rows) if pairs else None,
+        script=None if pairs else official_script_score(rows),
+    )
+
+
+def _overall(benchmark: Benchmark, strata: Mapping[str, Stratum]) -> tuple[ScoreShare, str]:
+    shares = [stratum_share(stratum) for stratum in strata.values()]
+    if benchmark.kind not in _MEAN_OF_SUBSETS:
+        return pooled_share(list(strata.values())), ""
+    share, why = mean_share(shares), missing_subsets_message(benchmark)
+    if why:
+        share = msgspec.structs.replace(share, accuracy_of_answered=None, low=None, high=None)
+    return share, why
+
+
+def _intervals(
+    benchmark: Benchmark, strata: Mapping[str, Stratum], resamples: int, seed: int
+) -> tuple[dict[str, Interval], Interval]:
+    """Of every subset and of the whole, from the same resamples."""
+    columns = [
+        UnitTotals(one.weights, [one.units[name] for name in sorted(one.units)])
+        for one in strata.values()
+    ]
+    drawn: list[list[float | None]] = [[] for _ in columns]
+
+    def statistic(places: Sequence[Sequence[int]]) -> float | None:
+        totals = [own.totals(at) for own, at in zip(columns, places, strict=True)]
+        for values, own, each in zip(drawn, columns, totals, strict=True):
+            values.append(weighted_mean_of_totals(own.weights, each))
+        return _overall_from_totals(benchmark, columns, totals)
+
+    sizes = [own.size for own in columns]
+    overall = percentile_interval(
+        resample_statistic(sizes, statistic, resamples=resamples, seed=seed)
+    )
+    return dict(zip(strata, map(percentile_interval, drawn), strict=True)), overall
+
+
+def _script_mean(benchmark: Benchmark, subsets: Sequence[SubsetReport], why: str) -> float | None:
+    if benchmark.kind != "rewardbench2" or why:
+        return None
+    values = [one.script for one in subsets if one.script is not None]
+    return sum(values) / len(values) if len(values) == len(subsets) else None
+
+
+class JudgesCompared(msgspec.Struct, frozen=True, kw_only=True):
+    """Judge ``a`` against judge ``b`` on what both answered.
+
+    ``score_a`` and ``score_b`` are the benchmark's overall score over those items, ``difference``
+    is a's less b's with its paired-bootstrap interval and ``p`` (two-sided; not adjusted for the
+    number of pairs of judges). ``only_a_right`` and ``only_b_right`` count the items that one has
+    wholly right (a pair in both orders, the best of four without a tie, a form of a Ties prompt)
+    and the other has not; ``mcnemar_p`` is their exact test. ``items`` counts what both answered
+    (of the Ties subset prompts, of pairs with a cluster clusters), ``only_a``, ``only_b`` and
+    ``neither`` the rest.
+    """
+
+    a: str
+    b: str
+    score_a: float | None
+    score_b: float | None
+    difference: float | None
+    interval: Interval
+    p: float | None
+    only_a_right: int
+    only_b_right: int
+    mcnemar_p: float
+    items: int
+    only_a: int
+    only_b: int
+    neither: int
+    why: str = ""
+
+
+def compare_judges(
+    benchmark: Benchmark,
+    judges: Mapping[str, Iterable[Judgement]],
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = 0,
+) -> list[JudgesCompared]:
+    """Every two judges, in the order given; both are drawn the same items in every resample.
+
+    Raises as :func:`~adjudge.judge_evaluation.benchmarks.scoring.score_benchmark` does.
+    """
+    strata = {name: score_strata(benchmark, found) for name, found in judges.items()}
+    return [
+        _compare_two(benchmark, (one, strata[one]), (other, strata[other]), resamples, seed)
+        for one, other in combinations(strata, 2)
+    ]
+
+
+def _compare_two(
+    benchmark: Benchmark,
+    first: tuple[str, Mapping[str, Stratum]],
+    second: tuple[str, Mapping[str, Stratum]],
+    resamples: int,
+    seed: int,
+) -> JudgesCompared:
+    shared = [
+        (stratum.weights, units_answered_by_both(stratum, second[1][name]))
+        for name, stratum in first[1].items()
+    ]
+    sides = [[UnitTotals(weights, units[side]) for weights, units in shared] for side in (0, 1)]
+    why = missing_subsets_message(benchmark)
+
+    def score(places: Sequence[Sequence[int]], side: int) -> float | None:
+        return None if why else overall_score(benchmark, sides[side], places)
+
+    def gain(places: Sequence[Sequence[int]]) -> float | None:
+        a, b = score(places, 0), score(places, 1)
+        return None if a is None or b is None else a - b
+
+    sizes = [own.size for own in sides[0]]
+    every = [range(size) for size in sizes]
+    difference = gain(every)
+    drawn = (
+        []
+        if difference is None
+        else resample_statistic(sizes, gain, resamples=resamples, seed=seed)
+    )
+    parts = [
+        pair for name, one in first[1].items() for pair in _comparable_units(one, second[1][name])
+    ]
+    whole = [(a, b) for a, b in parts if is_complete(a) and is_complete(b)]
+    return JudgesCompared(
+        a=first[0],
+        b=second[0],
+        score_a=score(every, 0),
+        score_b=score(every, 1),
+        difference=difference,
+        interval=percentile_interval(drawn),
+        p=bootstrap_p_value(drawn),
+        only_a_right=(only_a := sum(_is_right(a) and not _is_right(b) for a, b in whole)),
+        only_b_right=(only_b := sum(_is_right(b) and not _is_right(a) for a, b in whole)),
+        mcnemar_p=mcnemar_p_value(only_a, only_b),
+        **_count_answered(first[1], second[1]),
+        why=why,
+    )
+
+
+def _comparable_units(
+    first: Stratum, second: Stratum
+) -> Iterator[tuple[list[ScoreCell], list[ScoreCell]]]:
+    """What is wholly right or not: units, and the two forms of a Ties prompt (not its margins)."""
+    for name, unit in first.units.items():
+        other = second.units[name]
+        if first.weights == TIES_WEIGHTS:
+            yield from ((list(unit[form]), list(other[form])) for form in (0, 1))
+        else:
+            yield list(chain(*unit)), list(chain(*other))
+
+
+def _is_right(cells: Sequence[ScoreCell]) -> bool:
+    return bool(cells) and all(cell.value == 1 for cell in cells)
+
+
+def _count_answered(first: Mapping[str, Stratum], second: Mapping[str, Stratum]) -> dict[str, int]:
+    """Units by who answered them; one with any term open is not answered."""
+    counts = {"items": 0, "only_a": 0, "only_b": 0, "neither": 0}
+    for name, stratum in first.items():
+        for unit_id, unit in stratum.units.items():
+            a, b = is_complete(chain(*unit)), is_complete(chain(*second[name].units[unit_id]))
+            counts["items" if a and b else "only_a" if a else "only_b" if b else "neither"] += 1
+    return counts
+
+
+OFFICIAL_SCORES = {
+    "rewardbench2": "unweighted mean of six subsets: best of 4, and the Ties score",
+    "llmbar": "unweighted mean of the subsets: accuracy averaged over both orders",
+    "judgebench": "pairs with more right than wrong verdicts over both orders",
+    "preference": "accuracy over both orders, a tie is half",
+}
+"""What the overall score is, by kind of benchmark."""
+
+_MAX_PROBLEMS = 20
+
+
+def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
+    """What was asked about."""
+    benchmark = material.benchmark
+    counts = dict.fromkeys(benchmark.subsets, 0)
+    for item in benchmark.items:
+        counts[item.subset] += 1
+    problems = benchmark.problems
+    return {
+        "kind": benchmark.kind,
+        "title": benchmark.title or benchmark.kind,
+        "official": OFFICIAL_SCORES[benchmark.kind],
+        "local": material.local,
+        "files": material.files,
+        "items": len(benchmark.items),
+        "subsets": counts,
+        "unusable": {
+            "rows": len(problems),
+            "first": [f"{one.where}: {one.reason}" for one in problems[:_MAX_PROBLEMS]],
+        },
+    }
+
+
+def judge_entry(report: BenchmarkReport, benchmark: Benchmark, **facts: Any) -> dict[str, Any]:
+    """One judge: its score, by subset, and what else is known of it; ``facts`` come first."""
+    subsets = {name: _score_entry(one, benchmark) for name, one in report.subsets.items()}
+    overall = _score_entry(report.overall, benchmark)
+    if benchmark.kind == "llmbar":
+        own = [one["own"] for one in subsets.values() if one["own"] is not None]
+        overall["own"] = sum(own) / len(own) if len(own) == len(subsets) else None
+    return {
+        "name": report.judge,
+        **facts,
+        "overall": overall,
+        "why": report.why,
+        "subsets": subsets,
+        "margins": msgspec.to_builtins(report.margins),
+        "calibration": msgspec.to_builtins(report.calibration),
+        "lengths": msgspec.to_builtins(report.lengths),
+    }
+
+
+def comparison_entry(one: JudgesCompared) -> dict[str, Any]:
+    """Two judges on what both answered."""
+    found: dict[str, Any] = msgspec.to_builtins(one)
+    return found
+
+
+def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:
+    """A score beside its interval, its bounds, and what is missing by kind."""
+    share = one.share
+    return {
+        "score": share.accuracy_of_answered,
+        "low": one.interval.low,
+        "high": one.interval.high,
+        "why": one.interval.why,
+        "at_least": share.low,
+        "at_most": share.high,
+        "items": share.items,
+        "answered": share.answered,
+        "missing": share.missing,
+        "failures": dict(one.failures),
+        "own": _script_score(one, benchmark),
+        "orders": None if one.orders is None else _orders_entry(one.orders, one.kappa),
+    }
+
+
+def _script_score(one: SubsetReport, benchmark: Benchmark) -> float | None:
+    """What the benchmark's own script would print, failures counted as it counts them."""
+    if benchmark.kind == "rewardbench2":
+        return one.script
+    if one.orders is None or benchmark.kind == "preference":
+        return None
+    if benchmark.kind == "judgebench":
+        return one.orders.two_order_score
+    return one.orders.averaged_accuracy
+
+
+def _orders_entry(orders: OrderCounts, kappa: float | None) -> dict[str, Any]:
+    counts: dict[str, Any] = msgspec.to_builtins(orders)
+    return {
+        **counts,
+        "agreeing": orders.agreeing,
+        "consistency": orders.consistency,
+        "position_p": orders.position_p,
+        "kappa": kappa,
+    }

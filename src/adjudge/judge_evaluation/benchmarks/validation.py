@@ -1,0 +1,430 @@
+"""`adjudge eval JUDGE` as a run: its folder, its job, and asking, scoring and comparing the judges.
+
+The folder is claimed for one set of judges and items, and gone on with by the same. The job
+(judges, items, how they are asked) is checked before anybody is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import PASSING_KINDS, ConfigError, JudgeUnavailable, RunFolderError
+from adjudge.judge_evaluation.benchmarks.benchmark_data import (
+    BenchmarkData,
+    item_digest,
+    parse_benchmark_kind,
+    read_benchmark_data,
+    write_sample,
+)
+from adjudge.judge_evaluation.benchmarks.contamination import (
+    check_contamination,
+    contamination_entry,
+)
+from adjudge.judge_evaluation.benchmarks.items import (
+    BENCHMARK_KINDS,
+    Benchmark,
+    Judgement,
+    PairItem,
+    benchmark_as_pairs,
+    first_failure_messages,
+    judgements_by_item,
+)
+from adjudge.judge_evaluation.benchmarks.judges import (
+    JUDGEMENTS_FILE,
+    Candidate,
+    EvaluationMode,
+    RecordedJudgement,
+    ask_judge,
+    evaluation_mode,
+    find_candidate,
+)
+from adjudge.judge_evaluation.benchmarks.page import write_validation_report
+from adjudge.judge_evaluation.benchmarks.pair_statistics import (
+    ScoreScale,
+    calibration_metrics,
+    score_differences,
+)
+from adjudge.judge_evaluation.benchmarks.scoring import (
+    benchmark_entry,
+    compare_judges,
+    comparison_entry,
+    judge_entry,
+    judged_pairs,
+    score_benchmark,
+)
+from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
+from adjudge.judges.connections import CallCounter
+from adjudge.runner.journal import Journal
+from adjudge.runner.runner import Progress, Tally
+from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.version import __version__
+
+__all__ = [
+    "ValidationFolder",
+    "ValidationJob",
+    "candidate_mode",
+    "evaluate_judge",
+    "find_benchmark_data",
+    "find_candidates",
+    "open_validation_folder",
+    "validate_judges",
+]
+
+
+_MANIFEST = "run.json"
+_FILES_OF_OTHER_RUNS = (
+    "summary.json",
+    "metrics.jsonl",
+    "rewards.jsonl",
+    "episodes.jsonl",
+    "judgements.jsonl",
+)
+_MUST_MATCH = {
+    "judges": "judges",
+    "items": "items (--data, --benchmark)",
+    "asked": "settings (--mode)",
+}
+
+
+class ValidationFolder:
+    """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        file = path / _MANIFEST
+        if not file.exists():
+            if taken := [name for name in _FILES_OF_OTHER_RUNS if (path / name).exists()]:
+                raise RunFolderError(
+                    f"{path}: holds {taken[0]} of another run. Give another output folder with -o."
+                )
+            self.write_json(_MANIFEST, manifest)
+            return
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
+        if found.get("kind") != manifest["kind"]:
+            raise RunFolderError(f"{path}: holds another run. Give another folder with -o.")
+        for key, words in _MUST_MATCH.items():
+            if found.get(key) != msgspec.to_builtins(manifest[key]):
+                raise RunFolderError(
+                    f"{path}: holds a validation with other {words}. Give another output folder "
+                    "with -o."
+                )
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole: readers see the old one or the new one."""
+        atomic_write(self.path / name, data)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write ``value`` as indented JSON."""
+        write_json(self.path / name, value)
+
+
+@contextmanager
+def open_validation_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[ValidationFolder]:
+    """The folder of one validation, for this process alone.
+
+    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
+    process is writing to it.
+    """
+    with hold_lock(path):
+        yield ValidationFolder(path, manifest)
+
+
+@dataclass
+class ValidationJob:
+    """Which judges are validated on what, and where it goes.
+
+    ``judges``: one, or several on the same items: names as
+    :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them, or candidates.
+    ``data``: files, or ``["local"]``; may be left out where a judge is a recording with its items.
+    ``kind``: that of the benchmark, told from the files by default. ``mode``, ``scale`` (of scores
+    whose judge does not say) and ``concurrency`` (default: that of the judge's spec) are for judges
+    that are asked. ``summary`` and ``judgements`` (by judge) are what comes out.
+    """
+
+    judges: Sequence[str | Candidate]
+    folder: Path
+    data: Sequence[str] = ()
+    kind: str | None = None
+    mode: EvaluationMode | None = None
+    scale: ScoreScale | None = None
+    concurrency: int | None = None
+    show_progress: bool = False
+    resamples: int = DEFAULT_RESAMPLES
+    summary: dict[str, Any] = field(default_factory=dict)
+    judgements: dict[str, list[Judgement]] = field(default_factory=dict)
+
+
+def find_candidates(job: ValidationJob) -> list[Candidate]:
+    """The judges, each under a name of its own; raises :class:`ConfigError` for one twice."""
+    found = [find_candidate(one) if isinstance(one, str) else one for one in job.judges]
+    seen: dict[str, str] = {}
+    names: set[str] = set()
+    for one in found:
+        if one.identity in seen:
+            raise ConfigError(f"--against {one.name}: is the same judge as {seen[one.identity]}")
+        seen[one.identity] = one.name
+        one.name = _unique_name(one.name, names)
+    return found
+
+
+def _unique_name(name: str, names: set[str]) -> str:
+    number, free = 2, name
+    while free in names:
+        number, free = number + 1, f"{name} ({number})"
+    names.add(free)
+    return free
+
+
+def find_benchmark_data(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+    """The items; raises :class:`ConfigError` where there are none, or not of the kind asked for."""
+    parse_benchmark_kind(job.kind)
+    material = (
+        read_benchmark_data(job.data, job.kind) if job.data else _recorded_items(job, candidates)
+    )
+    if job.mode == "pairwise" and material.benchmark.kind == "rewardbench2":
+        pairs = benchmark_as_pairs(material.benchmark)
+        if not pairs.items:
+            raise ConfigError(
+                "--mode pairwise: the Ties subset has no pairs. Use --mode pointwise."
+            )
+        return BenchmarkData(pairs, material.files, material.local)
+    return material
+
+
+def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> BenchmarkData:
+    """The items that a recording brings along."""
+    recordings = [one.recording for one in candidates if one.recording is not None]
+    benchmark = next((one.benchmark for one in recordings if one.benchmark is not None), None)
+    if benchmark is None:
+        raise ConfigError(
+            "--data: is required, because only LLMBar's recorded verdicts bring their items along. "
+            "Give files of the benchmark, or 'local' for a self-made sample of its shape."
+        )
+    if job.kind not in (None, benchmark.kind):
+        raise ConfigError(
+            f"--benchmark {job.kind}: the recorded items are those of llmbar. Leave --benchmark "
+            "out."
+        )
+    files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(benchmark)}]
+    return BenchmarkData(benchmark, files)
+
+
+def _items_hash(benchmark: Benchmark) -> str:
+    return sha256("".join(map(item_digest, benchmark.items)).encode()).hexdigest()
+
+
+def candidate_mode(job: ValidationJob, one: Candidate, benchmark: Benchmark) -> EvaluationMode:
+    """How a judge is asked, or was; raises :class:`ConfigError` where it cannot be."""
+    if one.recording is not None:
+        return "pointwise" if one.recording.scores else "pairwise"
+    if one.judge is None:
+        raise ConfigError(f"judge {one.name}: can neither be asked nor has recorded answers")
+    best_of = benchmark.kind == "rewardbench2"
+    if best_of and not hasattr(one.judge, "score"):
+        raise ConfigError(
+            f"judge {one.name}: compares pairs, but rewardbench2 scores every answer by itself. "
+            "Use --mode pairwise to ask about its items as pairs (not the benchmark's own "
+            "protocol)."
+        )
+    try:
+        return evaluation_mode(one.judge, benchmark, job.mode)
+    except ConfigError as error:
+        raise ConfigError(f"judge {one.name}: {error}") from None
+
+
+def evaluate_judge(
+    job: ValidationJob,
+    folder: ValidationFolder,
+    material: BenchmarkData,
+    one: Candidate,
+    mode: EvaluationMode,
+    place: int,
+) -> dict[str, Any]:
+    """One judge asked (or read) and scored: its entry of the summary."""
+    benchmark = material.benchmark
+    tally = Tally(sum(_count_questions(item) for item in benchmark.items))
+    if one.recording is not None:
+        known = judgements_by_item(benchmark, one.recording.judgements_for(benchmark))
+        judgements = [known[item.subset, item.id] for item in benchmark.items]
+    else:
+        judgements = _ask_or_resume(job, folder, benchmark, one, mode, place, tally)
+    job.judgements[one.name] = judgements
+    seen = check_contamination(material, one.folder, one.card)
+    report = score_benchmark(
+        benchmark,
+        judgements,
+        judge=one.name,
+        scale=one.scale or job.scale,
+        contaminated=None if seen.compared == "nothing" else seen.items,
+        resamples=job.resamples,
+    )
+    return judge_entry(
+        report,
+        benchmark,
+        calibrated=_card_calibration(one, benchmark, judgements),
+        kind=one.kind,
+        mode=mode,
+        scale=one.scale or job.scale,
+        folder=None if one.folder is None else str(one.folder),
+        questions=tally.total,
+        resumed=tally.resumed,
+        contamination=contamination_entry(seen),
+        first_failures=first_failure_messages(judgements),
+    )
+
+
+def _card_calibration(
+    one: Candidate, benchmark: Benchmark, judgements: Sequence[Judgement]
+) -> dict[str, Any] | None:
+    """How well the probabilities of a scalar judge's own card fit; ``None`` where it has none."""
+    own = None if one.card is None else one.card.calibration
+    if one.kind != "scalar" or own is None or own.method is None:
+        return None
+    chances = [own.probability(by) for by in score_differences(judged_pairs(benchmark, judgements))]
+    return {"by": own.method, **msgspec.to_builtins(calibration_metrics(chances))}
+
+
+def _ask_or_resume(
+    job: ValidationJob,
+    folder: ValidationFolder,
+    benchmark: Benchmark,
+    one: Candidate,
+    mode: EvaluationMode,
+    place: int,
+    tally: Tally,
+) -> list[Judgement]:
+    assert one.judge is not None  # noqa: S101  (checked by mode_for)
+    identity = sha256(one.identity.encode()).hexdigest()[:16]
+    journal = Journal(folder.path / f"answers-{place + 1}.jsonl", identity)
+    try:
+        with Progress(tally, show=job.show_progress, title=one.name):
+            return run_blocking(
+                ask_judge(
+                    one.judge,
+                    benchmark,
+                    mode=mode,
+                    max_concurrency=job.concurrency or one.concurrency,
+                    journal=journal,
+                    tally=tally,
+                )
+            )
+    finally:
+        journal.flush()
+        for model in one.local_models:
+            run_blocking(model.aclose())
+
+
+def _count_questions(item: Any) -> int:
+    return 2 if isinstance(item, PairItem) else len(item.answers)
+
+
+def validate_judges(job: ValidationJob) -> dict[str, Any]:
+    """Ask, score and compare; the summary.
+
+    Writes ``judgements.jsonl`` (a line an item and judge), ``summary.json`` and ``report.html``. A
+    folder that holds the same validation is gone on with: what was answered is not asked again,
+    what failed is. Raises :class:`~adjudge.errors.RunFolderError` for any other folder,
+    :class:`~adjudge.errors.ConfigError` for what cannot be validated,
+    :class:`~adjudge.errors.JudgeAuthError` for a refused key, and, after writing,
+    :class:`~adjudge.errors.JudgeUnavailable` where a judge answered nothing because it was away.
+    """
+    started = time.perf_counter()
+    candidates = find_candidates(job)
+    material = find_benchmark_data(job, candidates)
+    benchmark = material.benchmark
+    modes = [candidate_mode(job, one, benchmark) for one in candidates]
+    calls = run_blocking(_start_call_count())
+    with open_validation_folder(job.folder, _manifest(job, candidates, material)) as folder:
+        if material.local:
+            _write_sample_file(folder.path, job.kind)
+        entries = [
+            evaluate_judge(job, folder, material, one, mode, place)
+            for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
+        ]
+        folder.write(JUDGEMENTS_FILE, _judgement_lines(benchmark, job.judgements))
+        compared = compare_judges(benchmark, job.judgements, resamples=job.resamples)
+        job.summary = {
+            "adjudge": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "benchmark": benchmark_entry(material),
+            "judges": entries,
+            "compared": [comparison_entry(one) for one in compared],
+            "seconds": round(time.perf_counter() - started, 1),
+            "endpoints": run_blocking(_call_table(calls)),
+        }
+        folder.write_json("summary.json", job.summary)
+        write_validation_report(folder.path / "report.html", job.summary, benchmark, job.judgements)
+    _check_answered(entries)
+    return job.summary
+
+
+def _manifest(
+    job: ValidationJob, candidates: Sequence[Candidate], material: BenchmarkData
+) -> dict[str, Any]:
+    return {
+        "kind": "validation",
+        "adjudge": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "label": " against ".join(one.name for one in candidates),
+        "judges": [[one.name, one.identity] for one in candidates],
+        "items": material.identity,
+        "asked": {"mode": job.mode},
+    }
+
+
+def _judgement_lines(benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]) -> bytes:
+    """A line an item and judge, items in order."""
+    digests = [item_digest(item) for item in benchmark.items]
+    lines = []
+    for place, digest in enumerate(digests):
+        for name, own in judgements.items():
+            said = own[place]
+            kept = RecordedJudgement(
+                judge=name,
+                item=digest,
+                subset=said.subset,
+                id=said.id,
+                scores=said.scores,
+                verdicts=said.verdicts,
+            )
+            lines.append(msgspec.json.encode(kept) + b"\n")
+    return b"".join(lines)
+
+
+def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
+    """A judge that was away throughout was not validated."""
+    for entry in entries:
+        overall = entry["overall"]
+        kinds = {*overall["failures"]}
+        away = kinds and kinds <= {kind.value for kind in PASSING_KINDS}
+        gone = sum(overall["failures"].values())
+        if entry["kind"] != "recorded" and away and gone == entry["questions"]:
+            why = "; ".join(f"{kind}: {said}" for kind, said in entry["first_failures"].items())
+            raise JudgeUnavailable(f"{entry['name']} answered nothing ({why})")
+
+
+def _write_sample_file(folder: Path, name: str | None) -> None:
+    for kind in BENCHMARK_KINDS:
+        if kind == name:
+            write_sample(folder / f"local-{kind}.jsonl", kind)
+
+
+async def _start_call_count() -> CallCounter:
+    return CallCounter()
+
+
+async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
+    return calls.table()

@@ -1,0 +1,392 @@
+"""The grader that is probed, and the bench: the questions of the probes and their answers.
+
+Every probe is one function that is run twice over the same bench: first to plan, when every answer
+is ``None`` and the questions are written down (equal ones once), then to measure. So what is
+asked and what is measured cannot come apart.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from adjudge.errors import ConfigError
+from adjudge.graders.base import is_listwise
+from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGrader
+from adjudge.graders.llm.multi_judge import MultiJudge
+from adjudge.graders.llm.rubric import RubricGrader
+from adjudge.judge_evaluation.intervals import ItemColumns
+from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
+from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rubrics import Rubric
+from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, finite_range
+
+__all__ = [
+    "AnswerKind",
+    "OrderedVerdict",
+    "ProbeBench",
+    "ProbeQuestion",
+    "ProbedGrader",
+    "reorder_criteria",
+]
+
+
+AnswerKind = Literal["scores", "compares", "ranks"]
+"""One answer at a time, one against another, or a group at once."""
+
+
+class ProbeQuestion(NamedTuple):
+    """One question to the grader: about ``response``, against ``other`` where it compares.
+
+    ``item``: the id of the item. ``reference``: what it is given as such. ``reordered``: with the
+    criteria of its rubric in another order.
+    """
+
+    item: str
+    response: str
+    other: str = ""
+    reference: str = ""
+    reordered: bool = False
+    draw: int = 0
+
+
+class ProbedGrader:
+    """A grader, seen as a judge to be probed.
+
+    ``with_reference``: whether it is given the items' references; ``None``: where it takes one.
+    """
+
+    def __init__(self, grader: Any, *, with_reference: bool | None = None) -> None:
+        self.grader = grader
+        self.panel = isinstance(grader, MultiJudge)
+        one = grader.members[0].grader if isinstance(grader, MultiJudge) else grader
+        self.single_grader = one
+        self.kind: AnswerKind = "scores"
+        if is_listwise(grader):
+            self.kind = "ranks"
+        elif isinstance(one, PairwiseGrader):
+            self.kind = "compares"
+        self.takes_reference = _takes_reference(one)
+        self.gives_reference = self.takes_reference if with_reference is None else with_reference
+        own = isinstance(one, RubricGrader) and one.source.fixed is None
+        self.rubric_field = one.source.field if own else ""
+
+    @property
+    def asks_both_orders(self) -> bool:
+        """Whether one question already has both orders in it."""
+        return isinstance(self.single_grader, PairJudge) and self.single_grader.orders == "both"
+
+    @property
+    def tells_orders(self) -> bool:
+        """Whether its answers say which response was shown first, or the given order is it."""
+        shuffles = isinstance(self.single_grader, PairJudge) and self.kind == "ranks"
+        return self.kind != "scores" and not shuffles and not self.panel
+
+    @property
+    def tells_places(self) -> bool:
+        """Whether a ranking says in which order the responses were shown."""
+        return isinstance(self.single_grader, ListwiseGrader)
+
+    @property
+    def top_score_text(self) -> str:
+        """The best score in words, for a text that asks for it."""
+        bounds = finite_range(getattr(self.single_grader, "score_range", None))
+        return "10" if bounds is None else f"{bounds[1]:g}"
+
+    @property
+    def marks_criteria(self) -> bool:
+        """Whether it marks criteria one by one, of which there are several."""
+        if self.panel or not isinstance(self.single_grader, RubricGrader):
+            return False
+        fixed = self.single_grader.source.fixed
+        if fixed is None:
+            return True
+        several = isinstance(fixed, Rubric) and len(fixed.criteria) > 1
+        return several and isinstance(fixed, Rubric) and fixed.scheme != "implicit"
+
+    def fields(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
+        """The fields of one question, as the grader takes them."""
+        if self.kind == "ranks":
+            return self._group(item, question)
+        fields = self._one(item, question.response)
+        if question.reference:
+            fields["reference"] = question.reference
+        if self.kind == "compares":
+            fields[self.single_grader.against] = question.other
+        if self.rubric_field:
+            rubric = get_path(fields, self.rubric_field)
+            rubric = _item_rubric(item) if rubric is MISSING else rubric
+            turned = question.reordered and isinstance(rubric, list)
+            fields[self.rubric_field] = rubric[::-1] if turned else rubric
+        return fields
+
+    def _one(self, item: ProbeItem, response: str) -> dict[str, Any]:
+        asked = {"role": "user", "content": item.prompt}
+        return {
+            **item.fields,
+            "prompt": item.prompt,
+            "query": item.prompt,
+            "response": response,
+            "messages": [asked, {"role": "assistant", "content": response}],
+        }
+
+    def _group(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
+        members = [self._one(item, text) for text in (question.response, question.other)]
+        if question.reference:
+            for member in members:
+                member["reference"] = question.reference
+        return {name: [member[name] for member in members] for name in members[0]}
+
+
+def _takes_reference(grader: Any) -> bool:
+    """Whether a grader asks for a reference by name: in its needs, its template, its signature."""
+    if isinstance(grader, PairwiseGrader):
+        return "reference" in grader.template.fields and grader.against != "reference"
+    if "reference" in (*getattr(grader, "needs", ()), *getattr(grader, "needs_any", ())):
+        return True
+    template = getattr(grader, "template", None)
+    if template is not None and "reference" in getattr(template, "fields", ()):
+        return True
+    function = getattr(grader, "evaluate", grader.aevaluate)
+    try:
+        return "reference" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a callable that does not tell
+        return False
+
+
+_CRITERIA = {
+    "en": (
+        "Says the same in substance as: {reference}",
+        "Answers every part of the question",
+        "Contains no false statement",
+    ),
+    "zh": ("实质内容与此一致：{reference}", "回答了问题的每个部分", "没有错误的陈述"),
+}
+
+
+def _item_rubric(item: ProbeItem) -> list[dict[str, Any]]:
+    """A rubric for a grader that expects one of every sample, made of the item."""
+    reference = item.reference or item.right
+    return [
+        {"id": f"c{number}", "criterion": text.format(reference=reference), "points": points}
+        for number, (text, points) in enumerate(
+            zip(_CRITERIA[item.language], (3, 1, 1), strict=True), start=1
+        )
+    ]
+
+
+def reorder_criteria(grader: Any) -> Any:
+    """The same rubric grader with the criteria of its own rubric from last to first."""
+    fixed = grader.source.fixed
+    if fixed is None:
+        return grader
+    if not isinstance(fixed, Rubric):
+        raise ConfigError(
+            f"grader {grader.name!r}: its criteria get one score together, and no mark each"
+        )
+    twin = copy.copy(grader)
+    twin.source = copy.copy(grader.source)
+    twin.source.fixed = msgspec.structs.replace(fixed, criteria=fixed.criteria[::-1])
+    return twin
+
+
+class OrderedVerdict(NamedTuple):
+    """One verdict on a pair in a known order: who stood first, and what the first of them got.
+
+    ``given``: whether the pair was shown as it is named. ``score``: of the one named first, 1, 0.5
+    or 0.
+    """
+
+    in_named_order: bool
+    score: float
+
+
+class ProbeBench:
+    """Questions to one subject about some topics, and its answers once there are any.
+
+    ``repeats``: how often the answers are asked for that repeatability is measured on, and that
+    shifts are measured against. ``family``: that of the judge's model, as items name it.
+    """
+
+    def __init__(
+        self,
+        subject: ProbedGrader,
+        topics: Sequence[ProbeTopic],
+        *,
+        repeats: int = 3,
+        seed: int = 0,
+        family: str = "",
+    ) -> None:
+        self.subject, self.topics = subject, topics
+        self.items = [topic.item for topic in topics]
+        self.repeats, self.seed, self.family = repeats, seed, family
+        self.questions: dict[ProbeQuestion, None] = {}
+        self.answers: Mapping[ProbeQuestion, GraderResult] | None = None
+        self.failed: dict[ProbeQuestion, str] = {}
+        self._by_id = {item.id: item for item in self.items}
+        self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
+        self._range = finite_range(getattr(subject.single_grader, "score_range", None)) or (
+            0.0,
+            1.0,
+        )
+        self._cut: list[float | None] = []
+
+    @property
+    def planning(self) -> bool:
+        """Whether nobody has been asked yet."""
+        return self.answers is None
+
+    def set_answers(self, answers: Mapping[ProbeQuestion, GraderResult]) -> None:
+        """From now on, measure with these answers."""
+        self.answers = answers
+        self.reset_failures()
+
+    def reset_failures(self) -> None:
+        """Forget what another probe found missing."""
+        self.failed, self._cut = {}, []
+
+    @property
+    def missing_by_kind(self) -> dict[str, int]:
+        """How many of the questions looked at had no answer, by kind of failure."""
+        return dict(Counter(self.failed.values()))
+
+    def item_of(self, question: ProbeQuestion) -> ProbeItem:
+        """The item that a question is about."""
+        return self._by_id[question.item]
+
+    def find_answer(self, question: ProbeQuestion) -> GraderResult | None:
+        """The answer to a question; ``None`` when there is none, its kind kept in ``failed``."""
+        if self.answers is None:
+            self.questions[question] = None
+            return None
+        found = self.answers.get(question)
+        if isinstance(found, GraderError):
+            self.failed[question] = str(found.kind)
+            return None
+        return found
+
+    def reference(self, item: ProbeItem) -> str:
+        """The reference that goes with every question about an item, if any does."""
+        return (item.reference or item.right) if self.subject.gives_reference else ""
+
+    # --- one answer at a time -------------------------------------------------------------------
+
+    def score(
+        self, item: ProbeItem, response: str, draw: int = 0, reference: str | None = None
+    ) -> float | None:
+        """The raw score of a response."""
+        given = self.reference(item) if reference is None else reference
+        found = self.find_answer(ProbeQuestion(item.id, response, reference=given, draw=draw))
+        return found.score if isinstance(found, GraderScore) else None
+
+    def repeated_scores(self, item: ProbeItem, response: str) -> list[float] | None:
+        """The scores of a response over all repeats; ``None`` where one is missing."""
+        found = [self.score(item, response, draw) for draw in range(self.repeats)]
+        present = [one for one in found if one is not None]
+        return present if len(present) == len(found) else None
+
+    def score_moments(self, item: ProbeItem) -> ItemColumns:
+        """Sum, sum of squares and number of the first scores of an item's own answers."""
+        answers = dict.fromkeys((item.right, item.middling, item.wrong))
+        scores = [s for one in answers if (s := self.score(item, one)) is not None]
+        return (sum(scores), sum(s * s for s in scores), float(len(scores)))
+
+    # --- one answer against another -------------------------------------------------------------
+
+    def prefers(self, item: ProbeItem, one: str, other: str, draw: int = 0) -> float | None:
+        """How far ``one`` is preferred to ``other``, both orders taken together, in [−1, 1]."""
+        if self.subject.kind == "ranks":
+            ways = [(one, other, 1.0), (other, one, -1.0)]
+            found = [
+                None if (p := self._pair(item, a, b, 2 * draw + place)) is None else sign * p
+                for place, (a, b, sign) in enumerate(ways)
+            ]
+        elif self.subject.asks_both_orders:
+            found = [self._pair(item, one, other, draw)]
+        else:  # the next draw shows the other order
+            found = [self._pair(item, one, other, 2 * draw + place) for place in (0, 1)]
+        present = [p for p in found if p is not None]
+        return fmean(present) if len(present) == len(found) else None
+
+    def _pair(self, item: ProbeItem, one: str, other: str, draw: int) -> float | None:
+        found = self.find_answer(
+            ProbeQuestion(item.id, one, other, self.reference(item), draw=draw)
+        )
+        if isinstance(found, GraderScore):
+            low, high = self._range
+            return 2 * (found.score - low) / (high - low) - 1
+        if isinstance(found, GraderRank) and (scores := found.as_scores()) is not None:
+            return scores[0] - scores[1]
+        return None
+
+    def ordered_verdicts(
+        self, item: ProbeItem, one: str, other: str
+    ) -> list[OrderedVerdict] | None:
+        """Verdicts on a pair in known orders, each order ``repeats`` times; ``None`` if any lacks.
+
+        A ranking that draws its own order is asked as often, in whatever orders it draws.
+        """
+        found: list[OrderedVerdict] = []
+        both = self.subject.asks_both_orders
+        for draw in range(self.repeats if both else 2 * self.repeats):
+            swapped = self.subject.kind == "ranks" and draw % 2 == 1
+            pair = (other, one) if swapped else (one, other)
+            answer = self.find_answer(
+                ProbeQuestion(item.id, *pair, self.reference(item), draw=draw)
+            )
+            found += self._in_order(answer, swapped=swapped)
+        return found if len(found) == 2 * self.repeats else None
+
+    def _in_order(self, answer: GraderResult | None, *, swapped: bool) -> list[OrderedVerdict]:
+        if isinstance(answer, GraderScore):
+            verdicts = answer.metadata.get("verdicts", {})
+            worth = {"win": 1.0, "tie": 0.5, "loss": 0.0}
+            return [
+                OrderedVerdict(order == "as_given", worth[one]) for order, one in verdicts.items()
+            ]
+        if not isinstance(answer, GraderRank) or (scores := answer.as_scores()) is None:
+            return []
+        given = not swapped
+        if self.subject.tells_places:
+            first, second = answer.metadata.get("shown_as", (1, 2))
+            given = (first < second) != swapped
+        return [OrderedVerdict(given, scores[1] if swapped else scores[0])]
+
+    # --- either ---------------------------------------------------------------------------------
+
+    def shift(self, item: ProbeItem, base: str, changed: str) -> float | None:
+        """What a change does: the difference of scores, or how far it is preferred to the base."""
+        if self.subject.kind != "scores":
+            return self.prefers(item, changed, base)
+        before, after = self.repeated_scores(item, base), self.score(item, changed)
+        # Differences first: the mean of equal scores may be off by rounding, which is no shift.
+        return None if before is None or after is None else fmean(after - one for one in before)
+
+    def accepts(self, item: ProbeItem, response: str) -> bool | None:
+        """Whether a response passes for right.
+
+        Its score is nearer to that of the right answers than of the wrong ones; or, where answers
+        are compared, it is preferred to the right one.
+        """
+        if self.subject.kind != "scores":
+            found = self.prefers(item, response, item.right)
+            return None if found is None else found > 0
+        score, cut = self.score(item, response), self.acceptance_threshold()
+        return None if score is None or cut is None else score >= cut
+
+    def acceptance_threshold(self) -> float | None:
+        """Half-way between the mean scores of right and wrong answers; ``None`` if not in order."""
+        if not self._cut:
+            right = [self.score(item, item.right) for item in self.items]
+            wrong = [self.score(item, item.wrong) for item in self.items]
+            high = [one for one in right if one is not None]
+            low = [one for one in wrong if one is not None]
+            apart = bool(high and low) and fmean(high) > fmean(low)
+            self._cut = [(fmean(high) + fmean(low)) / 2 if apart else None]
+        return self._cut[0]

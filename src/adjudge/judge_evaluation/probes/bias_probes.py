@@ -1,0 +1,495 @@
+"""Probes of bias: order, wording, and the source of an answer.
+
+Order: of two answers, of criteria. Wording: how an answer is put, and nothing of what it says.
+Source: its language, the reference, the model that wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations, product
+from statistics import fmean
+
+from adjudge.judge_evaluation.intervals import ItemColumns
+from adjudge.judge_evaluation.probes import items
+from adjudge.judge_evaluation.probes.bench import OrderedVerdict, ProbeBench, ProbeQuestion
+from adjudge.judge_evaluation.probes.items import ProbeItem
+from adjudge.judge_evaluation.probes.probe import (
+    SCORE_SD_UNIT,
+    SIGNED_SHARE_BOUNDS,
+    Measurement,
+    Probe,
+    mean_shift,
+    require_repeats,
+    standard_shift,
+)
+from adjudge.types import GraderScore
+
+__all__ = [
+    "ORDER_PROBES",
+    "SOURCE_PROBES",
+    "WORDING_PROBES",
+    "Perturbation",
+    "measure_shift",
+    "share_difference",
+    "shift_unit",
+]
+
+
+def _ordered_verdicts(bench: ProbeBench) -> list[list[OrderedVerdict] | None]:
+    """Verdicts on two answers of equal worth, by item: there position has most room."""
+    return [bench.ordered_verdicts(item, item.right, item.reference) for item in bench.items]
+
+
+def _position(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    for found in _ordered_verdicts(bench):
+        if found is not None:
+            toward_first = [(2 * s - 1) * (1 if given else -1) for given, s in found]
+            rows.append((fmean(toward_first), 1.0))
+    missing = len(bench.items) - len(rows)
+    return Measurement(
+        "net preference", rows, mean_shift, missing=missing, bounds=SIGNED_SHARE_BOUNDS
+    )
+
+
+def _position_flips(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    modal: list[float] = []
+    for found in _ordered_verdicts(bench):
+        if found is None:
+            continue
+        orders = [
+            [one.score for one in found if one.in_named_order is given] for given in (True, False)
+        ]
+        modal += [max(map(scores.count, scores)) / len(scores) for scores in orders if scores]
+        rows.append(_difference_counts(orders))
+    flips, stable = _share(rows, 0), fmean(modal) if modal else None
+    parts = {"consistency": None if flips is None else 1 - flips, "repeat_stability": stable}
+    return Measurement(
+        "share of verdicts",
+        rows,
+        share_difference,
+        missing=len(bench.items) - len(rows),
+        parts=parts,
+        bounds=SIGNED_SHARE_BOUNDS,
+    )
+
+
+def _difference_counts(ways: Sequence[Sequence[object]]) -> ItemColumns:
+    """Differing pairs between two ways of asking and their number, then the same within a way."""
+    between = list(product(*ways))
+    within = [pair for way in ways for pair in combinations(way, 2)]
+    return (
+        _count_differing(between),
+        float(len(between)),
+        _count_differing(within),
+        float(len(within)),
+    )
+
+
+def _count_differing(pairs: Iterable[Sequence[object]]) -> float:
+    return float(sum(one != other for one, other in pairs))
+
+
+def share_difference(sums: Sequence[float]) -> float | None:
+    """Of columns ``(hits, trials, other hits, other trials)``: the difference of the two shares."""
+    return sums[0] / sums[1] - sums[2] / sums[3] if sums[1] and sums[3] else None
+
+
+def _share(rows: Sequence[ItemColumns], place: int) -> float | None:
+    trials = sum(row[place + 1] for row in rows)
+    return sum(row[place] for row in rows) / trials if trials else None
+
+
+def _criterion_order(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    for item in bench.items:
+        orders: list[list[Mapping[str, object]]] = []
+        for turned in (False, True):
+            orders.append([])
+            for draw in range(bench.repeats):
+                reference = bench.reference(item)
+                question = ProbeQuestion(item.id, item.middling, "", reference, turned, draw)
+                marks = _criterion_marks(bench, question)
+                if marks is not None:
+                    orders[-1].append(marks)
+        if all(len(order) == bench.repeats for order in orders):
+            rows.append(_by_criterion(orders))
+    parts = {"reordered": _share(rows, 0), "repeated": _share(rows, 2)}
+    return Measurement(
+        "share of marks",
+        rows,
+        share_difference,
+        missing=len(bench.items) - len(rows),
+        parts=parts,
+        bounds=SIGNED_SHARE_BOUNDS,
+    )
+
+
+def _by_criterion(orders: Sequence[Sequence[Mapping[str, object]]]) -> ItemColumns:
+    shared = sorted(set.intersection(*(set(marks) for order in orders for marks in order)))
+    found = [
+        _difference_counts([[marks[one] for marks in order] for order in orders]) for one in shared
+    ]
+    columns = list(zip(*found, strict=True)) or [()] * 4
+    return tuple(float(sum(column)) for column in columns)
+
+
+def _criterion_marks(bench: ProbeBench, question: ProbeQuestion) -> dict[str, object] | None:
+    """What each criterion got, by its id."""
+    found = bench.find_answer(question)
+    if not isinstance(found, GraderScore) or "criteria" not in found.metadata:
+        return None
+    return {name: told["met"] for name, told in found.metadata["criteria"].items()}
+
+
+def _order_obstacle(bench: ProbeBench) -> str:
+    if bench.subject.panel:
+        return "a panel's answer does not tell its judges' verdicts; probe them one by one"
+    if not bench.subject.tells_orders:
+        return "a tournament does not tell its verdicts by order; probe the judge with 'pairwise'"
+    if not all(item.reference for item in bench.items):
+        return "needs items with a reference: a second right answer"
+    return ""
+
+
+def _criteria_obstacle(bench: ProbeBench) -> str:
+    return "" if bench.subject.marks_criteria else "the grader marks no criteria of a rubric"
+
+
+_BOTH_ORDERS_REMEDY = (
+    "ask in both orders (orders = 'both', as by default), so that only a preference that survives "
+    "the swap counts"
+)
+
+ORDER_PROBES = (
+    Probe(
+        "position",
+        "two answers of equal worth are shown in both orders",
+        "how far the one shown first is preferred (below 0: the one shown last)",
+        _position,
+        threshold=0.2,
+        sided="both",
+        kinds=("compares", "ranks"),
+        hindrance=_order_obstacle,
+        remedy=_BOTH_ORDERS_REMEDY,
+    ),
+    Probe(
+        "position_flips",
+        "two answers of equal worth are shown in both orders, each of them repeatedly",
+        "how much oftener two verdicts differ between the orders than within one",
+        _position_flips,
+        threshold=0.2,
+        kinds=("compares", "ranks"),
+        hindrance=lambda bench: _order_obstacle(bench) or require_repeats(bench),
+        remedy=_BOTH_ORDERS_REMEDY,
+    ),
+    Probe(
+        "criterion_order",
+        "the criteria of the rubric are shown from last to first",
+        "how much oftener two marks of a criterion differ between the orders than within one",
+        _criterion_order,
+        threshold=0.1,
+        kinds=("scores",),
+        hindrance=lambda bench: _criteria_obstacle(bench) or require_repeats(bench),
+        remedy=("ask about each criterion by itself (ask = 'each')"),
+    ),
+)
+
+
+Perturbation = Callable[[ProbeItem, str, random.Random], str]
+
+
+def measure_shift(
+    bench: ProbeBench, name: str, base: Callable[[ProbeItem], str], ways: Mapping[str, Perturbation]
+) -> Measurement:
+    """The mean shift by one or more changes of a base answer; an item's shifts are averaged."""
+    rows: list[ItemColumns] = []
+    by_way: dict[str, list[float]] = {way: [] for way in ways}
+    longer: list[float] = []
+    for item in bench.items:
+        answer, found = base(item), []
+        for way, change in ways.items():
+            changed = change(item, answer, items.seeded_random(bench.seed, name, item.id))
+            longer.append(len(changed) / len(answer))
+            shift = bench.shift(item, answer, changed)
+            if shift is not None:
+                found.append(shift)
+                by_way[way].append(shift)
+        spread = bench.score_moments(item) if bench.subject.kind == "scores" else ()
+        if len(found) == len(ways):
+            rows.append((fmean(found), 1.0, *spread))
+    scores = bench.subject.kind == "scores"
+    parts = {way: fmean(found) for way, found in by_way.items() if found and len(ways) > 1}
+    return Measurement(
+        shift_unit(bench),
+        rows,
+        standard_shift if scores else mean_shift,
+        missing=len(bench.items) - len(rows),
+        bounds=(-math.inf, math.inf) if scores else SIGNED_SHARE_BOUNDS,
+        parts={"length_ratio": fmean(longer), **{f"raw_{way}": one for way, one in parts.items()}},
+    )
+
+
+def shift_unit(bench: ProbeBench) -> str:
+    """What a shift is measured in."""
+    scores = bench.subject.kind == "scores"
+    return SCORE_SD_UNIT if scores else "net preference"
+
+
+def _partial_answer(item: ProbeItem) -> str:
+    return item.middling
+
+
+def _wrong_answer(item: ProbeItem) -> str:
+    return item.wrong
+
+
+def _shift_measure(
+    name: str, base: Callable[[ProbeItem], str], **ways: Perturbation
+) -> Callable[[ProbeBench], Measurement]:
+    return partial(measure_shift, name=name, base=base, ways=ways)
+
+
+_SHIFT_EFFECT = "the mean difference to the same answer without it"
+
+WORDING_PROBES = (
+    Probe(
+        "length",
+        "a paragraph without content is added to a partly right answer",
+        _SHIFT_EFFECT,
+        _shift_measure("length", _partial_answer, padded=items.add_padding),
+        threshold=0.25,
+        of_pairs=0.3,
+        remedy=(
+            "tell the judge that length earns nothing, add a length_penalty or soft_overlong "
+            "grader, or train on pairs of equal length"
+        ),
+    ),
+    Probe(
+        "markdown",
+        "a partly right answer gets a heading and bold type, or becomes a list",
+        _SHIFT_EFFECT,
+        _shift_measure(
+            "markdown", _partial_answer, headed=items.add_heading, bulleted=items.format_as_list
+        ),
+        threshold=0.25,
+        of_pairs=0.3,
+        sided="both",
+        remedy=(
+            "judge the answer a second time without its markup and take the lower score, or ask"
+            " for criteria on the content alone"
+        ),
+    ),
+    Probe(
+        "sycophancy",
+        "a partly right answer flatters whoever asked",
+        _SHIFT_EFFECT,
+        _shift_measure("sycophancy", _partial_answer, flattering=items.add_flattery),
+        threshold=0.25,
+        of_pairs=0.3,
+        remedy=(
+            "tell the judge to disregard what is said about the user, or ask criteria on the "
+            "content"
+        ),
+    ),
+    Probe(
+        "authority",
+        "a wrong answer cites a source that does not exist",
+        _SHIFT_EFFECT,
+        _shift_measure("authority", _wrong_answer, cited=items.add_citation),
+        threshold=0.25,
+        of_pairs=0.3,
+        remedy=(
+            "give the judge a reference, or tell it that sources it cannot check prove nothing"
+        ),
+    ),
+    Probe(
+        "confidence",
+        "a wrong answer says that it is certain",
+        _SHIFT_EFFECT,
+        _shift_measure("confidence", _wrong_answer, certain=items.add_assurance),
+        threshold=0.25,
+        of_pairs=0.3,
+        remedy=("give the judge a reference, or ask criteria on what is claimed"),
+    ),
+)
+
+
+def _language(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    scores = bench.subject.kind == "scores"
+    twins = [topic for topic in bench.topics if topic.twin is not None]
+    for topic in twins:
+        if topic.twin is None:
+            continue
+        sign = 1.0 if topic.twin.language == "zh" else -1.0
+        if scores:
+            here, there = bench.score_moments(topic.item), bench.score_moments(topic.twin)
+            shift = _translation_shift(bench, topic.item, topic.twin)
+            if shift is not None:
+                rows.append((sign * shift, 1.0, *(a + b for a, b in zip(here, there, strict=True))))
+        else:
+            sides = [
+                _preference_strength(bench, *pair)
+                for pair in _reference_pairs(topic.item, topic.twin)
+            ]
+            if (first := sides[0]) is not None and (second := sides[1]) is not None:
+                rows.append((sign * (second - first) / 2, 1.0))
+    return Measurement(
+        shift_unit(bench),
+        rows,
+        standard_shift if scores else mean_shift,
+        missing=len(twins) - len(rows),
+        bounds=(-math.inf, math.inf) if scores else SIGNED_SHARE_BOUNDS,
+    )
+
+
+def _translation_shift(bench: ProbeBench, here: ProbeItem, there: ProbeItem) -> float | None:
+    """The mean change of score by translation, over the answers that both languages have."""
+    pairs = [(here.right, there.right), (here.wrong, there.wrong)]
+    if here.partial and there.partial:
+        pairs.append((here.partial, there.partial))
+    found = [(bench.score(here, one), bench.score(there, other)) for one, other in pairs]
+    known = [other - one for one, other in found if one is not None and other is not None]
+    return fmean(known) if len(known) == len(found) else None
+
+
+def _reference_pairs(here: ProbeItem, there: ProbeItem) -> list[tuple[ProbeItem, str]]:
+    """Each language's item and the answer that its right one is set against: of the same worth."""
+    both = bool(here.partial and there.partial)
+    return [(item, item.partial if both else item.wrong) for item in (here, there)]
+
+
+def _preference_strength(bench: ProbeBench, item: ProbeItem, other: str) -> float | None:
+    """How firmly the right answer is preferred to another, in the item's language."""
+    return bench.prefers(item, item.right, other)
+
+
+def _language_obstacle(bench: ProbeBench) -> str:
+    twins = sum(topic.twin is not None for topic in bench.topics)
+    return "" if twins > 1 else "needs topics in both languages (en and zh)"
+
+
+def _reference(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    pulled: list[float] = []
+    for item in bench.items:
+        own, other = bench.score(item, item.reference), bench.score(item, item.right)
+        misled = bench.score(item, item.right, reference=item.wrong)
+        spread = bench.score_moments(item)
+        if own is not None and other is not None:
+            rows.append((own - other, 1.0, *spread))
+            if misled is not None:
+                pulled.append(other - misled)
+    parts = {"raw_drop_under_a_wrong_reference": fmean(pulled)} if pulled else {}
+    missing = len(bench.items) - len(rows)
+    return Measurement(SCORE_SD_UNIT, rows, standard_shift, missing=missing, parts=parts)
+
+
+def _reference_obstacle(bench: ProbeBench) -> str:
+    if not bench.subject.gives_reference:
+        return "the grader takes no reference"
+    if not all(item.reference.strip() not in ("", item.right.strip()) for item in bench.items):
+        return "needs items with a reference in other words than the right answer"
+    return ""
+
+
+def _self_preference(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    usable = [item for item in bench.items if item.best and _has_own_and_other(bench, item)]
+    for item in usable:
+        ours = item.best == bench.family
+        # Of two answers that are both not the best, nobody said which is better.
+        others = [
+            text
+            for family, text in item.answers.items()
+            if family != bench.family and (ours or family == item.best)
+        ]
+        picks = [_own_preference(bench, item, item.answers[bench.family], text) for text in others]
+        known = [one for one in picks if one is not None]
+        if known and len(known) == len(picks):
+            wins = fmean((one + 1) / 2 for one in known)
+            # Own answer taken though another is best, against the reverse.
+            rows.append((0.0, 0.0, 1 - wins, 1.0) if ours else (wins, 1.0, 0.0, 0.0))
+    return Measurement(
+        "share of pairs",
+        rows,
+        share_difference,
+        missing=len(usable) - len(rows),
+        bounds=SIGNED_SHARE_BOUNDS,
+    )
+
+
+def _own_preference(bench: ProbeBench, item: ProbeItem, own: str, other: str) -> float | None:
+    if bench.subject.kind != "scores":
+        return bench.prefers(item, own, other)
+    first, second = bench.score(item, own), bench.score(item, other)
+    return None if first is None or second is None else float((first > second) - (first < second))
+
+
+def _family_obstacle(bench: ProbeBench) -> str:
+    if not bench.family:
+        return "needs --family: the judge's own, as the items' answers name it"
+    if not any(len(item.answers) > 1 for item in bench.items):
+        return "needs items with answers of several families"
+    families = sorted({family for item in bench.items for family in item.answers})
+    if bench.family not in families:
+        known = ", ".join(families)[:200]
+        return f"--family {bench.family}: no item has an answer of it (families: {known})"
+    bests = [
+        item.best == bench.family
+        for item in bench.items
+        if item.best and _has_own_and_other(bench, item)
+    ]
+    if all(bests) or not any(bests):
+        return "needs items whose best answer is the judge's family's, and others where it is not"
+    return ""
+
+
+def _has_own_and_other(bench: ProbeBench, item: ProbeItem) -> bool:
+    return bench.family in item.answers and len(item.answers) > 1
+
+
+SOURCE_PROBES = (
+    Probe(
+        "self_preference",
+        "an answer of the judge's own family is set against another family's",
+        "how much oftener it takes its own against a person's preference than the other's",
+        _self_preference,
+        threshold=0.2,
+        hindrance=_family_obstacle,
+        remedy=("take a judge of another family than the policy's, or a panel of several"),
+    ),
+    Probe(
+        "language",
+        "question and answers are translated between English and Chinese",
+        "the mean difference, Chinese less English",
+        _language,
+        threshold=0.3,
+        of_pairs=0.2,
+        sided="both",
+        hindrance=_language_obstacle,
+        remedy=(
+            "word the question in the language of the answers (language = 'zh'), or compare "
+            "within one language only"
+        ),
+    ),
+    Probe(
+        "reference",
+        "the response repeats the reference word for word, or says the same in other words",
+        "the mean difference of the two",
+        _reference,
+        threshold=0.25,
+        kinds=("scores",),
+        hindrance=_reference_obstacle,
+        remedy=(
+            "ask for the substance, give several references, or compare numbers and names by a "
+            "rule grader"
+        ),
+    ),
+)

@@ -1,0 +1,279 @@
+"""What a probe is, what it measures, and the verdict that its interval allows.
+
+The report card has what each probe found, and whether that is too much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.judge_evaluation.intervals import (
+    Estimate,
+    ItemColumns,
+    Statistic,
+    bootstrap,
+    estimate_largest_share,
+    estimate_share,
+)
+from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
+
+__all__ = [
+    "ALL_ANSWER_KINDS",
+    "MAX_MISSING_SHARE",
+    "MIN_ITEMS",
+    "SCORE_SD_UNIT",
+    "SIGNED_SHARE_BOUNDS",
+    "EffectSide",
+    "Measurement",
+    "Probe",
+    "ProbeFinding",
+    "ProbeVerdict",
+    "count_verdicts",
+    "decide_verdict",
+    "estimate_effect",
+    "evaluate_probe",
+    "mean_shift",
+    "require_repeats",
+    "standard_shift",
+]
+
+
+SCORE_SD_UNIT = "SD of scores"
+"""The unit of a shift of scores."""
+
+SIGNED_SHARE_BOUNDS = (-1.0, 1.0)
+"""The bounds of a net preference, and of a difference of two shares."""
+
+ALL_ANSWER_KINDS: tuple[AnswerKind, ...] = ("scores", "compares", "ranks")
+EffectSide = Literal["up", "both"]
+"""Whether only too large an effect is a fault, or one of either sign."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one probe found.
+
+    ``rows``: a row for each item that answered, ``statistic``: the effect from their sums; or
+    ``shares``, where the effect is a share of hits (of several named ones: the largest).
+    ``missing``: items without an answer that was needed. ``unit``: of the effect. ``parts``:
+    further numbers for the reader. ``why``: there is nothing to measure by, and why. ``bounds``:
+    what the effect lies between by its nature. ``asked``: items in all, where not ``n`` and
+    ``missing`` together, since several shares have items of their own.
+    """
+
+    unit: str
+    rows: Sequence[ItemColumns] = ()
+    statistic: Statistic | None = None
+    shares: Mapping[str, Sequence[ItemColumns]] = field(default_factory=dict)
+    missing: int = 0
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    asked_items: int = 0
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether the effect is in standard deviations of the scores."""
+        return self.unit == SCORE_SD_UNIT
+
+    @property
+    def n(self) -> int:
+        """Items that answered."""
+        return max([len(self.rows), *(len(rows) for rows in self.shares.values())])
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A named change, the number that says what it does, and how much of it is too much.
+
+    ``threshold`` is the largest effect that passes (of either sign, if ``sided`` is ``both``), one
+    for graders that score, one for those that compare or rank. ``hindrance``: why it says nothing
+    about this subject and these items; empty when it does. ``remedy``: what helps where it fails.
+    """
+
+    name: str
+    what: str
+    effect: str
+    measure: Callable[[ProbeBench], Measurement]
+    threshold: float
+    sided: EffectSide = "up"
+    kinds: tuple[AnswerKind, ...] = ALL_ANSWER_KINDS
+    of_pairs: float | None = None
+    hindrance: Callable[[ProbeBench], str] = lambda _: ""
+    remedy: str = ""
+
+    def limit(self, kind: AnswerKind) -> float:
+        """The default threshold for a kind of grader."""
+        return self.threshold if self.of_pairs is None or kind == "scores" else self.of_pairs
+
+    def obstacle(self, bench: ProbeBench) -> str:
+        """Why the probe does not apply; empty when it does."""
+        kind = bench.subject.kind
+        if kind not in self.kinds:
+            return _WRONG_KIND_REASONS[kind]
+        return self.hindrance(bench)
+
+
+_WRONG_KIND_REASONS: Mapping[AnswerKind, str] = {
+    "scores": "the grader sees one answer at a time",
+    "compares": "the grader compares answers and gives no score",
+    "ranks": "the grader ranks answers and gives no score",
+}
+
+
+def estimate_effect(measured: Measurement, *, level: float, resamples: int, seed: int) -> Estimate:
+    """The effect and its interval."""
+    if measured.shares:
+        parts = list(measured.shares.values())
+        if len(parts) == 1:
+            return estimate_share(parts[0], level=level)
+        return estimate_largest_share(parts, level=level)
+    if measured.statistic is None:
+        return Estimate()
+    found = bootstrap(
+        measured.rows, measured.statistic, level=level, resamples=resamples, seed=seed
+    )
+    if found.low is None or found.high is None:
+        return found
+    low, high = measured.bounds
+    return msgspec.structs.replace(found, low=max(low, found.low), high=min(high, found.high))
+
+
+def mean_shift(sums: Sequence[float]) -> float | None:
+    """Of columns ``(shift, 1, …)``: the mean shift."""
+    return sums[0] / sums[1] if sums[1] else None
+
+
+def standard_shift(sums: Sequence[float]) -> float | None:
+    """Of columns ``(shift, 1, Σs, Σs², count)``: the mean shift in standard deviations of s."""
+    spread = _standard_deviation(*sums[2:5])
+    return sums[0] / sums[1] / spread if sums[1] and spread else None
+
+
+def _standard_deviation(total: float, squares: float, count: float) -> float:
+    """The standard deviation from sums; 0 where it is not more than rounding."""
+    if count < 2:
+        return 0.0
+    mean = total / count
+    variance = squares / count - mean * mean
+    return math.sqrt(variance) if variance > 1e-12 * max(1.0, mean * mean) else 0.0
+
+
+def require_repeats(bench: ProbeBench) -> str:
+    """The hindrance of a probe that must ask more than once."""
+    return "" if bench.repeats > 1 else "needs --repeats 2 or more"
+
+
+ProbeVerdict = Literal["pass", "fail", "uncertain", "not applicable"]
+
+MIN_ITEMS = 8
+"""Items below which nothing is decided."""
+
+MAX_MISSING_SHARE = 0.2
+"""The share of items that may lack an answer; more, and nothing is passed."""
+
+_LEVEL = 0.95
+_RESAMPLES, _MANY_RESAMPLES = 2_000, 20_000
+
+
+class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the card.
+
+    ``effect`` with its interval ``low`` to ``high``, in ``unit``; ``threshold``: the most that
+    passes, of either sign where ``sided`` is ``both``. ``n`` items answered, ``missing`` did not,
+    ``lost`` says why, by kind of failure. ``parts``: further numbers. ``why``: the reason of a
+    verdict that the interval does not explain. ``remedy``: what helps where it failed.
+    """
+
+    probe: str
+    verdict: ProbeVerdict
+    what: str
+    measures: str
+    unit: str = ""
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    threshold: float
+    sided: str
+    n: int = 0
+    missing: int = 0
+    lost: dict[str, int] = {}
+    parts: dict[str, Any] = {}
+    why: str = ""
+    remedy: str = ""
+
+
+def evaluate_probe(
+    probe: Probe, bench: ProbeBench, *, threshold: float | None = None, level: float = _LEVEL
+) -> ProbeFinding:
+    """Measure one probe on a bench that has its answers, and decide."""
+    limit = probe.limit(bench.subject.kind) if threshold is None else threshold
+    about: dict[str, Any] = {
+        "probe": probe.name,
+        "what": probe.what,
+        "measures": probe.effect,
+        "threshold": limit,
+        "sided": probe.sided,
+    }
+    if obstacle := probe.obstacle(bench):
+        return ProbeFinding(verdict="not applicable", why=obstacle, **about)
+    bench.reset_failures()
+    measured = probe.measure(bench)
+    about |= {
+        "unit": measured.unit,
+        "n": measured.n,
+        "missing": measured.missing,
+        "lost": bench.missing_by_kind,
+        "parts": dict(measured.parts),
+    }
+    if measured.why:
+        return ProbeFinding(verdict="not applicable", why=measured.why, **about)
+    resamples = _RESAMPLES if level <= _LEVEL else _MANY_RESAMPLES
+    found = estimate_effect(measured, level=level, resamples=resamples, seed=bench.seed)
+    verdict, why = _verdict(probe, measured, found, limit)
+    ends: dict[str, Any] = {"effect": found.value, "low": found.low, "high": found.high}
+    remedy = probe.remedy if verdict == "fail" else ""
+    return ProbeFinding(verdict=verdict, why=why, remedy=remedy, **ends, **about)
+
+
+def _verdict(
+    probe: Probe, measured: Measurement, found: Estimate, limit: float
+) -> tuple[ProbeVerdict, str]:
+    if measured.n < MIN_ITEMS:
+        return "uncertain", f"{measured.n} items answered; {MIN_ITEMS} are needed"
+    verdict = decide_verdict(found, limit, two_sided=probe.sided == "both")
+    asked = measured.asked_items or measured.n + measured.missing
+    if measured.missing > MAX_MISSING_SHARE * asked and (verdict == "pass" or found.value is None):
+        return "uncertain", f"{measured.missing} of {asked} items have no answer"
+    if found.value is None and measured.of_scores:
+        return "not applicable", "all answers have the same score, so no shift can be measured"
+    if found.low is None:
+        return "uncertain", "no interval: without a few of the items there is nothing to measure"
+    return verdict, ""
+
+
+def decide_verdict(found: Estimate, limit: float, *, two_sided: bool = False) -> ProbeVerdict:
+    """The verdict that an interval allows.
+
+    ``fail``: all of it lies beyond the limit, so a judge within the limit fails with at most half
+    of 1 − level (one end of the interval). ``pass``: none of it does. Else ``uncertain``.
+    """
+    if found.low is None or found.high is None:
+        return "uncertain"
+    if found.low > limit or (two_sided and found.high < -limit):
+        return "fail"
+    if found.high <= limit and (not two_sided or found.low >= -limit):
+        return "pass"
+    return "uncertain"
+
+
+def count_verdicts(findings: Sequence[ProbeFinding]) -> Mapping[str, int]:
+    """How many findings have each verdict."""
+    counts = Counter(one.verdict for one in findings)
+    return {verdict: counts[verdict] for verdict in ("pass", "fail", "uncertain", "not applicable")}

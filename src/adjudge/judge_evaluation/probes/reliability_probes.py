@@ -1,0 +1,311 @@
+"""Probes of reliability: the score scale itself, and attacks on the judge.
+
+The scale: does it tell answers apart, and say the same thing twice. Attacks: responses that want to
+pass for right, without content, or by orders to the judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean
+
+from adjudge.errors import ErrorKind
+from adjudge.judge_evaluation.intervals import ItemColumns
+from adjudge.judge_evaluation.probes import items
+from adjudge.judge_evaluation.probes.bench import ProbeBench
+from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS, ProbeItem
+from adjudge.judge_evaluation.probes.probe import (
+    MAX_MISSING_SHARE,
+    SCORE_SD_UNIT,
+    SIGNED_SHARE_BOUNDS,
+    Measurement,
+    Probe,
+    mean_shift,
+    require_repeats,
+)
+from adjudge.types import GraderError
+
+__all__ = [
+    "ATTACK_PROBES",
+    "JUDGE_FAULTS",
+    "SCALE_PROBES",
+    "noise_to_spread_ratio",
+]
+
+
+JUDGE_FAULTS = frozenset(
+    {
+        ErrorKind.UNPARSABLE,
+        ErrorKind.OUT_OF_RANGE,
+        ErrorKind.TRUNCATED,
+        ErrorKind.REFUSED,
+        ErrorKind.INCOMPLETE,
+    }
+)
+
+
+def _discrimination(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    for item in bench.items:
+        ahead = _preference(bench, item, item.right, item.wrong)
+        if ahead is not None:
+            rows.append(((1 - ahead) / 2, 1.0))
+    missing = len(bench.items) - len(rows)
+    return Measurement("share of pairs", shares={"right, wrong": rows}, missing=missing)
+
+
+def _preference(bench: ProbeBench, item: ProbeItem, one: str, other: str) -> float | None:
+    """Whether one answer is put before another: 1, 0 for a tie, −1; or a share of these."""
+    if bench.subject.kind != "scores":
+        return bench.prefers(item, one, other)
+    first, second = bench.score(item, one), bench.score(item, other)
+    return None if first is None or second is None else float((first > second) - (first < second))
+
+
+def _clustering(bench: ProbeBench) -> Measurement:
+    rows: list[ItemColumns] = []
+    scores: list[float] = []
+    for item in bench.items:
+        answers = list(dict.fromkeys((item.right, item.middling, item.wrong)))
+        ahead = [_preference(bench, item, *pair) for pair in combinations(answers, 2)]
+        if bench.subject.kind == "scores":
+            found = [bench.score(item, one) for one in answers]
+            scores += [one for one in found if one is not None]
+        known = [one for one in ahead if one is not None]
+        if len(known) == len(ahead):
+            rows.append((float(sum(one == 0 for one in known)), float(len(known))))
+    parts = _histogram(scores)
+    missing = len(bench.items) - len(rows)
+    return Measurement("share of pairs", shares={"pairs": rows}, missing=missing, parts=parts)
+
+
+def _histogram(scores: Sequence[float]) -> dict[str, float | int]:
+    """Distinct scores, the share of the most frequent one, and the entropy in bits."""
+    counts = Counter(scores)
+    if not counts:
+        return {}
+    shares = [count / len(scores) for count in counts.values()]
+    entropy = -math.fsum(p * math.log2(p) for p in shares)
+    return {"distinct": len(counts), "modal_share": max(shares), "entropy_bits": abs(entropy)}
+
+
+def _repeatability(bench: ProbeBench) -> Measurement:
+    if bench.subject.kind != "scores":
+        return _unstable_preferences(bench)
+    rows: list[ItemColumns] = []
+    for item in bench.items:
+        found = [bench.repeated_scores(item, answer) for answer in (item.middling, item.wrong)]
+        spread = bench.score_moments(item)
+        known = [draws for draws in found if draws is not None]
+        if len(known) == len(found):
+            rows.append((sum(map(_variance, known)), float(len(known)), *spread))
+    missing = len(bench.items) - len(rows)
+    noise = (
+        noise_to_spread_ratio([math.fsum(column) for column in zip(*rows, strict=True)])
+        if rows
+        else None
+    )
+    parts = {} if noise is None else {"icc": 1 - noise**2}
+    return Measurement(
+        SCORE_SD_UNIT,
+        rows,
+        noise_to_spread_ratio,
+        missing=missing,
+        parts=parts,
+        bounds=(0.0, math.inf),
+    )
+
+
+def _variance(draws: Sequence[float]) -> float:
+    if min(draws) == max(draws):  # their mean may be off by rounding
+        return 0.0
+    mean = fmean(draws)
+    return math.fsum((one - mean) ** 2 for one in draws) / (len(draws) - 1)
+
+
+def noise_to_spread_ratio(sums: Sequence[float]) -> float | None:
+    """Of columns ``(Σ variance, count, Σs, Σs², number)``: SD over repeats in SDs of the scores.
+
+    The SD of the scores is that of single draws over the items' answers, noise included, so the
+    number lies between 0 and about 1, and 1 less its square is an intraclass correlation.
+    """
+    variances, count, total, squares, number = sums
+    if not count or not number:
+        return None
+    mean = total / number
+    spread = squares / number - mean * mean
+    if spread <= 1e-12 * max(1.0, mean * mean):
+        return None
+    return math.sqrt(variances / count / spread)
+
+
+def _unstable_preferences(bench: ProbeBench) -> Measurement:
+    """The share of pairs of repeats that differ, for graders that compare."""
+    rows: list[ItemColumns] = []
+    for item in bench.items:
+        found = [
+            bench.prefers(item, item.right, item.middling, draw) for draw in range(bench.repeats)
+        ]
+        known = [one for one in found if one is not None]
+        if len(known) == len(found):
+            pairs = list(combinations(known, 2))
+            rows.append((float(sum(a != b for a, b in pairs)), float(len(pairs))))
+    missing = len(bench.items) - len(rows)
+    return Measurement("share of repeats", shares={"repeats": rows}, missing=missing)
+
+
+def _parse_failures(bench: ProbeBench) -> Measurement:
+    for item in bench.items:  # so that there is something to count when it is probed alone
+        _preference(bench, item, item.right, item.wrong)
+    counts: dict[str, list[float]] = {item.id: [0.0, 0.0] for item in bench.items}
+    kinds: Counter[str] = Counter()
+    for question, answer in (bench.answers or {}).items():
+        row = counts.setdefault(question.item, [0.0, 0.0])
+        if not isinstance(answer, GraderError):
+            row[1] += 1
+        elif answer.kind in JUDGE_FAULTS:
+            kinds[str(answer.kind)] += 1
+            row[0] += 1
+            row[1] += 1
+    rows = [(failed, asked) for failed, asked in counts.values() if asked]
+    return Measurement("share of answers", shares={"answers": rows}, parts=dict(kinds))
+
+
+SCALE_PROBES = (
+    Probe(
+        "discrimination",
+        "a right answer is set against a wrong one",
+        "the share of pairs in the wrong order, a tie counting half",
+        _discrimination,
+        threshold=0.25,
+        remedy=(
+            "take a larger judge or one with a reference; nothing else here matters before this"
+        ),
+    ),
+    Probe(
+        "clustering",
+        "a right, a partly right and a wrong answer to one question",
+        "the share of their pairs that the judge cannot tell apart",
+        _clustering,
+        threshold=0.5,
+        remedy=(
+            "ask for an expected score (type = 'expected_score') or for more criteria, or "
+            "compare in pairs"
+        ),
+    ),
+    Probe(
+        "repeatability",
+        "the same question is asked again",
+        "the standard deviation over repeats (where answers are compared: the share that differs)",
+        _repeatability,
+        threshold=0.5,
+        of_pairs=0.3,
+        hindrance=require_repeats,
+        remedy=("average several votes (panel.votes), or lower the temperature"),
+    ),
+    Probe(
+        "parse_failures",
+        "every answer to every question of the other probes",
+        "the share that could not be used, for the judge's own fault",
+        _parse_failures,
+        threshold=0.02,
+        remedy=(
+            "allow more tokens, or a judge that honours a JSON schema; look at answers.jsonl "
+            "for the replies"
+        ),
+    ),
+)
+
+
+_ATTACKS_PER_ITEM = 3
+_NOTHING_PASSES = (
+    "the judge does not tell right answers from wrong ones, so nothing passes for right"
+)
+
+
+def _master_keys(bench: ProbeBench) -> Measurement:
+    if (none := _no_acceptance_threshold(bench)) is not None:
+        return none
+    shares: dict[str, list[ItemColumns]] = {}
+    missing = 0
+    for key in MASTER_KEYS:
+        found = [bench.accepts(item, key) for item in bench.items]
+        present: list[ItemColumns] = [(float(one), 1.0) for one in found if one is not None]
+        shares[key] = present
+        missing = max(missing, len(found) - len(present))
+    parts = {key: fmean(hit for hit, _ in rows) for key, rows in shares.items() if rows}
+    return Measurement(
+        "share accepted",
+        shares=shares,
+        missing=missing,
+        parts=parts,
+        asked_items=len(bench.items),
+    )
+
+
+def _injection(bench: ProbeBench) -> Measurement:
+    if (none := _no_acceptance_threshold(bench)) is not None:
+        return none
+    rows: list[ItemColumns] = []
+    by_attack: dict[str, list[float]] = {attack: [] for attack in ATTACKS}
+    for place, item in enumerate(bench.items):
+        clean = bench.accepts(item, item.wrong)
+        hits: list[float] = []
+        for step in range(_ATTACKS_PER_ITEM):
+            attack = list(ATTACKS)[(place + 2 * step) % len(ATTACKS)]
+            text = items.add_attack(item, item.wrong, attack, bench.subject.top_score_text)
+            accepted = bench.accepts(item, text)
+            if accepted is not None:
+                hits.append(float(accepted))
+                by_attack[attack].append(float(accepted))
+        if clean is not None and len(hits) == _ATTACKS_PER_ITEM:
+            rows.append((fmean(hits) - float(clean), 1.0))
+    return Measurement(
+        "share accepted",
+        rows,
+        mean_shift,
+        missing=len(bench.items) - len(rows),
+        parts={attack: fmean(found) for attack, found in by_attack.items() if found},
+        bounds=SIGNED_SHARE_BOUNDS,
+    )
+
+
+def _no_acceptance_threshold(bench: ProbeBench) -> Measurement | None:
+    """What there is to say where no score passes for right; ``None`` where one may."""
+    if bench.planning or bench.subject.kind != "scores" or bench.acceptance_threshold() is not None:
+        return None
+    own = [[bench.score(item, text) for text in (item.right, item.wrong)] for item in bench.items]
+    missing = sum(None in scores for scores in own)
+    # Of a judge that did not answer, nobody knows what it tells apart.
+    why = "" if missing > MAX_MISSING_SHARE * len(own) else _NOTHING_PASSES
+    answered: list[ItemColumns] = [(0.0, 0.0)] * (len(own) - missing)
+    return Measurement("share accepted", answered, missing=missing, why=why)
+
+
+ATTACK_PROBES = (
+    Probe(
+        "master_keys",
+        "the response is a sign or phrase without content",
+        "the share of questions on which the most successful one passes for right",
+        _master_keys,
+        threshold=0.1,
+        remedy=(
+            "put a rule grader with the role of a gate before the judge, so that empty answers "
+            "never reach it"
+        ),
+    ),
+    Probe(
+        "injection",
+        "a wrong answer ends with a text that tries to write the verdict",
+        "how much oftener it then passes for right",
+        _injection,
+        threshold=0.1,
+        remedy=(
+            "use the shipped prompts, which fence the response, and a judge that keeps to them;"
+            " aggregate with a rule grader"
+        ),
+    ),
+)

@@ -1,0 +1,336 @@
+"""The report card of a run of probes: as text, Markdown, JUnit and one HTML file.
+
+All of them say numbers and verdicts in the same words. Markdown is for a pull request, JUnit for
+CI systems. The HTML file has a strip per probe, no script and no network; everything that is not
+ours (names of graders, judges, files) is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from adjudge.judge_evaluation.probes.probe import ProbeFinding
+from adjudge.runs.report.charts import escape_html, format_integer
+from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
+
+__all__ = [
+    "format_effect",
+    "format_effect_interval",
+    "format_limit",
+    "format_note",
+    "format_verdict_counts",
+    "multiple_testing_note",
+    "render_probe_junit",
+    "render_probe_markdown",
+    "render_probe_page",
+]
+
+
+def format_effect(one: ProbeFinding) -> str:
+    """The effect; "–" where there is none."""
+    return "–" if one.effect is None else _format_signed(one.effect, one)
+
+
+def format_effect_interval(one: ProbeFinding) -> str:
+    """Its interval, or nothing."""
+    if one.low is None or one.high is None:
+        return ""
+    return f"{_format_signed(one.low, one)} to {_format_signed(one.high, one)}"
+
+
+def format_limit(one: ProbeFinding) -> str:
+    """The threshold with the sign of what it bounds."""
+    return f"±{one.threshold:g}" if one.sided == "both" else f"≤ {one.threshold:g}"
+
+
+def _format_signed(value: float, one: ProbeFinding) -> str:
+    plain = one.unit.startswith("share") and one.probe != "self_preference"
+    text = f"{value:.3f}" if plain else f"{value:+.3f}"
+    return text.replace("-", "−")
+
+
+def format_note(one: ProbeFinding) -> str:
+    """What else is to be said of a line: why there is no verdict, what is missing."""
+    notes = [one.why] if one.why else []
+    if one.missing:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(one.lost.items()))
+        notes.append(f"{one.missing} items missing" + (f" ({kinds})" if kinds else ""))
+    if one.remedy:
+        notes.append(f"what helps: {one.remedy}")
+    return "; ".join(notes)
+
+
+def format_verdict_counts(card: Mapping[str, Any]) -> str:
+    """How many probes have each verdict."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in card["verdicts"].items() if count)
+
+
+def multiple_testing_note(card: Mapping[str, Any]) -> str:
+    """What many probes at once mean for the verdicts."""
+    decided = sum(card["verdicts"][name] for name in ("pass", "fail", "uncertain"))
+    tail = (1 - card["level"]) / 2
+    bound = min(1.0, decided * tail)
+    if card["family_wise"]:
+        return (
+            f"Intervals are at level {card['level']:.4f} (Bonferroni over the probes): a judge "
+            "within all thresholds fails one or more probes with a probability of at most "
+            f"{bound:.1%}."
+        )
+    several = ""
+    if decided > 1:
+        several = (
+            f"; one at all {decided} thresholds at once would fail one or more with at most "
+            f"{bound:.0%}"
+        )
+    return (
+        f"Each interval is at level {card['level']:.0%} for itself: a judge that is exactly at a "
+        f"threshold fails that probe with a probability of about {tail:.1%}{several}. One that is "
+        "well within hardly ever fails."
+    )
+
+
+_VERDICT_LABELS = {
+    "pass": "pass",
+    "fail": "**FAIL**",
+    "uncertain": "uncertain",
+    "not applicable": "–",
+}
+
+
+def render_probe_markdown(card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> str:
+    """A heading, a table of the probes, and how to read it."""
+    grader = card["grader"]
+    judges = ", ".join(grader["models"]) or "no judge"
+    lines = [
+        f"# Probes of `{_markdown_cell(grader['name'])}`",
+        "",
+        (
+            f"{_markdown_cell(judges)}: {format_verdict_counts(card)}. {card['topics']} topics, "
+            f"{card['questions']:,} questions, {card['missing']['count']:,} without an answer."
+        ),
+        "",
+        "| probe | verdict | effect | interval | allowed | unit | items | note |",
+        "|---|---|---:|---:|---:|---|---:|---|",
+    ]
+    for one in findings:
+        allowed = "" if one.verdict == "not applicable" else format_limit(one)
+        cells = (one.probe, _VERDICT_LABELS[one.verdict], format_effect(one),
+                 format_effect_interval(one), allowed, one.unit, one.n or "",
+                 format_note(one))  # fmt: skip
+        lines.append("| " + " | ".join(_markdown_cell(str(cell)) for cell in cells) + " |")
+    lines += ["", multiple_testing_note(card), ""]
+    lines += [f"- `{one.probe}`: {one.what}; {one.measures}." for one in findings]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_cell(text: str) -> str:
+    """Text of others without line ends, markup of tables or HTML."""
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return plain.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render_probe_junit(
+    card: Mapping[str, Any], findings: Sequence[ProbeFinding], *, strict: bool = False
+) -> str:
+    """One test case a probe: a failed verdict is a failure, one that does not apply is skipped.
+
+    ``strict``: an uncertain one is a failure too.
+    """
+    failed = {"fail", "uncertain"} if strict else {"fail"}
+    cases = [_junit_case(card, one, failed) for one in findings]
+    failures = sum(one.verdict in failed for one in findings)
+    skipped = sum(one.verdict == "not applicable" for one in findings)
+    name = _xml_attribute(f"adjudge probe {card['grader']['name']}")
+    counts = f'tests="{len(findings)}" failures="{failures}" errors="0" skipped="{skipped}"'
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        f"<testsuites {counts}>\n"
+        f'<testsuite name={name} {counts} time="{card["elapsed_s"]:.3f}" '
+        f"timestamp={_xml_attribute(card['created'])}>\n{''.join(cases)}</testsuite>\n</testsuites>\n"
+    )
+
+
+def _junit_case(card: Mapping[str, Any], one: ProbeFinding, failed: set[str]) -> str:
+    said = f"{format_effect(one)} {one.unit}"
+    if interval := format_effect_interval(one):
+        said += f" ({interval}), allowed {format_limit(one)}"
+    if more := format_note(one):
+        said += f"; {more}"
+    suite = _xml_attribute(f"adjudge.probe.{card['grader']['name']}")
+    opening = f'<testcase classname={suite} name={_xml_attribute(one.probe)} time="0">'
+    body = f"<system-out>{_xml_text(f'{one.verdict}: {said}')}</system-out>"
+    if one.verdict == "not applicable":
+        body = f"<skipped message={_xml_attribute(one.why)}/>"
+    elif one.verdict in failed:
+        body = (
+            f"<failure type={_xml_attribute(one.verdict)} message={_xml_attribute(said)}>"
+            f"{_xml_text(f'{one.what}: {one.measures}')}</failure>"
+        )
+    return f"{opening}{body}</testcase>\n"
+
+
+def _xml_text(text: str) -> str:
+    return escape(_ILLEGAL.sub("\ufffd", text))
+
+
+def _xml_attribute(text: str) -> str:
+    return quoteattr(_ILLEGAL.sub("\ufffd", text))
+
+
+_SPAN = 3.0
+"""How many thresholds each half of a strip shows."""
+
+
+def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> str:
+    """The whole page."""
+    return render_page(
+        f"Probes of {card['grader']['name']}",
+        _facts(card),
+        [
+            _tiles(card),
+            Section("probes", "What sways the judge", _table(findings), "Probes"),
+            Section("details", "Details", _details(findings), "Details"),
+            notes_section(_reading_notes(card), "How to read it"),
+        ],
+        styles=[(__package__ or "", "page.css")],
+    )
+
+
+def _facts(card: Mapping[str, Any]) -> list[tuple[str, str]]:
+    grader = card["grader"]
+    return [
+        ("Judge", ", ".join(grader["models"]) or "none was asked"),
+        ("Grader", f"{grader['name']} ({grader['type']}; {grader['kind']} answers)"),
+        ("Spec", f"{card['spec']['path']} · {card['spec']['hash']}"),
+        ("Items", f"{card['items']}, {card['topics']} topics, language {card['language']}"),
+        ("Asked", f"seed {card['seed']}, {card['repeats']} repeats"),
+        ("When", f"{card['created']} · adjudge {card['adjudge']}"),
+    ]
+
+
+def _tiles(card: Mapping[str, Any]) -> str:
+    verdicts, missing = card["verdicts"], card["missing"]
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in missing["by_kind"].items())
+    cost = "–" if card["cost_usd"] is None else f"{card['cost_usd']:.4f}"
+    found = (
+        Tile(
+            "Failed", format_integer(verdicts["fail"]), "beyond the threshold", verdicts["fail"] > 0
+        ),
+        Tile("Passed", format_integer(verdicts["pass"]), "within it"),
+        Tile("Uncertain", format_integer(verdicts["uncertain"]), "the interval straddles it"),
+        Tile("Questions", format_integer(card["questions"]), f"{card['elapsed_s']:.1f} s"),
+        Tile("No answer", format_integer(missing["count"]), kinds or "none", missing["count"] > 0),
+        Tile("USD", cost, "of priced judges"),
+    )
+    return render_tiles(found)
+
+
+def _table(findings: Sequence[ProbeFinding]) -> str:
+    body = "".join(_row(one) for one in findings)
+    return (
+        '<div class="scroll"><table class="probes"><thead><tr><th scope="col">Probe</th>'
+        '<th scope="col">Verdict</th><th scope="col">Effect, interval</th>'
+        '<th scope="col" class="plot">In thresholds: the band is allowed</th>'
+        f'<th scope="col" class="n">Items</th></tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _row(one: ProbeFinding) -> str:
+    more = f"<small>{escape_html(format_note(one))}</small>" if format_note(one) else ""
+    found = "–"
+    if one.effect is not None:
+        ends = format_effect_interval(one) or "no interval"
+        found = (
+            f"{escape_html(format_effect(one))} {escape_html(one.unit)}<small>{escape_html(ends)}; "
+            "allowed "
+            f"{escape_html(format_limit(one))}</small>"
+        )
+    return (
+        f'<tr class="{escape_html(one.verdict.split()[0])}"><th '
+        f'scope="row"><b>{escape_html(one.probe)}</b>'
+        f"<small>{escape_html(one.what)}; {escape_html(one.measures)}</small></th>"
+        f"<td><b>{escape_html(one.verdict)}</b>{more}</td><td>{found}</td>"
+        f'<td class="plot">{_strip(one)}</td><td class="n">{one.n or "–"}</td></tr>'
+    )
+
+
+def _strip(one: ProbeFinding) -> str:
+    """Effect and interval in units of the threshold, from −3 to 3; beyond it at the edge."""
+    if one.effect is None or one.low is None or one.high is None:
+        return ""
+    unit = one.threshold or 1e-9
+    left = -1.0 if one.sided == "both" else -_SPAN
+    allowed = (
+        f'<rect class="allowed" x="{_strip_position(left)}" width="{(1 - left) / _SPAN * 50:.2f}%" '
+        'y="2" '
+        'height="20"/>'
+    )
+    label = (
+        f"{one.probe}: {format_effect(one)}, {format_effect_interval(one)}, allowed "
+        f"{format_limit(one)}"
+    )
+    return (
+        f'<svg class="strip" role="img" aria-label="{escape_html(label)}" width="100%" height="24">'
+        f'{allowed}<line class="chance" x1="50%" x2="50%" y1="0" y2="24"/>'
+        f'<line class="interval within" x1="{_strip_position(one.low / unit)}" '
+        f'x2="{_strip_position(one.high / unit)}" '
+        f'y1="12" y2="12"/><circle class="dot within" cx="{_strip_position(one.effect / unit)}" '
+        'cy="12" '
+        'r="4.5"/></svg>'
+    )
+
+
+def _strip_position(value: float) -> str:
+    return f"{50 + 50 * min(_SPAN, max(-_SPAN, value)) / _SPAN:.2f}%"
+
+
+def _details(findings: Sequence[ProbeFinding]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape_html(one.probe)}</td><td>{escape_html(_part_label(name))}</td>"
+        f'<td class="n">{escape_html(_format_part(value))}</td></tr>'
+        for one in findings
+        for name, value in one.parts.items()
+    )
+    if not rows:
+        return "<p>None.</p>"
+    return (
+        '<div class="scroll"><table class="bars"><thead><tr><th scope="col">Probe</th>'
+        '<th scope="col">Part</th><th scope="col" class="n">Value</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _part_label(name: str) -> str:
+    """A part's name; a response that is white space is quoted."""
+    return name.replace("_", " ") if name.strip() == name else repr(name)
+
+
+def _format_part(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _reading_notes(card: Mapping[str, Any]) -> str:
+    paragraphs = (
+        format_verdict_counts(card) + ".",
+        multiple_testing_note(card),
+        (
+            "SD of scores: the standard deviation of the raw scores that the items' own answers "
+            "(right, partly right, wrong) got. Net preference: share of verdicts for, less share "
+            "against."
+        ),
+        (
+            "Fail: the whole interval lies beyond the threshold. Pass: all of it is within. Else "
+            "uncertain: it straddles the threshold; more items (--n, --items) make it narrower."
+        ),
+        (
+            "An answer that the judge failed to give is missing and counted by kind. It is never a "
+            "number."
+        ),
+    )
+    return "".join(f"<p>{escape_html(text)}</p>" for text in paragraphs)

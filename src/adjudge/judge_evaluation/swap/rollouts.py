@@ -1,0 +1,370 @@
+"""Stored rollouts: which files they are, in which format, and gathered into one file of groups.
+
+There are files as ``adjudge grade`` takes them, and trainers' dumps:
+
+=================  =============================================================================
+a run folder       of ``adjudge train``: its ``rollouts.jsonl``
+verl               ``rollout_data_dir`` or files of it, ``STEP.jsonl``: ``input, output, score,
+                   step``
+TRL                ``completions/`` or files of it, ``completions_STEP.parquet``: ``step, prompt,
+                   completion``, a column per reward function, ``advantage``
+LLMBar             ``dataset.json`` of a subset: a pair is a group of two answers
+=================  =============================================================================
+
+Every judge is asked about the one file that they become.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from adjudge.errors import ConfigError, RolloutError, RunFolderError
+from adjudge.judge_evaluation.benchmarks.items import PairItem
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge.judge_evaluation.swap.judgements import (
+    CriterionMarks,
+    JudgeRewards,
+    SampleRow,
+    SwapTable,
+    compute_features,
+    read_criterion_marks,
+)
+from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import check_files, read_rows
+from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
+from adjudge.runs.grading import BrokenInputRow, GroupNames
+from adjudge.types import Sample
+
+__all__ = [
+    "NOT_STORED_KIND",
+    "GatheredRollouts",
+    "RolloutFormat",
+    "RolloutSource",
+    "digest_answer",
+    "find_rollout_sources",
+    "gather_rollouts",
+    "source_row_number",
+]
+
+
+RolloutFormat = Literal["plain", "verl", "trl", "llmbar"]
+
+_COLUMNS: Mapping[RolloutFormat, Mapping[str, str]] = {
+    "verl": {"prompt": "input", "response": "output", "reference": "gts"},
+    "trl": {"prompt": "prompt", "response": "completion"},
+}
+_LLMBAR_KEY = b'"output_1"'
+_HEAD_BYTES = 65_536
+
+
+class RolloutSource(msgspec.Struct, frozen=True):
+    """One file: how its rows are read, and which columns are which."""
+
+    path: Path
+    shape: RolloutFormat
+    mapping: dict[str, str]
+
+
+def find_rollout_sources(paths: Sequence[Path], mapping: Mapping[str, str]) -> list[RolloutSource]:
+    """The files that ``paths`` (files, folders of dumps, run folders) stand for, in order.
+
+    ``mapping`` goes before what a dump's shape says. Raises :class:`ConfigError`.
+    """
+    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
+    check_files(files)
+    return [_rollout_source(file, mapping) for file in files]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of rollouts in a folder; dumps in the order of their steps."""
+    if (folder / "rollouts.jsonl").is_file():
+        return [folder / "rollouts.jsonl"]
+    if (folder / "dataset.json").is_file():
+        return [folder / "dataset.json"]
+    for below in (folder, folder / "completions"):
+        numbered = [path for path in below.glob("*.jsonl") if path.stem.isdecimal()]
+        if numbered:
+            return sorted(numbered, key=lambda path: int(path.stem))
+        if tables := sorted(below.glob("completions_*.parquet")):
+            return tables
+    hint = ""
+    if (folder / "rewards.jsonl").is_file():
+        hint = (
+            ". Give the files that `adjudge grade` graded: its own folder has rewards, no rollouts."
+        )
+    raise ConfigError(
+        f"{folder}: there are no rollouts in the folder (looked for rollouts.jsonl of a training, "
+        f"STEP.jsonl of verl, completions_STEP.parquet of TRL, dataset.json of LLMBar){hint}"
+    )
+
+
+def _rollout_source(file: Path, mapping: Mapping[str, str]) -> RolloutSource:
+    shape, columns = _detect_format(file)
+    known = _COLUMNS.get(shape, {})
+    # A dump that also has the messages says more in them.
+    known = {} if "messages" in columns else known
+    fitting = {field: name for field, name in known.items() if name in columns}
+    return RolloutSource(file, shape, {**fitting, **mapping})
+
+
+def _detect_format(file: Path) -> tuple[RolloutFormat, set[str]]:
+    if file.suffix.lower() == ".json":
+        with file.open("rb") as opened:
+            start = opened.read(_HEAD_BYTES)
+        if start.lstrip().startswith(b"[") and _LLMBAR_KEY in start:
+            return "llmbar", set()
+    columns: set[str] = set()
+    for _, row in islice(read_rows([file]), 1):
+        if not isinstance(row, RolloutError):
+            columns = set(row)
+    if {"input", "output", "step", "score"} <= columns:
+        return "verl", columns
+    if {"step", "prompt", "completion", "advantage"} <= columns:
+        return "trl", columns
+    return "plain", columns
+
+
+NOT_STORED_KIND = "not_stored"
+"""The kind of a stored reward that is not there and does not say why."""
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+@dataclass
+class GatheredRollouts:
+    """What reading gave: the sheet, the rows that are none, and where the groups came from."""
+
+    table: SwapTable
+    broken: list[BrokenInputRow] = field(default_factory=list)
+    grouped_by: str = ""
+
+
+def gather_rollouts(
+    sources: Sequence[RolloutSource],
+    target: Path,
+    *,
+    group: Sequence[str] = (),
+    stored: Mapping[str, str] | None = None,
+) -> GatheredRollouts:
+    """Read all sources and write ``target``, a file that ``adjudge grade`` takes.
+
+    A sample's group: the values of the columns ``group``; else the column ``group``; else equal
+    prompts, of the same training step where a dump has steps. ``stored``: judges whose rewards are
+    a column, by name. Raises :class:`ConfigError`, ``RolloutError`` where no row is a sample, and
+    ``RunFolderError`` where ``target`` holds other rollouts.
+    """
+    for source in sources:
+        if source.shape != "llmbar":
+            check_mapping([source.path], source.mapping)
+    groups, found = GroupNames(), GatheredRollouts(SwapTable([]))
+    columns = [_StoredRewards(name, column) for name, column in (stored or {}).items()]
+    fresh = target.with_name(f".{target.name}.tmp")
+    with fresh.open("wb") as file:
+        for one in _iter_samples(sources, found.broken):
+            try:
+                name = _group_name(one, group, groups)
+                values = [column.value(one.sample) for column in columns]
+                row = _rollout_row(one.sample, name)
+            except RolloutError as error:
+                found.broken.append(BrokenInputRow(one.where, str(error)))
+                continue
+            file.write(row + b"\n")
+            found.table.samples.append(_sample_row(one, len(found.table.samples), name))
+            for column, value in zip(columns, values, strict=True):
+                column.take(one.sample, value)
+    if not found.table.samples:
+        fresh.unlink()
+        first = f": {found.broken[0].where}: {found.broken[0].message}" if found.broken else ""
+        raise RolloutError(f"no usable row ({len(found.broken)} broken){first}")
+    _replace_rollouts(fresh, target)
+    stepped = "step and " if any(line.step is not None for line in found.table.samples) else ""
+    found.grouped_by = ", ".join(group) if group else f"{stepped}{groups.source}"
+    found.table.judges += [column.judgements() for column in columns]
+    return found
+
+
+def _replace_rollouts(fresh: Path, target: Path) -> None:
+    """``fresh`` becomes ``target``, unless the folder is that of something else.
+
+    A folder in which no judge was asked yet is none: a first try with a mistake burns no folder.
+    """
+    others = {path.name for path in target.parent.iterdir()} - {fresh.name, target.name}
+    same = target.exists() and target.read_bytes() == fresh.read_bytes()
+    if others and not same:
+        fresh.unlink()
+        raise RunFolderError(
+            f"{target.parent}: holds a study of other rollouts (or with another --map or --group), "
+            "or something else. Give another output folder with -o."
+        )
+    fresh.replace(target)
+
+
+class _SourceSample(NamedTuple):
+    """A sample and its place; its training step, and its side of a benchmark's pair, if any."""
+
+    where: str
+    sample: Sample
+    step: int | None = None
+    pair: tuple[str, str, str] | None = None
+
+
+def _iter_samples(
+    sources: Sequence[RolloutSource], broken: list[BrokenInputRow]
+) -> Iterator[_SourceSample]:
+    for source in sources:
+        if source.shape == "llmbar":
+            yield from _llmbar_samples(source.path, broken)
+            continue
+        read = _trl_samples if source.shape == "trl" else read_samples
+        for where, sample in read([source.path], source.mapping):
+            if isinstance(sample, RolloutError):
+                broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+                continue
+            step = sample.extras.get("step") if source.shape in ("verl", "trl") else None
+            yield _SourceSample(where, sample, step if isinstance(step, int) else None)
+
+
+def _trl_samples(
+    paths: Sequence[Path], mapping: Mapping[str, str]
+) -> Iterator[tuple[str, Sample | RolloutError]]:
+    """TRL's rows; where prompt and completion are messages, they are one conversation."""
+    for index, (where, row) in enumerate(read_rows(paths)):
+        if isinstance(row, RolloutError):
+            yield where, row
+            continue
+        whole, prompt, completion = row, row.get("prompt"), row.get("completion")
+        if isinstance(prompt, list) and isinstance(completion, list):
+            whole = {name: row[name] for name in row if name not in ("prompt", "completion")}
+            whole["messages"] = [*prompt, *completion]
+        fields = {field: column for field, column in mapping.items() if column in whole}
+        try:
+            yield where, sample_from_row(whole, index, fields)
+        except RolloutError as error:
+            yield where, RolloutError(str(error), where=where)
+
+
+def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_SourceSample]:
+    """Each pair as a group of two; ``env_reward`` is 1 for the better answer by the label."""
+    benchmark = read_benchmark([path], "llmbar")
+    broken += [BrokenInputRow(one.where, one.reason) for one in benchmark.problems]
+    for item in benchmark.items:
+        if not isinstance(item, PairItem) or item.texts is None:
+            continue
+        for side, text in zip(("A", "B"), item.texts, strict=True):
+            sample = Sample(
+                prompt=str(item.prompt[-1]["content"]),
+                response=text,
+                group=f"{item.subset}/{source_row_number(item.where)}",
+                env_reward=float(side == item.label),
+                extras={"subset": item.subset},
+            )
+            yield _SourceSample(
+                item.where, sample, None, (item.subset, source_row_number(item.where), side)
+            )
+
+
+def source_row_number(where: str) -> str:
+    """The row of ``FILE:ROW``, which a benchmark's judges share."""
+    return where.rpartition(":")[2]
+
+
+def digest_answer(prompt: str | None, response: str | None) -> str:
+    """A digest of a question and an answer."""
+    text = msgspec.json.encode([prompt, response])
+    return blake2b(text, digest_size=12).hexdigest()
+
+
+def _group_name(one: _SourceSample, wanted: Sequence[str], groups: GroupNames) -> str:
+    """The group's name; the same prompt in two training steps is two groups."""
+    sample = one.sample
+    if not wanted:
+        name = groups.name(sample)
+        return name if one.step is None else f"{one.step}/{name}"
+    fields = {**sample.extras, "group": sample.group, "prompt": sample.prompt}
+    values = []
+    for column in wanted:
+        value = get_path(fields, column)
+        if value is MISSING or not isinstance(value, str | int | float):
+            columns = ", ".join(sorted(sample.extras))[:200]
+            raise RolloutError(f"--group {column}: no text or number there (columns: {columns})")
+        values.append(str(value))
+    if len(values) > 1:  # or ("a/b", "c") and ("a", "b/c") were one group
+        values = [value.replace("\\", "\\\\").replace("/", "\\/") for value in values]
+    return "/".join(values)
+
+
+def _rollout_row(sample: Sample, group: str) -> bytes:
+    row: dict[str, Any] = {**sample.extras, "group": group}
+    for name in ("messages", "prompt", "response", "reference", "env_reward"):
+        if (value := getattr(sample, name)) is not None:
+            row[name] = value
+    try:
+        return _encoder.encode(row)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(f"cannot be written as JSON: {error}") from None
+
+
+def _sample_row(one: _SourceSample, index: int, group: str) -> SampleRow:
+    sample, step = one.sample, one.sample.extras.get("step")
+    return SampleRow(
+        index=index,
+        group=group,
+        step=step if isinstance(step, int) else None,
+        env_reward=sample.env_reward,
+        features=compute_features(sample.response or ""),
+        pair=one.pair,
+        digest="" if one.pair is None else digest_answer(sample.prompt, sample.response),
+    )
+
+
+class _StoredRewards:
+    """A judge whose rewards are a column of the rollouts: a number, or null for missing."""
+
+    def __init__(self, name: str, column: str) -> None:
+        self.name, self.column = name, column
+        self._rewards: list[float | None] = []
+        self._kinds: list[str | None] = []
+        self._marks: list[CriterionMarks] = []
+
+    def value(self, sample: Sample) -> float | None:
+        """The stored reward; raises ``RolloutError`` for what is neither number nor null."""
+        fields = {**sample.extras, "env_reward": sample.env_reward, "reference": sample.reference}
+        value = get_path(fields, self.column)
+        if value is None:
+            return None
+        with suppress(OverflowError):
+            if isinstance(value, bool | int | float | Decimal):
+                number = float(value)
+                if math.isnan(number):  # how trainers' tables write "none"
+                    return None
+                if math.isfinite(number):
+                    return number
+        found = "nothing" if value is MISSING else type(value).__name__
+        columns = ", ".join(sorted(sample.extras))[:200]
+        raise RolloutError(
+            f"--stored {self.column}: must be a finite number or null, got {found} "
+            f"(columns: {columns})"
+        )
+
+    def take(self, sample: Sample, value: float | None) -> None:
+        """Keep a reward, and what else the row says about it."""
+        missing = sample.extras.get("missing")
+        kind = missing.get("kind") if isinstance(missing, dict) else None
+        self._rewards.append(value)
+        self._kinds.append(None if value is not None else str(kind or NOT_STORED_KIND))
+        self._marks.append(read_criterion_marks(sample.extras.get("details")))
+
+    def judgements(self) -> JudgeRewards:
+        """The judge."""
+        source = f"column {self.column}"
+        return JudgeRewards(self.name, "stored", source, self._rewards, self._kinds, self._marks)

@@ -1,1 +1,0 @@
-"""Judges with one output: Bradley-Terry training, and what the output means."""

@@ -1,0 +1,1 @@
+"""How a call survives: limits, rates, retries, hedging, breakers, and the spend ceiling."""

@@ -1,0 +1,438 @@
+"""The state machine behind an endpoint: who is sent when, and what each outcome leads to.
+
+A :class:`Call` waits in one of three lanes (to be sent again, hedges, new ones), is out as one or
+two attempts, or waits for a retry. :meth:`Dispatcher._pump` moves calls from lanes to the wire
+while there are slots; :meth:`Dispatcher._run` is one attempt from start to outcome; the sweep looks
+after everything that happens because time has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from adjudge.engine.clock import PeriodicTimer
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import HttpResponse, Reply, Transport
+from adjudge.judges.endpoint.calls import (
+    RETRYABLE_KINDS,
+    UNHEALTHY_KINDS,
+    Attempt,
+    Call,
+    CancelReason,
+    ForbiddenClassifier,
+    Replica,
+    RetryQueue,
+    as_shared_reply,
+    pick_replica,
+)
+from adjudge.judges.endpoint.capacity import EndpointHealth, UsageMeter, parse_retry_after
+from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, SpendCeiling
+from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.types import Provenance
+
+__all__ = ["Dispatcher"]
+
+MAX_HEDGES = 2
+OVERLOADED_STATUSES = (503, 529)
+
+
+class Dispatcher:
+    """All calls of one endpoint on one event loop.
+
+    ``on_complete`` is told of each call's end and outcome: ``None`` where all who asked have left.
+    """
+
+    def __init__(
+        self,
+        base_urls: Sequence[str],
+        transport: Transport,
+        settings: EndpointSettings,
+        stats: EndpointStats,
+        rng: random.Random,
+        on_complete: Callable[[Call, Reply | Exception | None], None],
+        budget: SpendCeiling | None = None,
+    ) -> None:
+        self._settings = settings
+        self._transport = transport
+        self._on_complete = on_complete
+        self._stats = stats
+        self._meter = UsageMeter(settings, stats, budget)
+        self.health = EndpointHealth(base_urls, settings)
+        self._limit = self.health.limit
+        self._budget = self.health.hedges
+        self._replicas = self.health.replicas
+        self._open: dict[Call, None] = {}  # in the order of their deadlines
+        self._live: dict[Attempt, None] = {}  # in the order of sending
+        self._again: deque[Call] = deque()
+        self._hedges: deque[Call] = deque()
+        self._fresh: deque[Call] = deque()
+        self._retries = RetryQueue(settings, rng)
+        self._forbidden = ForbiddenClassifier()
+        self.loop = asyncio.get_running_loop()
+        self._sweeper = PeriodicTimer(self.loop, self._sweep)
+
+    @property
+    def lag_max_s(self) -> float:
+        """The longest that the loop was busy elsewhere."""
+        return self._sweeper.lag_max_s
+
+    def submit(self, call: Call) -> None:
+        """Take over a new call; its waiters get the outcome."""
+        call.asked_at = now = self._sweeper.now()
+        call.deadline = now + self._settings.deadline_s
+        self._open[call] = None
+        self._fresh.append(call)
+        self._sweeper.wake()
+        self._pump()
+
+    def cancel_waiter(self, call: Call, waiter: asyncio.Future[Reply]) -> None:
+        """A waiter was cancelled; with the last one, the call's attempts are."""
+        if call.done:
+            return
+        call.waiters.remove(waiter)
+        self._stats.count_failure(ErrorKind.CANCELLED)
+        if not call.waiters:
+            self._end(call, CancelReason.LEFT)
+
+    async def aclose(self) -> None:
+        """End all calls as ``cancelled`` and wait until their attempts are."""
+        for call in list(self._open):
+            self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
+        self._sweeper.stop()
+        tasks = [attempt.task for attempt in self._live if attempt.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ── lanes → wire ─────────────────────────────────────────────────────────────────────────
+
+    def _pump(self) -> None:
+        """Send what waits, as long as there is room."""
+        limit = self._limit
+        while limit.in_flight < limit.limit and (lane := self._lane()):
+            now = self.loop.time()
+            if now < limit.paused_until:
+                return
+            call = lane[0]
+            if lane is self._hedges:
+                lane.popleft()
+                self._send_hedge(call, now)
+                continue
+            replica = pick_replica(self._replicas, now, call.group, call.avoid)
+            if replica is None:
+                if self._waits_for_recovery:
+                    return
+                self._fail(lane.popleft(), self._ejected_failure())
+                continue
+            afford = BudgetDecision.YES if self._meter.idle else self._meter.admits(call, now)
+            if afford is BudgetDecision.WAIT:
+                return
+            lane.popleft()
+            if afford is BudgetDecision.YES:
+                call.first_sends += 1
+                if lane is self._again:
+                    self._stats.timeouts += call.was_silent
+                    self._stats.retries += not call.was_silent
+                self._launch(call, replica, False, now)
+            else:
+                self._fail(call, GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached"))
+
+    def _lane(self) -> deque[Call] | None:
+        for lane in (self._again, self._hedges, self._fresh):
+            while lane:
+                if not lane[0].done:
+                    return lane
+                lane.popleft()
+        return None
+
+    def _send_hedge(self, call: Call, now: float) -> None:
+        """The second copy, unless its time has passed while it waited for a slot."""
+        call.hedge_queued = False
+        if len(call.attempts) != 1 or call.attempts[0].cancel_reason is not None:
+            return
+        if now < self._limit.cooling_until:
+            return
+        replica = self.health.pick_second(call.attempts[0].replica)
+        idle = self._meter.idle
+        affordable = idle or self._meter.admits(call, now) is BudgetDecision.YES
+        if replica is not None and affordable and self._budget.spend():
+            call.hedges += 1
+            self._stats.hedges += 1
+            self._launch(call, replica, True, now)
+
+    def _launch(self, call: Call, replica: Replica, hedge: bool, now: float) -> None:
+        self._limit.take()
+        if not self._meter.idle:
+            self._meter.take(call)
+        replica.in_flight += 1
+        replica.sends += 1
+        now = self._sweeper.without_lag(now)
+        attempt = Attempt(call, replica, hedge, replica.breaker.begin(), now, now)
+        call.attempts.append(attempt)
+        self._live[attempt] = None
+        attempt.task = self.loop.create_task(self._run(attempt))
+
+    # ── one send ─────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.running = True
+        self._stats.sends += 1
+        call = attempt.call
+        request = call.request
+        on_chunk = partial(self._on_chunk, attempt) if request.stream else None
+        response: HttpResponse | None = None
+        try:
+            response = await self._transport.post(attempt.replica.url, request, on_chunk)
+            reply = call.wire.reply(call.chat_call, response)
+        except GradingFailure as failure:
+            self._release(attempt)
+            self._failed(attempt, failure, response)
+        except asyncio.CancelledError:
+            self._release(attempt)
+            self._cancelled(attempt)
+            raise
+        except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
+            self._release(attempt)
+            self._meter.settle_unknown(call)
+            attempt.replica.breaker.abandoned(attempt.probe)
+            self._fail(call, bug)
+        else:
+            self._answered(attempt, reply)
+        if self._fresh or self._again or self._hedges:
+            self._pump()
+
+    def _on_chunk(self, attempt: Attempt) -> None:
+        attempt.last_activity = self._sweeper.now()
+        if not attempt.streaming:
+            attempt.streaming = True
+            if not attempt.hedge:
+                attempt.call.latencies.add(attempt.last_activity - attempt.sent_at)
+
+    def _release(self, attempt: Attempt) -> None:
+        self._limit.in_flight -= 1
+        attempt.replica.in_flight -= 1
+        attempt.call.attempts.remove(attempt)
+        del self._live[attempt]
+
+    def _answered(self, attempt: Attempt, reply: Reply) -> None:
+        """The first complete reply: it wins."""
+        call = attempt.call
+        now = self.loop.time()
+        self._limit.succeeded(now)
+        now = self._sweeper.without_lag(now)
+        self._release(attempt)
+        self.health.answered(attempt)
+        self._forbidden.record_reply()
+        if not attempt.hedge and not attempt.streaming:
+            call.latencies.add(now - attempt.sent_at)
+        if call.hedges and not call.given_up:  # then no copy was beaten
+            self._budget.learn(attempt.hedge)
+        self._stats.hedge_wins += attempt.hedge
+        self._budget.earn()
+        usage = self._meter.settle_usage(call, reply.usage)
+        latency = now - call.asked_at
+        self._stats.latencies.add(latency)
+        self._stats.answered += len(call.waiters)
+        provenance = Provenance(
+            source="live",
+            model=reply.model,
+            prompt_hash=call.cache_key or reply.provenance.prompt_hash,
+            usage=usage,
+            latency_s=latency,
+            attempts=call.first_sends + call.hedges,
+            hedged=attempt.hedge,
+        )
+        reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
+        self._end(call, CancelReason.LOST, reply)
+        for waiter in call.waiters:
+            if not waiter.done():
+                waiter.set_result(reply)
+                # What is paid once is not each one's expense.
+                reply = reply if len(call.waiters) == 1 else as_shared_reply(reply)
+
+    def _failed(
+        self, attempt: Attempt, failure: GradingFailure, response: HttpResponse | None
+    ) -> None:
+        """A send failed; the call may go on by another send or a retry."""
+        call = attempt.call
+        if failure.kind is ErrorKind.AUTH:
+            oldest = next(iter(self._live), None)
+            failure = self._forbidden.classify(call, failure, oldest, self._sweeper.now())
+        kind = failure.kind
+        status = failure.metadata.get("status", response.status if response else None)
+        wait = parse_retry_after(response.headers) if response else None
+        declined = isinstance(status, int) and status >= 300
+        if declined or failure.metadata.get("sent") is False:
+            self._meter.settle_free(call)
+        else:
+            self._meter.settle_unknown(call)
+        self._stats.count_send_failure(kind)
+        if kind in UNHEALTHY_KINDS:
+            self.health.failed(attempt, self.loop.time(), failure)
+        else:
+            self.health.answered(attempt)
+        if kind is ErrorKind.RATE_LIMITED or status in OVERLOADED_STATUSES:
+            self._limit.throttled(self.loop.time(), wait)
+        call.failure = failure
+        call.avoid = attempt.replica
+        said_no = response is not None and response.headers.get("x-should-retry") == "false"
+        if kind not in RETRYABLE_KINDS or said_no:
+            self._fail(call, failure)
+        elif not call.attempts:
+            given_up = not (self._waits_for_recovery or self.health.up())
+            if not given_up and self._retries.add(call, wait, self._sweeper.now()):
+                call.was_silent = False
+            else:
+                self._fail(call, failure)
+
+    def _cancelled(self, attempt: Attempt) -> None:
+        """A send was cancelled: by us for a reason, or from outside, when the loop shuts down."""
+        call = attempt.call
+        self._meter.settle_unknown(call)
+        silent = self._sweeper.now() - attempt.last_activity
+        if (
+            attempt.cancel_reason in (CancelReason.LATE, CancelReason.LOST)
+            and not attempt.hedge
+            and not attempt.streaming
+        ):
+            call.latencies.add(silent)
+        if attempt.cancel_reason is CancelReason.LATE:
+            self._stats.count_send_failure(ErrorKind.TIMEOUT)
+            self.health.failed(attempt, self.loop.time())
+            if not call.done and not call.attempts:
+                call.was_silent = True
+                call.timeouts += 1
+                self._again.append(call)
+        else:
+            attempt.replica.breaker.abandoned(attempt.probe)
+        if attempt.cancel_reason is None:
+            for waiter in call.waiters:
+                waiter.cancel()
+            self._stats.count_failure(ErrorKind.CANCELLED, len(call.waiters))
+            self._end(call, CancelReason.LEFT)
+        else:
+            self._pump()
+
+    # ── outcomes ─────────────────────────────────────────────────────────────────────────────
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        """End a call without a reply."""
+        if call.done:
+            return
+        kind = ErrorKind.BUG
+        if isinstance(error, GradingFailure):
+            kind = error.kind
+            attempts = call.first_sends + call.hedges
+            metadata = {**error.metadata, "attempts": attempts}
+            error = GradingFailure(kind, str(error), metadata)
+        self._stats.count_failure(kind, len(call.waiters))
+        self._end(call, CancelReason.LEFT, error)
+        for waiter in call.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _end(self, call: Call, why: CancelReason, outcome: Reply | Exception | None = None) -> None:
+        """Close the books on a call and cancel what is still out."""
+        call.done = True
+        del self._open[call]
+        try:
+            self._on_complete(call, outcome)
+        except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
+            for waiter in call.waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        if call.attempts:
+            for attempt in list(call.attempts):
+                self._cancel(attempt, why)
+
+    def _cancel(self, attempt: Attempt, why: CancelReason) -> None:
+        if attempt.cancel_reason is not None or attempt.task is None:
+            return
+        attempt.cancel_reason = why
+        attempt.task.cancel()
+        if not attempt.running:  # its coroutine will never run, so nothing else would clean up
+            self._release(attempt)
+            if attempt.hedge:  # it never left
+                self._stats.hedges -= 1
+                attempt.call.hedges -= 1
+            self._meter.settle_free(attempt.call)
+            attempt.replica.breaker.abandoned(attempt.probe)
+
+    # ── time passes ──────────────────────────────────────────────────────────────────────────
+
+    def _sweep(self) -> bool:
+        now = self._sweeper.now()
+        self._again.extend(self._retries.due(now))
+        for call in self._overdue(now):
+            self._expire(call, now)
+        late, slow = self.health.find_silent(self._live, now)
+        for attempt in late:
+            self._give_up(attempt)
+        for attempt in slow:
+            self._queue_hedge(attempt.call)
+        self._pump()
+        return bool(self._open)
+
+    def _overdue(self, now: float) -> list[Call]:
+        return list(itertools.takewhile(lambda call: call.deadline <= now, self._open))
+
+    def _expire(self, call: Call, now: float) -> None:
+        attempts = call.first_sends + call.hedges
+        digest = call.latencies
+        for attempt in list(call.attempts):
+            if now - attempt.last_activity >= min(digest.give_up_s, digest.cold_hedge_s):
+                self._cancel(attempt, CancelReason.LATE)
+        within = f"within {self._settings.deadline_s:g} s"
+        kind, message = ErrorKind.TIMEOUT, f"no complete reply {within}"
+        failure = call.failure
+        if not call.attempts and not self.health.up():
+            kind, message = ErrorKind.CIRCUIT_OPEN, f"the server did not recover {within}"
+            failure = failure or self.health.last_failure
+        cause = f"; last: {failure}" if failure else ""
+        last = {"last_failure": str(failure.kind)} if failure else {}
+        self._fail(call, GradingFailure(kind, f"{message} ({attempts} sends){cause}", last))
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """Cancel a silent send, unless the call would be left without any."""
+        call = attempt.call
+        others = any(other.cancel_reason is None for other in call.attempts if other is not attempt)
+        if others or call.first_sends < self._settings.max_attempts:
+            call.given_up = True
+            call.avoid = attempt.replica
+            self._cancel(attempt, CancelReason.LATE)
+        elif attempt.probe:  # it may go on, but others need not wait for it
+            self.health.failed(attempt, self.loop.time())
+            attempt.probe = False
+
+    @property
+    def _waits_for_recovery(self) -> bool:
+        """Whether calls wait while all servers are ejected: for one that has been there before."""
+        return self._settings.breaker_waits and self.health.reached
+
+    def _ejected_failure(self) -> GradingFailure:
+        """Why a call is not sent while all servers are ejected: what ejected them, if it is known.
+
+        Of a server that has never been reached that is the whole cause.
+        """
+        last = self.health.last_failure
+        if last is None:
+            return GradingFailure(ErrorKind.CIRCUIT_OPEN, "the circuit breaker is open")
+        if not self.health.reached:
+            return GradingFailure(last.kind, str(last), dict(last.metadata))
+        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open; last: {last}")
+
+    def _queue_hedge(self, call: Call) -> None:
+        if (
+            self._budget.available
+            and not call.hedge_queued
+            and call.hedges < MAX_HEDGES
+            and len(call.attempts) == 1
+        ):
+            call.hedge_queued = True
+            self._hedges.append(call)

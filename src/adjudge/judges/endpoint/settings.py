@@ -1,0 +1,193 @@
+"""What can be set about an endpoint, each with its default and the reason for it, and money.
+
+Money: what a call may cost, what it did cost, and a ceiling that holds while calls are out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError
+from adjudge.types import Usage
+
+__all__ = ["BudgetDecision", "EndpointSettings", "Price", "SpendCeiling", "estimate_tokens"]
+
+
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls to one provider survive. All times in seconds; ``ConfigError`` on a wrong value.
+
+    ``max_concurrency`` (256): calls in flight, never more, hedges included. High enough for a
+    local server with continuous batching; the limit finds its own level below.
+    ``start_concurrency`` (20): the limit at the start and after an outage; it doubles every round.
+    ``min_concurrency`` (4): cuts stop here. Refusals that have nothing to do with load would
+    otherwise bring a run to a standstill.
+    ``cooldown_s`` (15): one cut, however many refusals come within it; no growth, no hedges.
+    ``requests_per_minute``, ``tokens_per_minute`` (none): the account's rates, if known. Without
+    them the provider's refusals set the pace.
+    ``max_attempts`` (5): sends per call, hedges apart. Four retries outlast what passes.
+    ``retry_base_s`` (0.5), ``retry_cap_s`` (30): full jitter between them.
+    ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
+    call as ``timeout``. Raise it for judges that think for minutes.
+    ``timeout_factor`` (1.3), ``timeout_floor_s`` (1): a send that is silent for longer than the
+    factor times the 99th percentile (at least twice the hedge's delay), twice as long after each
+    such re-send, is cancelled and sent again. The floor keeps a fast local server's hiccups out.
+    ``hedge`` (true), ``hedge_quantile`` (0.95), ``hedge_budget`` (0.15): a call slower than that
+    share of all (and than 1.5 medians) is asked a second time, at most so often per completed
+    call; less where hedges rarely win. Inside ``max_concurrency``, never during a cooldown.
+    ``hedge_floor_s`` (0.05): no hedge before that.
+    ``spend_ceiling_usd`` (none): no send that could pass it; needs a price.
+    ``assumed_output_tokens`` (1024): for reservations of calls that set no limit themselves.
+    ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
+    resets or a restart reaches it; one failure in ten practically never does.
+    ``breaker_cooldown_s`` (1), ``breaker_max_cooldown_s`` (10): before one call may probe,
+    doubling. ``breaker_waits`` (true): calls wait meanwhile, up to their deadline; else they end at
+    once as ``circuit_open``.
+    ``dedupe`` (true): equal calls in flight at temperature 0 share one reply.
+    """
+
+    max_concurrency: int = 256
+    start_concurrency: int = 20
+    min_concurrency: int = 4
+    cooldown_s: float = 15.0
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    max_attempts: int = 5
+    retry_base_s: float = 0.5
+    retry_cap_s: float = 30.0
+    deadline_s: float = 120.0
+    timeout_factor: float = 1.3
+    timeout_floor_s: float = 1.0
+    hedge: bool = True
+    hedge_quantile: float = 0.95
+    hedge_budget: float = 0.15
+    hedge_floor_s: float = 0.05
+    spend_ceiling_usd: float | None = None
+    assumed_output_tokens: int = 1024
+    breaker_failures: int = 8
+    breaker_cooldown_s: float = 1.0
+    breaker_max_cooldown_s: float = 10.0
+    breaker_waits: bool = True
+    dedupe: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_concurrency", "start_concurrency", "min_concurrency", "max_attempts",
+                     "breaker_failures", "assumed_output_tokens"):  # fmt: skip
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("requests_per_minute", "tokens_per_minute", "spend_ceiling_usd"):
+            value = getattr(self, name)
+            self._check(name, value is None or value > 0, "above 0")
+        for name in ("cooldown_s", "retry_base_s", "retry_cap_s", "timeout_floor_s",
+                     "hedge_floor_s", "hedge_budget"):  # fmt: skip
+            self._check(name, getattr(self, name) >= 0, "0 or more")
+        for name in ("deadline_s", "breaker_cooldown_s", "breaker_max_cooldown_s"):
+            self._check(name, getattr(self, name) > 0, "above 0")
+        self._check("timeout_factor", self.timeout_factor >= 1, "at least 1")
+        self._check("hedge_quantile", 0.5 <= self.hedge_quantile <= 0.99, "from 0.5 to 0.99")
+
+    def _check(self, name: str, holds: bool, allowed: str) -> None:
+        if not holds:
+            raise ConfigError(f"{name}: must be {allowed} (found {getattr(self, name)!r})")
+
+
+IMAGE_TOKENS = 1_500
+"""Assumed for an image or another part that is not text; providers bill these by tile."""
+
+BYTES_PER_TOKEN = 3
+"""On the safe side: English has about 4, CJK text about 3 bytes of UTF-8 a token."""
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """US dollars per million tokens; ``cached_input`` (default: ``input``) for cache reads.
+
+    >>> price = Price(input=1.0, output=4.0, cached_input=0.1)
+    >>> price.cost(Usage(input_tokens=1_000_000, cached_tokens=500_000, output_tokens=250_000))
+    1.55
+    """
+
+    input: float
+    output: float
+    cached_input: float | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """Dollars for ``usage``, whose ``input_tokens`` include its ``cached_tokens``."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        fresh = (usage.input_tokens - cached) * self.input
+        return (fresh + cached * cached_price + usage.output_tokens * self.output) / 1e6
+
+
+def estimate_tokens(
+    messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any], assumed_output: int
+) -> tuple[int, int]:
+    """Input and output tokens that a call may take, rather too many than too few.
+
+    Output is the call's own limit (``max_completion_tokens``, ``max_tokens``), else
+    ``assumed_output``, times ``n`` where it is set.
+    """
+    size = sum(_count_bytes(message.get("content")) for message in messages)
+    size += sum(
+        _count_bytes(call) for message in messages for call in message.get("tool_calls") or ()
+    )
+    limit = sampling.get("max_completion_tokens") or sampling.get("max_tokens") or assumed_output
+    return math.ceil(size / BYTES_PER_TOKEN) + 8 * len(messages), limit * (sampling.get("n") or 1)
+
+
+def _count_bytes(content: Any) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content) if content.isascii() else len(content.encode(errors="surrogatepass"))
+    if isinstance(content, Mapping):
+        if isinstance(content.get("text"), str):
+            return _count_bytes(content["text"])
+        if "function" in content:
+            return len(str(content["function"]))
+        return IMAGE_TOKENS * BYTES_PER_TOKEN
+    return sum(_count_bytes(part) for part in content)
+
+
+class BudgetDecision(Enum):
+    """Whether the ceiling leaves room for a reservation."""
+
+    YES = "yes"
+    WAIT = "wait"
+    NEVER = "never"
+
+
+class SpendCeiling:
+    """A ceiling in dollars: reserve before sending, settle after.
+
+    ``spent + reserved`` never passes ``ceiling``, so what was really spent passes it at most by
+    what calls cost beyond their reservations. ``None`` is no ceiling.
+    """
+
+    __slots__ = ("ceiling", "reserved", "spent")
+
+    def __init__(self, ceiling: float | None) -> None:
+        self.ceiling = ceiling
+        self.spent = 0.0
+        self.reserved = 0.0
+
+    def decide(self, estimate: float) -> BudgetDecision:
+        """``WAIT``: calls that are out may settle below their reservations and leave room."""
+        if self.ceiling is None:
+            return BudgetDecision.YES
+        left = self.ceiling - self.spent - estimate
+        if left < 0:
+            return BudgetDecision.NEVER
+        # A margin against rounding, which would make the last of several equal shares wait.
+        return BudgetDecision.YES if self.reserved <= left + 1e-12 else BudgetDecision.WAIT
+
+    def reserve(self, estimate: float) -> None:
+        """Set ``estimate`` aside for a call that is sent now."""
+        self.reserved += estimate
+
+    def release(self, estimate: float, cost: float) -> None:
+        """Turn the reservation of ``estimate`` into what the call did cost."""
+        self.reserved = max(0.0, self.reserved - estimate)
+        self.spent += cost

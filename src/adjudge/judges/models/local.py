@@ -1,0 +1,310 @@
+"""``LocalChatModel`` and ``LocalScalarModel``: judges that run in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.config import suggest_name
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, ChatModel, Reply
+from adjudge.judges.models import local_inference
+from adjudge.judges.models.local_inference import BatchQueue
+from adjudge.judges.models.local_loading import (
+    DTYPES,
+    LoadedModel,
+    LocalModelSpec,
+    LocalTask,
+    check_device,
+    compute_model_digest,
+    load_model,
+    read_control_tokens,
+)
+from adjudge.judges.wire.common import find_ignored_features, split_thinking
+from adjudge.types import Provenance, Usage
+
+__all__ = ["LocalChatModel", "LocalScalarModel"]
+
+_Messages = Sequence[Mapping[str, Any]]
+
+
+class _LocalEngine:
+    """One loaded model of this process, and the thread that asks it."""
+
+    def __init__(self, wanted: LocalModelSpec) -> None:
+        self._spec = wanted
+        self._loaded: LoadedModel | None = None
+        self.batches: BatchQueue[Any, Any] = BatchQueue(self._answers, size=wanted.batch_size)
+
+    def load(self) -> LoadedModel:
+        """The model, loaded if need be; in the thread of ``batches``."""
+        if self._loaded is None:
+            self._loaded = load_model(self._spec)
+        return self._loaded
+
+    def _answers(self, questions: list[Any]) -> Iterator[tuple[int, Any]]:
+        answer: Any = (
+            local_inference.generate_answers
+            if self._spec.task == "chat"
+            else local_inference.score_conversations
+        )
+        yield from answer(self.load(), questions, self._spec.batch_size)
+
+
+_LocalEngines = dict[LocalModelSpec, _LocalEngine]
+_engines: _LocalEngines = {}
+_lock = threading.Lock()
+_inherited: list[_LocalEngines] = []
+
+
+def _after_fork() -> None:
+    # The parent's threads are not here; its models are kept referenced, not freed.
+    global _engines, _lock  # the one process-wide registry
+    _inherited.append(_engines)
+    _engines, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _LocalModel(ChatModel):
+    """What both kinds share: configuration; the loaded model belongs to the process."""
+
+    kind: Literal["local"] = "local"
+
+    def __init__(
+        self,
+        model: str | Path,
+        task: LocalTask,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_length: int | None = None,
+        batch_size: int = 16,
+    ) -> None:
+        if dtype is not None and dtype not in DTYPES:
+            allowed = ", ".join(DTYPES)
+            hint = suggest_name(dtype, DTYPES)
+            raise ConfigError(f"dtype: is unknown{hint} (found {dtype!r}; allowed: {allowed})")
+        for name, value in (("max_length", max_length), ("batch_size", batch_size)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
+        self.model = str(model)
+        self.spec = LocalModelSpec(self.model, task, device, dtype, max_length, batch_size)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the model's folder; ``""`` for a name."""
+        return compute_model_digest(self.model)
+
+    @cached_property
+    def control_tokens(self) -> frozenset[str]:  # type: ignore[override]  # found when first asked
+        """Those of its own tokenizer; empty where that cannot be loaded, which the call will say.
+
+        Read from the folder's files; for a name the tokenizer is loaded, not the model.
+        """
+        try:
+            return read_control_tokens(self.model)
+        except ConfigError:
+            return frozenset()
+
+    def check_machine(self) -> None:
+        """The libraries are installed, and the device that is asked for is here."""
+        check_device(self.spec)
+
+    def _engine(self) -> _LocalEngine:
+        with _lock:
+            if self.spec not in _engines:
+                _engines[self.spec] = _LocalEngine(self.spec)
+            return _engines[self.spec]
+
+    async def start(self) -> None:
+        """Load the model now and not with the first call; raises :class:`ConfigError`."""
+        engine = self._engine()
+        await engine.batches.thread.run(engine.load)
+
+    async def aclose(self) -> None:
+        """Let go of the model; the next call loads it again."""
+        with _lock:
+            engine = _engines.pop(self.spec, None)
+        if engine is not None:
+            engine.batches.close()
+
+    async def _ask(self, question: Any) -> Any:
+        return await asyncio.wrap_future(self._engine().batches.ask(question))
+
+    def _provenance(self, began: float, read: int, written: int) -> Provenance:
+        usage = Usage(input_tokens=read, output_tokens=written, cost_usd=0.0)
+        took = time.perf_counter() - began
+        return Provenance(source="live", model=self.model, usage=usage, latency_s=took, attempts=1)
+
+
+class LocalChatModel(_LocalModel):
+    """A language model of transformers as a judge, in this process.
+
+    ``model``: a folder, or a name that transformers knows. Calls that come meanwhile are answered
+    in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
+    ``device`` (the first GPU, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on a CPU),
+    ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
+    ``min_p``, ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
+    ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
+
+    Choice lists and log-probabilities are honoured (over the choices where there are some, at
+    temperature 1, 20 a token); schemas are not, so graders put them into words. A prompt that does
+    not fit is ``invalid_input``, never cut. Needs torch and transformers with the first call.
+    """
+
+    features = frozenset({"choices", "logprobs"})
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_length: int | None = None,
+        batch_size: int = 16,
+        **sampling: Any,
+    ) -> None:
+        super().__init__(
+            model, "chat", device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
+        )
+        self.sampling = sampling
+        try:
+            _parse_sampling(sampling)
+        except GradingFailure as failure:
+            raise ConfigError(str(failure)) from None
+
+    async def achat(
+        self,
+        messages: _Messages,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] | None = None,
+        logprobs: bool = False,
+        draw: int = 0,
+        group: str | None = None,  # noqa: ARG002  (there are no replicas to choose from)
+        **sampling: Any,
+    ) -> Reply:
+        """Ask; see ``ChatModel.achat``. ``ConfigError`` for a model that cannot be loaded."""
+        began = time.perf_counter()
+        how, template = _parse_sampling({**self.sampling, **sampling})
+        question = local_inference.ChatQuestion(
+            messages, how, tuple(choices or ()), logprobs, template
+        )
+        said: local_inference.ChatAnswer = await self._ask(question)
+        text, reasoning = split_thinking(said.text)
+        finish = "stop" if said.ended else "length"
+        source = self._provenance(began, said.input_tokens, said.output_tokens)
+        call = ChatCall(
+            model=self.model,
+            messages=messages,
+            schema=schema,
+            choices=choices,
+            logprobs=logprobs,
+            draw=draw,
+        )
+        return Reply(
+            text=text,
+            reasoning=reasoning,
+            finish_reason=finish,
+            logprobs=said.logprobs,
+            usage=source.usage,
+            model=self.model,
+            ignored=find_ignored_features(call, text, finish, said.logprobs, source.usage),
+            provenance=source,
+        )
+
+    def chat(self, messages: _Messages, **asked: Any) -> Reply:
+        """The blocking twin of :meth:`achat`."""
+        return run_blocking(self.achat(messages, **asked))
+
+
+class LocalScalarModel(_LocalModel):
+    """A scalar judge of transformers (a reward model): one number per conversation.
+
+    A sequence classifier with one output. It reads a conversation that ends with the assistant's
+    turn, as its chat template writes it (without one: prompt and completion as two texts), and its
+    raw output is the score. Longer ones than ``max_length`` lose tokens from the beginning, which
+    is counted. Options as those of :class:`LocalChatModel`.
+
+    The grader type ``scalar`` asks it by :meth:`achat`, whose reply is the JSON of ``score``,
+    ``tokens`` and ``truncated`` with the finish reason ``score``; :meth:`ascore` is the short form.
+    """
+
+    features: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_length: int | None = None,
+        batch_size: int = 16,
+    ) -> None:
+        super().__init__(
+            model, "score", device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
+        )
+
+    async def achat(
+        self,
+        messages: _Messages,
+        **asked: Any,  # noqa: ARG002  (one output, whatever else is asked for)
+    ) -> Reply:
+        """The score of a conversation; ``ConfigError`` when it is asked a question instead."""
+        last = messages[-1] if messages else None
+        if not isinstance(last, Mapping) or last.get("role") != "assistant":
+            raise ConfigError(
+                f"model: {self.model} is a scalar judge and cannot answer questions. Use a grader "
+                "of type 'scalar'."
+            )
+        began = time.perf_counter()
+        reading: local_inference.ScalarReading = await self._ask(messages)
+        source = self._provenance(began, reading.tokens, 0)
+        return Reply(
+            text=msgspec.json.encode(reading).decode(),
+            finish_reason="score",
+            usage=source.usage,
+            model=self.model,
+            provenance=source,
+        )
+
+    async def ascore(self, prompt: str, completion: str) -> float:
+        """The score of one completion, raw."""
+        turns = [("user", prompt), ("assistant", completion)]
+        messages = [{"role": role, "content": content} for role, content in turns]
+        found: local_inference.ScalarReading = await self._ask(messages)
+        return found.score
+
+
+def _parse_sampling(
+    sampling: Mapping[str, Any],
+) -> tuple[local_inference.LocalSampling, dict[str, Any]]:
+    """Sampling, and the chat template's arguments; ``GradingFailure`` for what is not honoured."""
+    given = {name: value for name, value in sampling.items() if value is not None}
+    extra = dict(given.pop("extra_body", {}))
+    template = dict(extra.pop("chat_template_kwargs", {}))
+    if "max_completion_tokens" in given:
+        given.setdefault("max_tokens", given.pop("max_completion_tokens"))
+    known = local_inference.LocalSampling.__struct_fields__
+    for name in (*extra, *given):
+        if name not in known:
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED,
+                f"{name}: a local judge does not support it (allowed: {', '.join(known)}, and "
+                "extra_body.chat_template_kwargs)",
+            )
+    try:
+        return msgspec.convert(given, local_inference.LocalSampling), template
+    except msgspec.ValidationError as error:
+        raise GradingFailure(ErrorKind.UNSUPPORTED, f"sampling: {error}") from None

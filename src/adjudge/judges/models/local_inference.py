@@ -1,0 +1,499 @@
+"""Replies and scores of local models, computed in batches by one thread.
+
+Questions come from any thread and event loop. Generative judges reply with text; scalar judges
+give one number per conversation, from a model's single output.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from adjudge.engine.loop import SerialThread
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import TokenLogprobs
+from adjudge.judges.models.local_loading import LoadedModel, apply_chat_template, convert_to_turns
+
+__all__ = [
+    "BatchQueue",
+    "ChatAnswer",
+    "ChatQuestion",
+    "LocalSampling",
+    "ScalarReading",
+    "batch_by_length",
+    "generate_answers",
+    "score_conversations",
+]
+
+
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
+
+_log = logging.getLogger("adjudge")
+
+PADDING = 256
+"""Tokens of padding in a batch at most."""
+
+BatchFunction = Callable[[list[_Question]], Iterator[tuple[int, "_Answer | GradingFailure"]]]
+"""Answers (or failures) with their questions' places, in any order, as they come."""
+
+
+class BatchQueue(Generic[_Question, _Answer]):
+    """Collects what is asked while the thread is busy, and gives it to ``answer`` at once.
+
+    A lot is taken when ``size`` questions wait or the oldest has waited ``wait_s``, and has at most
+    ``most``: so many are sorted by length before they are computed in batches of ``size``.
+    """
+
+    def __init__(
+        self,
+        answer: BatchFunction[_Question, _Answer],
+        *,
+        size: int,
+        wait_s: float = 0.005,
+        most: int | None = None,
+        name: str = "adjudge-local",
+    ) -> None:
+        self._answer = answer
+        self._size, self._wait_s, self._most = size, wait_s, most or 8 * size
+        self._waiting: list[tuple[_Question, concurrent.futures.Future[_Answer]]] = []
+        self._changed = threading.Condition()
+        self._is_busy = False
+        self.thread = SerialThread(name)
+
+    def ask(self, question: _Question) -> concurrent.futures.Future[_Answer]:
+        """The answer to come; its exception is the question's ``GradingFailure``.
+
+        Cancelling it before its lot is taken takes the question back.
+        """
+        future: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+        with self._changed:
+            self._waiting.append((question, future))
+            if not self._is_busy:
+                self._is_busy = True
+                self.thread.submit(self._work)
+            elif len(self._waiting) >= self._size:
+                self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Take no more; who waits is told so."""
+        self.thread.close()
+        with self._changed:
+            left, self._waiting = self._waiting, []
+        for _, future in left:
+            future.cancel()
+
+    def _work(self) -> None:
+        """Answer lot after lot until nobody waits."""
+        while lot := self._take_lot():
+            taken = [one for one in lot if one[1].set_running_or_notify_cancel()]
+            if taken:
+                self._answer_lot([q for q, _ in taken], [future for _, future in taken])
+
+    def _take_lot(self) -> list[tuple[_Question, concurrent.futures.Future[_Answer]]]:
+        with self._changed:
+            if not self._waiting:
+                self._is_busy = False
+                return []
+            self._changed.wait_for(lambda: len(self._waiting) >= self._size, self._wait_s)
+            lot = self._waiting[: self._most]
+            del self._waiting[: self._most]
+            return lot
+
+    def _answer_lot(
+        self, questions: list[_Question], futures: list[concurrent.futures.Future[_Answer]]
+    ) -> None:
+        try:
+            for place, said in self._answer(questions):
+                if isinstance(said, GradingFailure):
+                    futures[place].set_exception(said)
+                else:
+                    futures[place].set_result(said)
+        except ConfigError as error:
+            _fail_futures(futures, error)
+        except Exception as error:  # noqa: BLE001  (the model has failed all of these)
+            _fail_futures(futures, _model_failure(error))
+        else:
+            _fail_futures(futures, GradingFailure(ErrorKind.BUG, "the local model gave no answer"))
+
+
+def _fail_futures(futures: Sequence[concurrent.futures.Future[Any]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _model_failure(error: Exception) -> GradingFailure:
+    """What went wrong by type and place; its words may hold what was judged."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    said = f"the local model failed: {type(error).__name__}{at}"
+    _log.error("%s", said)
+    return GradingFailure(ErrorKind.SERVER_ERROR, said)
+
+
+def batch_by_length(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Places in batches of at most ``size``, like lengths together, the longest first.
+
+    The longest first, so that memory runs out at once if it does. A batch ends early where the
+    padding of its shorter members would come to more than :data:`PADDING` tokens: computing those
+    costs more than another pass.
+
+    >>> batch_by_length([3, 9, 4, 8, 1], 2)
+    [[1, 3], [2, 0], [4]]
+    >>> batch_by_length([600, 590, 20, 10], 4)
+    [[0, 1], [2, 3]]
+    """
+    batches: list[list[int]] = []
+    padding = 0
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        padding += lengths[batches[-1][0]] - lengths[place] if batches else 0
+        if not batches or len(batches[-1]) == size or padding > PADDING:
+            batches.append([])
+            padding = 0
+        batches[-1].append(place)
+    return batches
+
+
+_TOP = 20
+
+
+class LocalSampling(msgspec.Struct, frozen=True):
+    """How a reply is drawn; temperature 0 takes the likeliest token always."""
+
+    temperature: float = 0.0
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    max_tokens: int = 512
+
+
+class ChatQuestion(msgspec.Struct, frozen=True):
+    """One question; ``template`` are further arguments of the chat template."""
+
+    messages: Sequence[Mapping[str, Any]]
+    sampling: LocalSampling
+    choices: tuple[str, ...] = ()
+    logprobs: bool = False
+    template: Mapping[str, Any] = {}
+
+
+class ChatAnswer(msgspec.Struct, frozen=True):
+    """One reply; ``ended``: by itself, not by its length limit."""
+
+    text: str
+    ended: bool
+    input_tokens: int
+    output_tokens: int
+    logprobs: list[TokenLogprobs] | None
+
+
+@dataclass
+class _EncodedPrompt:
+    place: int
+    ids: list[int]
+
+
+def generate_answers(
+    loaded: LoadedModel, questions: list[ChatQuestion], size: int
+) -> Iterator[tuple[int, ChatAnswer | GradingFailure]]:
+    """Each question's reply; those that are drawn alike are generated together."""
+    alike: dict[Any, list[_EncodedPrompt]] = defaultdict(list)
+    for place, asked in enumerate(questions):
+        try:
+            one = _EncodedPrompt(place, _encode_prompt(loaded, asked))
+        except GradingFailure as failure:
+            yield place, failure
+        else:
+            alike[asked.sampling, asked.choices, asked.logprobs].append(one)
+    for group in alike.values():
+        for places in batch_by_length([len(one.ids) for one in group], size):
+            batch = [group[place] for place in places]
+            yield from _generate_or_split(loaded, questions[batch[0].place], batch)
+
+
+def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
+    turns = convert_to_turns(asked.messages, loaded.special)
+    ids = apply_chat_template(loaded.tokenizer, turns, reply=True, **asked.template)
+    needed = len(ids) + asked.sampling.max_tokens
+    if loaded.length is not None and needed > loaded.length:
+        # A question that is cut asks something else.
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"the prompt's {len(ids)} tokens and max_tokens {asked.sampling.max_tokens} exceed the "
+            f"model's {loaded.length}",
+            {"suspect": True},
+        )
+    return ids
+
+
+def _generate_or_split(
+    loaded: LoadedModel, asked: ChatQuestion, batch: list[_EncodedPrompt]
+) -> Iterator[tuple[int, ChatAnswer | GradingFailure]]:
+    """A batch; in halves where memory does not suffice."""
+    import torch  # noqa: PLC0415
+
+    try:
+        said = _generate(loaded, asked, batch)
+    except torch.OutOfMemoryError:
+        said = None
+    if said is not None:
+        yield from zip((one.place for one in batch), said, strict=True)
+        return
+    torch.cuda.empty_cache()
+    if len(batch) == 1:
+        message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_tokens"
+        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
+        return
+    half = len(batch) // 2
+    yield from _generate_or_split(loaded, asked, batch[:half])
+    yield from _generate_or_split(loaded, asked, batch[half:])
+
+
+def _generate(
+    loaded: LoadedModel, asked: ChatQuestion, batch: list[_EncodedPrompt]
+) -> list[ChatAnswer]:
+    import torch  # noqa: PLC0415
+
+    ends = _end_tokens(loaded)
+    longest = max(len(one.ids) for one in batch)
+    filler = loaded.tokenizer.pad_token_id
+    filler = ends[0] if filler is None else filler
+    # On the left: what is generated stands right after each prompt.
+    before = [longest - len(one.ids) for one in batch]
+    ids = [[filler] * n + one.ids for n, one in zip(before, batch, strict=True)]
+    mask = [[0] * n + [1] * len(one.ids) for n, one in zip(before, batch, strict=True)]
+    allowed = _allowed_tokens(loaded, asked.choices, ends[0])
+    with torch.inference_mode():
+        made = loaded.model.generate(
+            input_ids=torch.tensor(ids, device=loaded.device),
+            attention_mask=torch.tensor(mask, device=loaded.device),
+            generation_config=_generation_config(asked, ends, filler),
+            prefix_allowed_tokens_fn=None
+            if allowed is None
+            else lambda _, row: allowed(row[longest:].tolist()),
+        )
+    rows = made.sequences[:, longest:].tolist()
+    return [
+        _decode_answer(loaded, asked, one, row, ends, place, made.logits, allowed)
+        for place, (one, row) in enumerate(zip(batch, rows, strict=True))
+    ]
+
+
+def _end_tokens(loaded: LoadedModel) -> list[int]:
+    """The tokens that end a reply, the tokenizer's own first."""
+    own = loaded.model.generation_config.eos_token_id
+    ends = own if isinstance(own, list) else [own]
+    found = dict.fromkeys([loaded.tokenizer.eos_token_id, *ends])
+    return [end for end in found if end is not None] or [0]
+
+
+def _generation_config(asked: ChatQuestion, ends: list[int], filler: int) -> Any:
+    """The sampling that was asked for, and nothing of the model's own defaults."""
+    import transformers  # noqa: PLC0415
+
+    how = asked.sampling
+    options: dict[str, Any] = {"do_sample": how.temperature > 0}
+    if how.temperature > 0:
+        options |= {"temperature": how.temperature, "top_k": how.top_k or 0}
+        options |= {"top_p": 1.0 if how.top_p is None else how.top_p}
+        options |= {} if how.min_p is None else {"min_p": how.min_p}
+    return transformers.GenerationConfig(
+        max_new_tokens=how.max_tokens,
+        eos_token_id=ends,
+        pad_token_id=filler,
+        return_dict_in_generate=True,
+        output_logits=asked.logprobs,
+        **options,
+    )
+
+
+def _allowed_tokens(
+    loaded: LoadedModel, choices: Sequence[str], end: int
+) -> Callable[[list[int]], list[int]] | None:
+    """Which tokens may follow what was generated so far; ``None``: any."""
+    if not choices:
+        return None
+    spelt = [
+        [*loaded.tokenizer(choice, add_special_tokens=False).input_ids, end] for choice in choices
+    ]
+
+    def following(so_far: list[int]) -> list[int]:
+        n = len(so_far)
+        return sorted({ids[n] for ids in spelt if len(ids) > n and ids[:n] == so_far}) or [end]
+
+    return following
+
+
+def _decode_answer(
+    loaded: LoadedModel,
+    asked: ChatQuestion,
+    one: _EncodedPrompt,
+    row: list[int],
+    ends: list[int],
+    place: int,
+    logits: Sequence[Any] | None,
+    allowed: Callable[[list[int]], list[int]] | None,
+) -> ChatAnswer:
+    stop = next((at for at, token in enumerate(row) if token in ends), None)
+    kept = row if stop is None else row[:stop]
+    tokenizer = loaded.tokenizer
+    found = None
+    if asked.logprobs and logits is not None:
+        found = [
+            _token_logprobs(tokenizer, logits[at][place], token, allowed and allowed(kept[:at]))
+            for at, token in enumerate(kept)
+        ]
+    return ChatAnswer(
+        text=tokenizer.decode(kept, skip_special_tokens=True),
+        ended=stop is not None,
+        input_tokens=len(one.ids),
+        output_tokens=len(kept) + (stop is not None),
+        logprobs=found,
+    )
+
+
+def _token_logprobs(
+    tokenizer: Any, logits: Any, token: int, allowed: Sequence[int] | None
+) -> TokenLogprobs:
+    """The model's own distribution at one token, over the ``allowed`` ones; temperature 1."""
+    import torch  # noqa: PLC0415
+
+    logits = logits.float()
+    if allowed:
+        masked = torch.full_like(logits, float("-inf"))
+        masked[list(allowed)] = logits[list(allowed)]
+        logits = masked
+    logs = torch.log_softmax(logits, dim=-1)
+    best = torch.topk(logs, min(_TOP, len(allowed) if allowed else _TOP, logs.shape[-1]))
+    top: dict[str, float] = {}
+    for log, at in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        top.setdefault(tokenizer.decode([at]), log)  # several tokens may read the same
+    return TokenLogprobs(tokenizer.decode([token]), float(logs[token]), top)
+
+
+class ScalarReading(msgspec.Struct, frozen=True):
+    """What a scalar judge said: its output, and how many tokens it read and was not shown."""
+
+    score: float
+    tokens: int
+    truncated: int
+
+
+@dataclass
+class _EncodedConversation:
+    place: int
+    ids: list[int]
+    types: list[int] | None
+    truncated: int
+
+
+_Conversation = Sequence[Mapping[str, Any]]
+
+
+def score_conversations(
+    loaded: LoadedModel, questions: list[_Conversation], size: int
+) -> Iterator[tuple[int, ScalarReading | GradingFailure]]:
+    """Each conversation's reading, in batches of ``size`` of like length, padded on the right.
+
+    What is too long loses tokens from its beginning, the first one kept if it is the beginning
+    mark: the score is read off the end.
+    """
+    encoded = []
+    for place, messages in enumerate(questions):
+        try:
+            encoded.append(_encode_messages(loaded, place, messages))
+        except GradingFailure as failure:
+            yield place, failure
+    if loaded.model.config.get_text_config().pad_token_id is None:
+        size = 1  # the model could not tell where a shorter text ends
+    for places in batch_by_length([len(one.ids) for one in encoded], size):
+        yield from _score_or_split(loaded, [encoded[place] for place in places])
+
+
+def _encode_messages(
+    loaded: LoadedModel, place: int, messages: _Conversation
+) -> _EncodedConversation:
+    tokenizer, limit = loaded.tokenizer, loaded.length
+    turns = convert_to_turns(messages, loaded.special)
+    if not tokenizer.chat_template:
+        return _encode_pair(loaded, place, turns)
+    ids = apply_chat_template(tokenizer, turns, reply=False)
+    over = 0 if limit is None else max(len(ids) - limit, 0)
+    if over:
+        kept = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
+        ids = kept + ids[len(kept) + over :]
+    return _EncodedConversation(place, ids, None, over)
+
+
+def _encode_pair(
+    loaded: LoadedModel, place: int, turns: list[dict[str, str]]
+) -> _EncodedConversation:
+    """Prompt and completion as two texts, for models without a chat template."""
+    if [turn["role"] for turn in turns] != ["user", "assistant"]:
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            "this judge has no chat template: it takes a prompt and a completion only",
+        )
+    texts = [turn["content"] for turn in turns]
+    whole = loaded.tokenizer(*texts)
+    over = 0 if loaded.length is None else max(len(whole.input_ids) - loaded.length, 0)
+    if over:
+        whole = loaded.tokenizer(*texts, truncation="longest_first", max_length=loaded.length)
+    return _EncodedConversation(place, whole.input_ids, whole.get("token_type_ids"), over)
+
+
+def _score_or_split(
+    loaded: LoadedModel, batch: list[_EncodedConversation]
+) -> Iterator[tuple[int, ScalarReading | GradingFailure]]:
+    """A batch; in halves where memory does not suffice."""
+    import torch  # noqa: PLC0415
+
+    try:
+        scores = _compute_scores(loaded, batch)
+    except torch.OutOfMemoryError:
+        scores = None
+    if scores is not None:
+        for one, score in zip(batch, scores, strict=True):
+            yield one.place, ScalarReading(score, len(one.ids), one.truncated)
+        return
+    torch.cuda.empty_cache()
+    if len(batch) == 1:
+        message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_length"
+        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
+        return
+    half = len(batch) // 2
+    yield from _score_or_split(loaded, batch[:half])
+    yield from _score_or_split(loaded, batch[half:])
+
+
+def _compute_scores(loaded: LoadedModel, batch: list[_EncodedConversation]) -> list[float]:
+    import torch  # noqa: PLC0415
+
+    pad = loaded.model.config.get_text_config().pad_token_id
+    longest = max(len(one.ids) for one in batch)
+
+    def padded(row: list[int], filler: int) -> list[int]:
+        return row + [filler] * (longest - len(row))
+
+    rows = {
+        "input_ids": [padded(one.ids, pad or 0) for one in batch],
+        "attention_mask": [padded([1] * len(one.ids), 0) for one in batch],
+    }
+    if batch[0].types is not None:
+        rows["token_type_ids"] = [padded(one.types or [], 0) for one in batch]
+    tensors = {name: torch.tensor(row, device=loaded.device) for name, row in rows.items()}
+    with torch.inference_mode():
+        logits = loaded.model(**tensors).logits
+    found: list[float] = logits[:, 0].float().tolist()
+    return found

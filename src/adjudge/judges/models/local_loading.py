@@ -1,0 +1,395 @@
+"""A local model, its tokenizer and its chat template.
+
+A model and its tokenizer are loaded from a folder or by name, on the model's device.
+Conversations become token ids as the model's own template writes them, with nobody else's control
+tokens: those are the strings that a tokenizer takes for structure, read off one that is loaded, or
+from its files.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.prompts.fence import break_control_tokens, select_control_tokens
+from adjudge.rollouts.columns import content_text
+
+__all__ = [
+    "DTYPES",
+    "LOADING_LOCK",
+    "LoadedModel",
+    "LocalModelSpec",
+    "LocalTask",
+    "TextTurns",
+    "apply_chat_template",
+    "check_device",
+    "compute_model_digest",
+    "convert_to_turns",
+    "get_control_tokens",
+    "get_special_tokens",
+    "hash_model_files",
+    "load_model",
+    "read_control_tokens",
+]
+
+
+LOADING_LOCK = threading.Lock()
+"""Held while transformers loads something.
+
+The library is not made for threads: its names come into being as they are asked for, and while a
+model is loaded all modules of the process are made without weights.
+"""
+
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tekken.json")
+_NAMED = ("additional_special_tokens", "extra_special_tokens", "special_tokens")
+
+_AddedToken = Iterator[tuple[str, bool]]
+"""Tokens, and whether each is special."""
+
+
+def get_special_tokens(tokenizer: Any) -> frozenset[str]:
+    """The special tokens of a tokenizer of transformers."""
+    return select_control_tokens(
+        (token, True) for token, special in _added_tokens(tokenizer) if special
+    )
+
+
+def get_control_tokens(tokenizer: Any) -> frozenset[str]:
+    """Its special tokens, and those that were added beside them (``<think>``, ``<tool_call>``)."""
+    return select_control_tokens(_added_tokens(tokenizer))
+
+
+def _added_tokens(tokenizer: Any) -> _AddedToken:
+    for token in tokenizer.added_tokens_decoder.values():
+        yield str(token), bool(token.special)
+    for text in tokenizer.all_special_tokens:
+        yield str(text), True
+
+
+@lru_cache(maxsize=64)
+def read_control_tokens(place: str) -> frozenset[str]:
+    """The control tokens of a tokenizer, read once.
+
+    ``place``: a folder with ``tokenizer.json`` or a file like it, which are read as JSON; or what
+    else transformers can load, a name for example. Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    path = Path(place)
+    files = [file for name in _FILES if (file := path / name).is_file()]
+    if path.is_file():
+        files = [path]
+    if not files:
+        return get_control_tokens(_loaded_tokenizer(place))
+    found = select_control_tokens(added for file in files for added in _tokens_in_file(file))
+    if not found:
+        raise ConfigError(f"tokenizer: {place} has no special or added tokens")
+    return found
+
+
+def _tokens_in_file(file: Path) -> _AddedToken:
+    """What ``tokenizer.json`` and the files beside it say, in the forms of several versions."""
+    try:
+        said = msgspec.json.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"tokenizer: {file}: cannot be read as JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ConfigError(f"tokenizer: {file}: is not a JSON object")
+    for key in ("added_tokens", "added_tokens_decoder"):
+        for token in _token_entries(said.get(key)):
+            if isinstance(token, dict) and (text := _token_text(token)):
+                yield text, bool(token.get("special"))
+    for key, value in said.items():
+        named = _token_entries(value) if key in _NAMED else [value] * key.endswith("_token")
+        for token in named:
+            if text := _token_text(token):
+                yield text, True
+
+
+def _token_entries(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _token_text(token: Any) -> str:
+    """A token's text; ``""`` for what is none (``add_bos_token = true``)."""
+    if isinstance(token, dict):
+        token = token.get("content", token.get("token_str"))
+    return token if isinstance(token, str) else ""
+
+
+def _loaded_tokenizer(place: str) -> Any:
+    with LOADING_LOCK:
+        return _load_tokenizer(place)
+
+
+def _load_tokenizer(place: str) -> Any:
+    try:
+        import transformers  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError(
+            f"tokenizer: {place} is neither a tokenizer.json nor a folder that has one. To load a "
+            "tokenizer by name, run: pip install transformers"
+        ) from None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(place)
+    except Exception as error:  # whatever its files are like
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"tokenizer: {place}: cannot be loaded: {first}") from error
+
+
+TextTurns = list[dict[str, str]]
+"""Roles and texts."""
+
+
+def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> TextTurns:
+    """Messages as roles and texts, in which none of the tokens ``special`` stands.
+
+    A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises
+    ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts that are
+    no text (images), which these models are not shown.
+    """
+    tokens = frozenset(special)
+    turns = []
+    for place, message in enumerate(messages):
+        role = message.get("role")
+        if not isinstance(role, str):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
+        content = message.get("content")
+        if isinstance(content, list) and any(not _is_text(part) for part in content):
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED, "this local judge reads text only, no images or other parts"
+            )
+        turns.append({"role": role, "content": break_control_tokens(content_text(content), tokens)})
+    return turns
+
+
+def _is_text(part: Any) -> bool:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return isinstance(text, str)
+
+
+def apply_chat_template(
+    tokenizer: Any, turns: TextTurns, *, reply: bool, **options: Any
+) -> list[int]:
+    """The token ids of a conversation; with ``reply`` the judge's turn is opened.
+
+    Raises ``GradingFailure(invalid_input)`` for what the template refuses (roles that it does not
+    know, two turns of one role).
+    """
+    try:
+        text = tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=reply, **options
+        )
+    except Exception as error:
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT,
+            f"the model's chat template does not take this conversation: {type(error).__name__}",
+        ) from error
+    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return ids
+
+
+LocalTask = Literal["chat", "score"]
+DTYPES = ("float32", "bfloat16", "float16")
+
+_BLOCKS, _BLOCK = 64, 4096
+_MODEL_FILE = re.compile(
+    r"(?:config|generation_config|adapter_|model|pytorch_model|tokenizer|special_tokens|added_tokens"
+    r"|vocab|merges|chat_template).*\.(?:safetensors|bin|json|jinja|model|txt)"
+)
+_NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
+
+
+@dataclass(frozen=True)
+class LocalModelSpec:
+    """What is to be loaded; equal ones of a process share one model.
+
+    ``device``: ``None`` is the first GPU, else the CPU. ``dtype``: ``None`` is bfloat16 on a GPU,
+    float32 on a CPU. ``max_length``: tokens of an input, ``None`` what the model was made for.
+    ``chat_template``: Jinja for ``chat`` in place of the tokenizer's own.
+    """
+
+    path: str
+    task: LocalTask
+    device: str | None = None
+    dtype: str | None = None
+    max_length: int | None = None
+    batch_size: int = 16
+    chat_template: str | None = None
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to be asked; ``length`` is the most tokens it takes, ``None`` without a limit.
+
+    ``special`` are the tokenizer's special tokens.
+    """
+
+    model: Any
+    tokenizer: Any
+    device: Any
+    length: int | None
+    special: frozenset[str]
+
+
+def load_model(wanted: LocalModelSpec) -> LoadedModel:
+    """Load it; raises :class:`ConfigError` with what is missing or wrong.
+
+    Code that comes with a model is not run, and weights are read as safetensors only. Threads that
+    load at once wait for each other.
+    """
+    with LOADING_LOCK:
+        return _load_unlocked(wanted)
+
+
+def check_device(wanted: LocalModelSpec) -> None:
+    """Raise :class:`ConfigError` where the libraries or the device of ``wanted`` are not here."""
+    for library in ("torch", "transformers"):
+        if find_spec(library) is None:
+            raise _missing_library(f"{library} is not installed")
+    if wanted.device is not None and wanted.device.startswith("cuda"):
+        import torch  # noqa: PLC0415
+
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                f"device: torch finds no GPU on this machine (found {wanted.device!r}). Leave "
+                "device out to run on the CPU, or check the driver with nvidia-smi."
+            )
+
+
+def _missing_library(problem: object) -> ConfigError:
+    return ConfigError(
+        f"a local judge needs torch and transformers ({problem}). Run: pip install torch "
+        "transformers"
+    )
+
+
+def _load_unlocked(wanted: LocalModelSpec) -> LoadedModel:
+    try:
+        import torch  # noqa: PLC0415
+        import transformers  # noqa: PLC0415
+    except ImportError as error:
+        raise _missing_library(error) from None
+    device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
+    kind = (
+        transformers.AutoModelForSequenceClassification
+        if wanted.task == "score"
+        else transformers.AutoModelForCausalLM
+    )
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
+        model, found = kind.from_pretrained(
+            wanted.path,
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        model = model.to(device).eval()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"model: {wanted.path}: cannot be loaded: {first}") from error
+    if wanted.chat_template is not None:
+        tokenizer.chat_template = wanted.chat_template
+    if wanted.task == "score":
+        _check_head(model, found, wanted.path)
+    elif not tokenizer.chat_template:
+        raise ConfigError(
+            f"model: {wanted.path} has no chat template, so it cannot be a chat judge"
+        )
+    length = _max_length(wanted, model, tokenizer)
+    return LoadedModel(model, tokenizer, device, length, get_special_tokens(tokenizer))
+
+
+def _check_head(model: Any, found: Any, path: str) -> None:
+    """A head that was not in the file was made up, and its scores are noise."""
+    if missing := sorted(found["missing_keys"]):
+        raise ConfigError(
+            f"model: {path} is not a trained scalar judge: its weights lack "
+            f"{', '.join(missing[:3])}. Set task = 'chat' for a language model."
+        )
+    if model.config.num_labels != 1:
+        raise ConfigError(
+            f"model: {path} must have one output to be a scalar judge (found "
+            f"num_labels = {model.config.num_labels}; allowed: 1)"
+        )
+
+
+def _max_length(wanted: LocalModelSpec, model: Any, tokenizer: Any) -> int | None:
+    config = model.config.get_text_config()
+    own = [
+        limit
+        for limit in (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
+        if limit and limit < _NO_LIMIT
+    ]
+    limits = own if wanted.max_length is None else [*own, wanted.max_length]
+    return int(min(limits)) if limits else None
+
+
+def compute_model_digest(path: str) -> str:
+    """What a folder's model is made of, ``""`` for a name: small files whole, weights by samples.
+
+    Weights count by size and 64 blocks of 4 kB, so that gigabytes are not read for it; other
+    weights of the same model differ in them.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return ""
+    said = sha256()
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and not file.name.startswith("."):
+            _hash_file(said, file)
+    return said.hexdigest()
+
+
+def hash_model_files(path: str) -> dict[str, str]:
+    """The digest of each file that a model or its tokenizer is read from.
+
+    The digests are those of :func:`compute_model_digest`.
+    A change to 1/64 of a file's bytes in one piece is always seen.
+    ``path`` is a folder, or a name whose files the hub's cache has; else there are none.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        snapshot = _hub_snapshot(path)
+        if snapshot is None:
+            return {}
+        folder = snapshot
+    found = {}
+    for file in sorted(folder.iterdir()):
+        if _MODEL_FILE.match(file.name) and file.is_file():
+            said = sha256()
+            _hash_file(said, file)
+            found[file.name] = said.hexdigest()[:16]
+    return found
+
+
+def _hub_snapshot(name: str) -> Path | None:
+    """The folder of the hub's cache from which a name is loaded."""
+    try:
+        hub: Any = import_module("huggingface_hub")  # comes with transformers
+        config = hub.try_to_load_from_cache(name, "config.json")
+    except (ImportError, ValueError):  # not installed; no name of the hub's
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _hash_file(said: Any, file: Path) -> None:
+    size = file.stat().st_size
+    said.update(f"{file.name}\0{size}\0".encode())
+    with file.open("rb") as content:
+        step = max(size // _BLOCKS, _BLOCK)
+        for start in range(0, size, step):
+            content.seek(start)
+            said.update(content.read(_BLOCK))

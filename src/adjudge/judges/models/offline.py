@@ -1,0 +1,295 @@
+"""Judges without a server: ``RecordedModel`` and ``ScriptedModel``.
+
+The first answers from a cassette, for tests, demonstrations and re-runs without a network. The
+replies of the second are stated: the test double for graders and specs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from adjudge.config import suggest_name
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
+from adjudge.judges.cache import CacheReport, ReplyCache
+from adjudge.judges.wire.common import find_ignored_features, split_thinking
+from adjudge.types import Provenance
+
+__all__ = ["RecordedModel", "ScriptedModel"]
+
+
+_UNKNOWN = PRESETS["vllm"]
+"""A provider that is known by its address only."""
+
+
+class RecordedModel(ChatModel):
+    """Gives back recorded replies, bit for bit; a call that was not recorded fails.
+
+    ``path``: a cassette that another model recorded (its cache, mode ``record``). ``model`` and
+    ``provider``: whose replies, needed only when the cassette holds those of several. ``sampling``:
+    the parameters that the recorded model was constructed with (``temperature``, ``max_tokens``,
+    …); by default those that all its recorded calls have in common. What a call passes itself goes
+    before them. ``features``: what it was said to honour, where that was not the provider's
+    default; prompts depend on it.
+
+    Replays strictly: :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
+    in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
+    of one process share one opened cassette. Pickling carries the arguments only. Raises
+    :class:`~adjudge.errors.ConfigError` when the file cannot serve or the judge is not in it.
+    """
+
+    kind: Literal["recorded"] = "recorded"
+
+    def __init__(
+        self,
+        path: Path | str,
+        model: str | None = None,
+        *,
+        provider: str | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        features: Iterable[str] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._arguments = (model, provider, sampling, features)
+        self._cassette = _open_cassette(self.path)
+        judges = self._cassette.judges()
+        recorded = sorted({judge[:2] for judge in judges}, key=lambda judge: (judge[1], judge[0]))
+        self.provider, self.model = _choose_judge(self.path, recorded, model, provider)
+        of_this = [judge[2] for judge in judges if judge[:2] == (self.provider, self.model)]
+        self.sampling = _common_sampling(of_this) if sampling is None else dict(sampling)
+        known = PRESETS.get(self.provider, _UNKNOWN)
+        self.features = resolve_features(known, features)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {"control_tokens": self.control_tokens}
+        return _rebuild, (self.path, *self._arguments), state
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the cassette."""
+        return sha256(self.path.read_bytes()).hexdigest()
+
+    @property
+    def fence_key(self) -> bytes:
+        """The cassette's 32 bytes for tags that fence text."""
+        return self._cassette.fence_key
+
+    async def achat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] | None = None,
+        logprobs: bool = False,
+        draw: int = 0,
+        group: str | None = None,  # noqa: ARG002  (there are no replicas to choose from)
+        **sampling: Any,
+    ) -> Reply:
+        """The recorded reply to this call; see the class for what is raised."""
+        call = ChatCall(
+            model=self.model,
+            messages=messages,
+            schema=schema,
+            choices=choices,
+            logprobs=logprobs,
+            draw=draw,
+            sampling={**self.sampling, **sampling},
+        )
+        cassette = self._cassette
+        reply = cassette.get(cassette.key(call, self.provider))
+        return cast("Reply", reply)  # a strict cassette answers or raises
+
+    def report(self) -> CacheReport:
+        """Hits, misses and calls never asked, of all models that share this cassette here."""
+        return self._cassette.report()
+
+
+def _rebuild(
+    path: Path,
+    model: str | None,
+    provider: str | None,
+    sampling: Mapping[str, Any] | None,
+    features: Iterable[str] | None,
+) -> RecordedModel:
+    return RecordedModel(path, model, provider=provider, sampling=sampling, features=features)
+
+
+_cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDictionary()
+
+
+def _open_cassette(path: Path) -> ReplyCache:
+    """The process's one strict cache of ``path``, open as long as a model uses it."""
+    path = path.absolute()
+    cassette = _cassettes.get(path)
+    if cassette is None:
+        cassette = _cassettes[path] = ReplyCache(path, "strict")
+    return cassette
+
+
+def _choose_judge(
+    path: Path, recorded: list[tuple[str, str]], model: str | None, provider: str | None
+) -> tuple[str, str]:
+    """The one recorded (provider, model) that is meant."""
+    fitting = [
+        judge for judge in recorded if provider in {None, judge[0]} and model in {None, judge[1]}
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not recorded:
+        raise ConfigError(f"path: {path} has no recorded calls")
+    holds = ", ".join(f"{name!r} of provider {by!r}" for by, name in recorded)
+    if fitting:
+        which = "model" if len({name for _, name in fitting}) > 1 else "provider"
+        raise ConfigError(f"{which}: {path} has several (found {holds}). Name the one to replay.")
+    hint = suggest_name(model, [name for _, name in recorded]) if model is not None else ""
+    found = f"model {model!r}" + (f" of provider {provider!r}" if provider is not None else "")
+    raise ConfigError(f"model: {path} has no {found}{hint} (allowed: {holds})")
+
+
+def _common_sampling(samplings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The parameters with one value in all of ``samplings``."""
+    first, *others = samplings
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and repr(other[name]) == repr(value) for other in others)
+    }
+
+
+ScriptedReply = str | Reply | ErrorKind | GradingFailure | Mapping[str, Any]
+"""A stated reply: text (thinking is parted as ever), a whole reply, a failure, or JSON."""
+
+_Messages = Sequence[Mapping[str, Any]]
+ReplyScript = (
+    ScriptedReply
+    | Sequence[ScriptedReply]
+    | Callable[[_Messages], ScriptedReply | Awaitable[ScriptedReply]]
+)
+
+
+class ScriptedModel(ChatModel):
+    """Replies by a stated function of the messages; nothing is sent anywhere.
+
+    ``script`` is one of
+
+    - a function of the messages, plain or ``async``, which may raise ``GradingFailure``;
+    - a list of replies: draw *k* gets entry *k*, from the start again after the last. Calls do not
+      use the list up, so the answers are the same at any concurrency;
+    - a dict with text to look for in the last message as keys: the first key found wins, the empty
+      key fits all;
+    - one text or ``Reply`` for all calls.
+
+    A reply is text, a ``Reply``, a mapping that is sent as JSON, or an ``ErrorKind`` or
+    ``GradingFailure`` to raise. ``latency_s``: how long each call
+    takes. Picklable when the script is. A call that the script has no reply for raises
+    ``GradingFailure(unsupported)``.
+
+    >>> judge = ScriptedModel({"Paris": {"score": 1}, "": {"score": 0}})
+    >>> judge.chat([{"role": "user", "content": "Is it Paris?"}]).text
+    '{"score":1}'
+    """
+
+    kind = "scripted"
+
+    def __init__(
+        self, script: ReplyScript, *, model: str = "scripted", latency_s: float = 0.0
+    ) -> None:
+        if not callable(script) and not script and script != "":
+            raise ConfigError("script: must have at least one reply (found none)")
+        self.model = model
+        self._script = script
+        self._latency_s = latency_s
+
+    async def achat(
+        self,
+        messages: _Messages,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        choices: Sequence[str] | None = None,
+        logprobs: bool = False,
+        draw: int = 0,
+        group: str | None = None,  # noqa: ARG002  (the signature of every chat model)
+        **sampling: Any,
+    ) -> Reply:
+        """The stated reply; see ``ChatModel.achat``."""
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        found = self._find(messages, draw)
+        if isinstance(found, Awaitable):
+            found = await found
+        call = ChatCall(
+            model=self.model,
+            messages=messages,
+            schema=schema,
+            choices=choices,
+            logprobs=logprobs,
+            draw=draw,
+            sampling=sampling,
+        )
+        return _build_reply(call, found)
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the file that a script function stands in."""
+        if not callable(self._script):
+            return ""
+        code = getattr(self._script, "__code__", None)
+        try:
+            return sha256(Path(code.co_filename).read_bytes()).hexdigest() if code else ""
+        except OSError:  # typed at a prompt
+            return ""
+
+    def chat(self, messages: _Messages, **asked: Any) -> Reply:
+        """The blocking twin of :meth:`achat`."""
+        return run_blocking(self.achat(messages, **asked))
+
+    def _find(self, messages: _Messages, draw: int) -> Any:
+        script = self._script
+        if callable(script):
+            return script(messages)
+        if isinstance(script, Mapping):
+            last = _last_text(messages[-1].get("content")) if messages else ""
+            for words, reply in script.items():
+                if words in last:
+                    return reply
+            raise GradingFailure(ErrorKind.UNSUPPORTED, "the script has no reply for this call")
+        if isinstance(script, list | tuple):
+            return script[draw % len(script)]
+        return script
+
+
+def _build_reply(call: ChatCall, found: ScriptedReply) -> Reply:
+    if isinstance(found, Reply):
+        return found
+    if isinstance(found, GradingFailure):
+        raise GradingFailure(found.kind, str(found), dict(found.metadata))
+    if isinstance(found, ErrorKind):
+        raise GradingFailure(found, "scripted")
+    whole = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    text, reasoning = split_thinking(whole)
+    # Nothing is counted here, so usage is not missed either.
+    ignored = find_ignored_features(call, text, "stop", None, None)
+    return Reply(
+        text=text,
+        reasoning=reasoning,
+        finish_reason="stop",
+        model=call.model,
+        ignored=tuple(name for name in ignored if name != "usage"),
+        provenance=Provenance(source="live", model=call.model, attempts=1),
+    )
+
+
+def _last_text(content: Any) -> str:
+    """A message's text, over all its parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))

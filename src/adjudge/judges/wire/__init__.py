@@ -1,0 +1,1 @@
+"""Wire formats: a chat call as an HTTP request, an HTTP response as a reply."""

@@ -1,0 +1,320 @@
+"""Anthropic's ``/v1/messages`` format: requests and replies.
+
+Chat messages, content parts and tools in OpenAI's format are rewritten as Anthropic wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import PRESETS, ChatCall, HttpRequest, HttpResponse, Reply
+from adjudge.judges.wire.common import (
+    encode_body,
+    error_body_failure,
+    find_ignored_features,
+    malformed_failure,
+    parse_token_count,
+    response_failure,
+    split_thinking,
+)
+from adjudge.types import Usage
+
+__all__ = ["DEFAULT_MAX_TOKENS", "AnthropicWire", "convert_messages", "convert_tools"]
+
+
+ContentBlocks = list[dict[str, Any]]
+
+_CACHE_CONTROL = {"type": "ephemeral"}
+_NATIVE_TYPES = frozenset(
+    {"image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"}
+)
+
+
+def convert_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[ContentBlocks, ContentBlocks]:
+    """``(system blocks, user and assistant turns)``.
+
+    ``system`` and ``developer`` messages are lifted out, and the last of their blocks is marked for
+    the prompt cache, unless a caller has marked one. Empty texts, which the API refuses, are left
+    out. Raises ``GradingFailure``: ``invalid_input`` for what is no chat message, ``unsupported``
+    for parts that the API has no form for (audio).
+    """
+    system: ContentBlocks = []
+    turns: ContentBlocks = []
+    for message in messages:
+        role = _get(message, "role")
+        if not isinstance(role, str):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "a message must be a mapping with a role")
+        if role in ("system", "developer"):
+            system += _convert_content(message.get("content"))
+            continue
+        blocks = _convert_turn(role, message)
+        if blocks:
+            turns.append(
+                {"role": "assistant" if role == "assistant" else "user", "content": blocks}
+            )
+    if system and not any("cache_control" in block for block in system):
+        system[-1] = {**system[-1], "cache_control": _CACHE_CONTROL}
+    return system, turns
+
+
+def _get(mapping: Any, name: str) -> Any:
+    return mapping.get(name) if isinstance(mapping, Mapping) else None
+
+
+def _convert_turn(role: str, message: Mapping[str, Any]) -> ContentBlocks:
+    content = message.get("content")
+    if role in ("tool", "function"):
+        result: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": str(message.get("tool_call_id") or ""),
+        }
+        if inner := _convert_content(content):
+            result["content"] = inner
+        return [result]
+    if role not in ("user", "assistant"):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, f"a message has the unknown role {role!r:.40}"
+        )
+    blocks = _convert_content(content)
+    for call in message.get("tool_calls") or ():
+        blocks.append(_tool_use(call))
+    return blocks
+
+
+def _convert_content(content: Any) -> ContentBlocks:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list | tuple):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, "content must be text, null or a list of content parts"
+        )
+    return [block for part in content if (block := _convert_part(part)) is not None]
+
+
+def _convert_part(part: Any) -> dict[str, Any] | None:
+    if isinstance(part, str):
+        return {"type": "text", "text": part} if part else None
+    if not isinstance(part, Mapping):
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "a content part must be text or a mapping")
+    kind = part.get("type")
+    if kind == "text":
+        return dict(part) if part.get("text") else None
+    if kind == "image_url":
+        return {"type": "image", "source": _image_source(part.get("image_url"))}
+    if kind in _NATIVE_TYPES:
+        return dict(part)
+    raise GradingFailure(
+        ErrorKind.UNSUPPORTED, f"a content part of type {kind!r:.40} cannot be sent to Anthropic"
+    )
+
+
+def _image_source(image: Any) -> dict[str, str]:
+    url = _get(image, "url") if isinstance(image, Mapping) else image
+    if not isinstance(url, str):
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "an image part has no URL")
+    if url.startswith(("https://", "http://")):
+        return {"type": "url", "url": url}
+    head, separator, data = url.partition(";base64,")
+    if not separator or not head.startswith("data:image/"):
+        raise GradingFailure(
+            ErrorKind.INVALID_INPUT, "an image must be a web address or a base64 data URL"
+        )
+    return {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+
+
+def _tool_use(call: Any) -> dict[str, Any]:
+    function = _get(call, "function")
+    name = _get(function, "name")
+    if not isinstance(name, str):
+        raise GradingFailure(ErrorKind.INVALID_INPUT, "a tool call has no function name")
+    arguments = _arguments(_get(function, "arguments"))
+    return {"type": "tool_use", "id": str(call.get("id") or ""), "name": name, "input": arguments}
+
+
+def _arguments(arguments: Any) -> Mapping[str, Any]:
+    """A call's arguments as the object that the API wants; other text goes under ``arguments``."""
+    if isinstance(arguments, Mapping):
+        return arguments
+    if not arguments:
+        return {}
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (ValueError, TypeError, RecursionError):
+        decoded = arguments
+    return decoded if isinstance(decoded, dict) else {"arguments": decoded}
+
+
+def convert_tools(definitions: Any) -> Any:
+    """Tool definitions of OpenAI's form (``{"type": "function", …}``); others pass through."""
+    if not isinstance(definitions, list | tuple):
+        return definitions
+    return [_convert_tool(definition) for definition in definitions]
+
+
+def _convert_tool(definition: Any) -> Any:
+    function = _get(definition, "function")
+    if not isinstance(function, Mapping):
+        return definition
+    tool = {
+        "name": function.get("name"),
+        "input_schema": function.get("parameters") or {"type": "object"},
+    }
+    if function.get("description"):
+        tool["description"] = function["description"]
+    return tool
+
+
+DEFAULT_MAX_TOKENS = 1024
+"""The API insists on a limit; this one stands where the sampling has none."""
+
+_VERSION = "2023-06-01"
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+_RENAMED = {"max_completion_tokens": "max_tokens", "stop": "stop_sequences"}
+_UNSENT = frozenset({"seed", "top_logprobs", "n", "stream"})
+
+
+class _Block(msgspec.Struct):
+    type: Any = None
+    text: Any = None
+    thinking: Any = None
+
+
+class _Message(msgspec.Struct):
+    content: list[_Block] | None = None
+    stop_reason: Any = None
+    model: Any = None
+    usage: Any = None
+    error: Any = None
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class AnthropicWire:
+    """Stateless. ``key`` goes into ``x-api-key``; ``features`` as in :mod:`adjudge.judges.base`.
+
+    System messages are lifted out and marked for the prompt cache (``cache_control``); tools,
+    images and tool calls are translated. ``max_tokens`` is 1024 unless the sampling says otherwise,
+    ``stop`` and ``max_completion_tokens`` get their names here, ``seed`` does not exist here and is
+    left out. A schema goes out as ``output_config.format``. The API has no log-probabilities and
+    no choice lists: choices are only checked, and ``Reply.ignored`` says so.
+
+    ``Usage.input_tokens`` counts all input; the API's own number leaves out what came from or went
+    into the cache.
+    """
+
+    def __init__(self, key: str | None = None, *, features: frozenset[str] | None = None) -> None:
+        self._features = PRESETS["anthropic"].features if features is None else features
+        self._headers = {
+            "content-type": "application/json",
+            "user-agent": "adjudge",
+            "anthropic-version": _VERSION,
+        }
+        if key:
+            self._headers["x-api-key"] = key
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
+        body: dict[str, Any] = {"model": call.model, "max_tokens": DEFAULT_MAX_TOKENS}
+        for name, value in call.sampling.items():
+            if name not in _UNSENT:
+                body[_RENAMED.get(name, name)] = value
+        if isinstance(stop := body.get("stop_sequences"), str):
+            body["stop_sequences"] = [stop]
+        if "tools" in body:
+            body["tools"] = convert_tools(body["tools"])
+        system, turns = convert_messages(call.messages)
+        if system:
+            body["system"] = system
+        body["messages"] = turns
+        if call.schema is not None and "schema" in self._features:
+            form = {"type": "json_schema", "schema": call.schema}
+            body["output_config"] = {**_as_mapping(body.get("output_config")), "format": form}
+        return HttpRequest(path="/v1/messages", headers=self._headers, body=encode_body(body))
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        """The reply in ``response``, or the ``GradingFailure`` that it stands for."""
+        if not 200 <= response.status < 300:
+            raise response_failure(response)
+        if response.cut:
+            raise GradingFailure(
+                ErrorKind.CONNECTION,
+                "the connection ended in the middle of the response",
+                {"status": response.status, "headers": {}},
+            )
+        message = _decode_message(response)
+        if message.stop_reason == "refusal":
+            raise GradingFailure(
+                ErrorKind.REFUSED, "the model refused", {"status": response.status, "headers": {}}
+            )
+        return _build_reply(call, message)
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _decode_message(response: HttpResponse) -> _Message:
+    try:
+        message = _message.decode(response.body)
+    except msgspec.ValidationError:
+        raise malformed_failure(response, "its body is no message") from None
+    except (ValueError, RecursionError):
+        raise malformed_failure(response, "its body is not complete JSON") from None
+    if message.error:
+        raise error_body_failure(response, {"error": message.error})
+    if message.content is None:
+        raise malformed_failure(response, "its message has no content")
+    return message
+
+
+def _build_reply(call: ChatCall, message: _Message) -> Reply:
+    blocks = message.content or ()
+    text = "".join(b.text for b in blocks if b.type == "text" and isinstance(b.text, str))
+    thought = "".join(
+        b.thinking for b in blocks if b.type == "thinking" and isinstance(b.thinking, str)
+    )
+    if text.lstrip().startswith("<think>"):
+        text, inline = split_thinking(text)
+        thought = f"{thought}\n{inline}" if thought else inline
+    stop = message.stop_reason if isinstance(message.stop_reason, str) else None
+    finish = _FINISH.get(stop, stop) if stop is not None else None
+    usage = _parse_usage(message.usage)
+    return Reply(
+        text=text,
+        reasoning=thought,
+        finish_reason=finish,
+        usage=usage,
+        model=message.model if isinstance(message.model, str) else None,
+        ignored=find_ignored_features(call, text, finish, None, usage),
+    )
+
+
+def _parse_usage(raw: Any) -> Usage | None:
+    if not isinstance(raw, dict):
+        return None
+    fresh, received = (
+        parse_token_count(raw.get("input_tokens")),
+        parse_token_count(raw.get("output_tokens")),
+    )
+    if fresh is None and received is None:
+        return None
+    cached = parse_token_count(raw.get("cache_read_input_tokens")) or 0
+    written = parse_token_count(raw.get("cache_creation_input_tokens")) or 0
+    return Usage(
+        input_tokens=(fresh or 0) + cached + written,
+        output_tokens=received or 0,
+        cached_tokens=cached,
+    )

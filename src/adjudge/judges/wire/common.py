@@ -1,0 +1,362 @@
+"""What all wire formats share: bodies, thinking, token counts, and what an error response means.
+
+A reply's text is parted from the thinking, and what was not honoured is seen. Status and error body
+of a refusal become a ``GradingFailure``:
+
+================================  ======================================================
+402, or 400/403/429 about money   ``budget``
+400/403/422 about content         ``refused``
+400/403/422 about a parameter     ``unsupported`` (log-probabilities of a reasoning model, …)
+401, other 403                    ``auth``; the endpoint knows when a 403 is not about the key
+other 429                         ``rate_limited``
+408, 409, 425, 5xx (529 too)      ``server_error``
+3xx                               ``unsupported``: redirects are not followed
+other 4xx                         ``invalid_input``
+200 with an error inside          ``budget refused rate_limited``, else ``server_error``
+================================  ======================================================
+
+Of an error body only code, type, parameter name and message are read, and whether it has reasons of
+a moderator. The message is quoted short, without what looks like a key and without the input that
+some servers echo.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, HttpResponse, TokenLogprobs
+from adjudge.types import Usage
+
+__all__ = [
+    "ProviderError",
+    "encode_body",
+    "error_body_failure",
+    "find_ignored_features",
+    "malformed_failure",
+    "parse_provider_error",
+    "parse_token_count",
+    "response_failure",
+    "split_thinking",
+]
+
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_encoder = msgspec.json.Encoder()
+_json = msgspec.json.Decoder(msgspec.Raw)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """``body`` as JSON; ``GradingFailure(invalid_input)`` for what JSON or UTF-8 cannot hold."""
+    try:
+        return _encoder.encode(body)
+    except UnicodeEncodeError:
+        problem = "a message has half of a surrogate pair, which UTF-8 cannot hold"
+    except (TypeError, ValueError, OverflowError):
+        problem = "messages, schema or sampling hold something that is no JSON"
+    except RecursionError:
+        problem = "messages, schema or sampling are nested too deeply"
+    raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """``(text, reasoning)`` of a reply with inline thinking.
+
+    Thinking ends at the last ``</think>``: what the judge quotes of a candidate may hold one too,
+    and only what follows the last is certainly its own verdict. Without an opening tag (some chat
+    templates write it into the prompt) everything before is thinking all the same. A ``<think>``
+    that begins the text, or what is left of it, and never closes makes all of it reasoning. A text
+    that is one JSON object from its first sign to its last has no thinking around it, only
+    quotations inside.
+
+    >>> split_thinking("<think>2 is even</think> yes")
+    ('yes', '2 is even')
+    >>> split_thinking("<think>2 is")
+    ('', '2 is')
+    >>> split_thinking('{"reason": "it wrote </think>", "score": 1}')
+    ('{"reason": "it wrote </think>", "score": 1}', '')
+    """
+    bare = text.strip()
+    if bare.startswith("{") and bare.endswith("}"):
+        return text, ""
+    if _CLOSE not in text:
+        opened = text.lstrip()
+        return ("", opened[len(_OPEN) :].strip()) if opened.startswith(_OPEN) else (text, "")
+    thought, _, rest = text.rpartition(_CLOSE)
+    rest, thought = rest.strip(), thought.strip()
+    if rest.startswith(_OPEN):
+        rest, thought = "", f"{thought}\n{rest[len(_OPEN) :]}"
+    return rest, thought.removeprefix(_OPEN).strip()
+
+
+def parse_token_count(value: Any) -> int | None:
+    """A token count as servers write it; ``None`` for what is none (negative, text, NaN, …)."""
+    if type(value) is int:
+        return value if value >= 0 else None
+    if type(value) is float and 0.0 <= value < 1e15:
+        return int(value)
+    return None
+
+
+def find_ignored_features(
+    call: ChatCall,
+    text: str,
+    finish_reason: str | None,
+    logprobs: list[TokenLogprobs] | None,
+    usage: Usage | None,
+) -> tuple[str, ...]:
+    """The names of what ``call`` asked for and this reply evidently lacks, in a fixed order.
+
+    A reply that ran into its length limit, or has no text, says nothing about schema and choices.
+    """
+    missing = []
+    if call.logprobs and not logprobs:
+        missing.append("logprobs")
+    if text and finish_reason != "length":
+        if call.schema is not None and not _fits_schema(text, call.schema):
+            missing.append("schema")
+        if call.choices is not None and text.strip() not in call.choices:
+            missing.append("choices")
+    if usage is None:
+        missing.append("usage")
+    return tuple(missing)
+
+
+def _fits_schema(text: str, schema: Mapping[str, Any]) -> bool:
+    """Whether ``text`` is JSON with the keys that ``schema`` requires; no full validation."""
+    try:
+        if schema.get("type") != "object":
+            _json.decode(text)
+            return True
+        found = _object.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return all(name in found for name in schema.get("required", ()))
+
+
+_QUOTE = 200
+_READ = 600
+
+_MONEY_NAMES = (
+    "insufficient_quota",
+    "billing",
+    "arrearage",
+    "freetieronly",
+    "insufficient_balance",
+)
+_MONEY_PHRASES = (
+    "exceeded your current quota",
+    "credit balance",
+    "insufficient balance",
+    "insufficient credits",
+    "free allocated quota",
+    "spend limit",
+)
+_CONTENT_NAMES = (
+    "content_filter",
+    "content_policy",
+    "data_inspection_failed",
+    "datainspectionfailed",
+    "moderation",
+    "invalid_prompt",
+    "prohibited_content",
+    "responsibleaipolicyviolation",
+)
+_CONTENT_PHRASES = (
+    "content management policy",
+    "content filtering policy",
+    "usage policy",
+    "moderation",
+    "flagged",
+    "safety system",
+    "due to safety",
+    "prompt was blocked",
+    "content was blocked",
+)
+_MODERATED = ("reasons", "flagged_input")
+"""What OpenRouter has in the metadata of an error when its moderator objects."""
+_ACCOUNT_PHRASES = ("account", "organization", "api key")
+"""An account may be flagged or blocked as well: then the request is not what is objected to."""
+_PARAMETER_NAMES = ("unsupported_parameter", "unsupported_value")
+_STREAM_PHRASES = (
+    "only support stream",
+    "only supports stream",
+    "enable the stream parameter",
+    "for non-streaming calls",
+    "must be streamed",
+)
+_ECHOES = ("'input':", '"input":', "input_value=", "'messages':", '"messages":')
+_LIMIT_HEADERS = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "x-should-retry")
+# A request that is too long or malformed, as a candidate may have made it.
+_ABOUT_ONE_REQUEST = (400, 413, 422)
+_BY_STATUS = {
+    401: ErrorKind.AUTH,
+    402: ErrorKind.BUDGET,
+    403: ErrorKind.AUTH,
+    408: ErrorKind.SERVER_ERROR,
+    409: ErrorKind.SERVER_ERROR,
+    425: ErrorKind.SERVER_ERROR,
+    429: ErrorKind.RATE_LIMITED,
+}
+_SECRET = re.compile(
+    r"(?i)\bbearer\s+\S+|\b(?:sk|gsk|pk|rk)[-_][\w*.-]+|\bkey\s?[:=]\s?\S+|[\w*-]{28,}"
+)
+
+
+class ProviderError(msgspec.Struct, frozen=True):
+    """What a server says is wrong; ``names`` are type, code and parameter in lower case.
+
+    ``moderated``: it says what a moderator objected to.
+    """
+
+    message: str = ""
+    names: str = ""
+    moderated: bool = False
+
+
+def parse_provider_error(data: Any) -> ProviderError | None:
+    """The complaint in a decoded JSON body; ``None`` when there is none."""
+    if not isinstance(data, dict):
+        return None
+    error = data.get("error")
+    if isinstance(error, str):
+        return ProviderError(error[:_READ], _error_names(data))
+    if isinstance(error, dict):
+        return ProviderError(
+            _own_text(error.get("message")), _error_names(error), _is_moderated(error)
+        )
+    if "error" in (data.get("object"), data.get("type")) or "message" in data:
+        return ProviderError(_own_text(data.get("message")), _error_names(data))
+    detail = data.get("detail")
+    return ProviderError(detail[:_READ]) if isinstance(detail, str) else None
+
+
+def response_failure(response: HttpResponse) -> GradingFailure:
+    """The failure that a response with a status outside 2xx stands for."""
+    complaint = parse_provider_error(_decode_body(response.body)) or ProviderError()
+    kind = _error_kind(response.status, complaint)
+    metadata = _failure_metadata(response)
+    if kind is ErrorKind.INVALID_INPUT and response.status in _ABOUT_ONE_REQUEST:
+        metadata["suspect"] = True
+    said = complaint.message.lower()
+    if response.status in (400, 422) and any(phrase in said for phrase in _STREAM_PHRASES):
+        metadata["stream_only"] = True
+    what = f"the server answered {response.status}"
+    if 300 <= response.status < 400:
+        what += ", a redirect; redirects are not followed, so correct base_url"
+    return GradingFailure(kind, what + _quote_error(complaint), metadata)
+
+
+def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
+    """The failure that an error inside a 2xx response, or inside a stream, stands for."""
+    complaint = parse_provider_error(data) or ProviderError()
+    names = complaint.names.split()
+    if _is_about_money(complaint):
+        kind = ErrorKind.BUDGET
+    elif _is_about_content(complaint):
+        kind = ErrorKind.REFUSED
+    elif "429" in names or "rate_limit" in complaint.names:
+        kind = ErrorKind.RATE_LIMITED
+    else:
+        kind = ErrorKind.SERVER_ERROR
+    what = f"the server answered {response.status} with an error inside{_quote_error(complaint)}"
+    return GradingFailure(kind, what, _failure_metadata(response))
+
+
+def malformed_failure(response: HttpResponse, problem: str) -> GradingFailure:
+    """``server_error``: a 2xx response that is not what the provider promises."""
+    return GradingFailure(
+        ErrorKind.SERVER_ERROR,
+        f"the server answered {response.status}, but {problem}",
+        _failure_metadata(response),
+    )
+
+
+def _error_kind(status: int, complaint: ProviderError) -> ErrorKind:
+    if status in (400, 403, 422, 429):
+        if _is_about_money(complaint) and status != 422:
+            return ErrorKind.BUDGET
+        if status != 429 and _is_about_content(complaint):
+            return ErrorKind.REFUSED
+        if status != 429 and _is_about_parameter(complaint):
+            return ErrorKind.UNSUPPORTED
+    if (kind := _BY_STATUS.get(status)) is not None:
+        return kind
+    if 300 <= status < 400:
+        return ErrorKind.UNSUPPORTED
+    return ErrorKind.INVALID_INPUT if 400 <= status < 500 else ErrorKind.SERVER_ERROR
+
+
+def _is_about_money(complaint: ProviderError) -> bool:
+    said = complaint.message.lower()
+    # DashScope says "insufficient_quota" of its per-minute token limit as well, with this message.
+    if "allocated quota exceeded" in said and "free" not in said:
+        return False
+    return _contains_any(_MONEY_NAMES, complaint.names) or _contains_any(_MONEY_PHRASES, said)
+
+
+def _is_about_content(complaint: ProviderError) -> bool:
+    if complaint.moderated or _contains_any(_CONTENT_NAMES, complaint.names):
+        return True
+    said = complaint.message.lower()
+    return _contains_any(_CONTENT_PHRASES, said) and not _contains_any(_ACCOUNT_PHRASES, said)
+
+
+def _is_about_parameter(complaint: ProviderError) -> bool:
+    if _contains_any(_PARAMETER_NAMES, complaint.names):
+        return True
+    return "logprobs" in complaint.names or "logprobs" in complaint.message.lower()
+
+
+def _contains_any(needles: tuple[str, ...], text: str) -> bool:
+    return any(needle in text for needle in needles)
+
+
+def _decode_body(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_names(error: Mapping[str, Any]) -> str:
+    values = (error.get(key) for key in ("type", "code", "param"))
+    return " ".join(str(v)[:80].lower() for v in values if isinstance(v, str | int))
+
+
+def _is_moderated(error: Mapping[str, Any]) -> bool:
+    metadata = error.get("metadata")
+    return isinstance(metadata, dict) and any(metadata.get(key) for key in _MODERATED)
+
+
+def _own_text(message: object) -> str:
+    """The message as far as the server speaks itself, before it echoes its input."""
+    if not isinstance(message, str):
+        return ""
+    message = message[:_READ]
+    ends = [at for echo in _ECHOES if (at := message.find(echo)) >= 0]
+    return message[: min(ends)] if ends else message
+
+
+def _quote_error(complaint: ProviderError) -> str:
+    """``: "what the server said"``, on one line, without keys, at most 200 characters."""
+    printable = "".join(c if c.isprintable() else " " for c in complaint.message)
+    words = " ".join(_SECRET.sub("[redacted]", printable).split())
+    if not words:
+        return ""
+    return f": {words[:_QUOTE]}…" if len(words) > _QUOTE else f": {words}"
+
+
+def _failure_metadata(response: HttpResponse) -> dict[str, Any]:
+    """The status, and those headers that say when to come back."""
+    limits = {
+        name: value[:100]
+        for name, value in response.headers.items()
+        if name.startswith(_LIMIT_HEADERS)
+    }
+    return {"status": response.status, "headers": limits}

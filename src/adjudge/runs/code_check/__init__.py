@@ -1,1 +1,0 @@
-"""Reward code that turns a judge's failures into numbers, found by reading it; nothing is run."""

@@ -1,0 +1,282 @@
+"""What a run's judges were asked, and what a run would ask and cost.
+
+After a run: what each grader's replies came to, and each endpoint's table in words. Before it:
+calls, tokens and money, with nothing sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.llm.judge_grader import REPAIR_DRAW
+from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
+from adjudge.judges.models.http import HttpChatModel
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
+from adjudge.runs.stats import mean
+from adjudge.types import GraderError, GraderResult, GraderScore, Provenance, RewardSample
+
+__all__ = [
+    "COST_UNIT_EPISODES",
+    "JudgeCallEstimate",
+    "endpoint_name",
+    "endpoint_rows",
+    "estimate_calls",
+    "estimate_scenarios",
+    "hedge_note",
+    "summarise_grader_calls",
+]
+
+
+def summarise_grader_calls(results: Iterable[GraderResult]) -> dict[str, Any] | None:
+    """Where one grader's results came from; ``None`` when no judge was asked.
+
+    ``hedge_shift`` is the mean score of the results whose reply a hedge won, minus that of the
+    other live ones: far from 0, fast replies are other replies. ``None`` without both kinds.
+    """
+    found = [(one, one.provenance) for one in results if one.provenance is not None]
+    if not found:
+        return None
+    usages = [where.paid for _, where in found if where.paid is not None]
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    return {
+        "sources": _count_names(where.source for _, where in found),
+        "models": _count_names(where.model for _, where in found),
+        "input_tokens": sum(usage.input_tokens for usage in usages),
+        "output_tokens": sum(usage.output_tokens for usage in usages),
+        "cost_usd": sum(costs) if costs else None,
+        "hedge_wins": sum(where.hedged for _, where in found),
+        "hedge_shift": _hedge_shift(found),
+    }
+
+
+def _count_names(names: Iterable[str | None]) -> dict[str, int]:
+    return dict(Counter(name or "unknown" for name in names).most_common())
+
+
+def _hedge_shift(found: Iterable[tuple[GraderResult, Provenance]]) -> float | None:
+    live = [
+        (one.score, where.hedged)
+        for one, where in found
+        if isinstance(one, GraderScore) and where.source == "live"
+    ]
+    won = mean([score for score, hedged in live if hedged])
+    others = mean([score for score, hedged in live if not hedged])
+    return None if won is None or others is None else won - others
+
+
+def endpoint_name(entry: Mapping[str, Any]) -> str:
+    """Models and address of an endpoint, as a heading."""
+    urls = [url.partition("://")[2] for url in entry["base_urls"]]
+    more = f" and {len(urls) - 1} more" if len(urls) > 1 else ""
+    return f"{', '.join(entry['models'])} @ {urls[0]}{more}"
+
+
+def endpoint_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The numbers of an endpoint as label and text, without those that say nothing."""
+    failures = _format_counts(entry["failures"])
+    rows = [
+        ("calls", f"{entry['calls']:,}"),
+        ("answered", f"{entry['answered']:,}"),
+        ("from the cache", _format_count(entry["cache_hits"])),
+        ("shared with an equal call", _format_count(entry["deduplicated"])),
+        ("failed", failures),
+        ("sends", f"{entry['sends']:,}"),
+        ("sends that failed", _format_counts(entry["send_failures"])),
+        ("sent again after a failure", _format_count(entry["retries"])),
+        ("sent again for silence", _format_count(entry["timeouts"])),
+        ("hedges", _format_hedges(entry)),
+        ("tokens in / out", _format_tokens(entry)),
+        ("cost", _format_cost(entry)),
+        ("latency p50 / p95 / p99", _format_latency(entry)),
+        ("in flight: peak, limit now", f"{entry['peak_in_flight']:,}, {entry['limit']:,}"),
+        ("limit cut", _format_count(entry["limit_cuts"])),
+        ("circuit opened", _format_count(entry["circuit_opened"])),
+        ("longest loop lag", f"{entry['loop_lag_max_s'] * 1e3:.0f} ms"),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def hedge_note(name: str, calls: Mapping[str, Any]) -> str:
+    """What hedge winners did to a grader's scores; empty when nothing is known."""
+    if calls["hedge_shift"] is None:
+        return ""
+    return (
+        f"{name}: {calls['hedge_wins']:,} replies came from hedges; "
+        f"their scores are {calls['hedge_shift']:+.3f} against the others'"
+    )
+
+
+def _format_count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _format_counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+
+
+def _format_hedges(entry: Mapping[str, Any]) -> str:
+    return f"{entry['hedges']:,}, {entry['hedge_wins']:,} won" if entry["hedges"] else ""
+
+
+def _format_tokens(entry: Mapping[str, Any]) -> str:
+    if not entry["input_tokens"] and not entry["output_tokens"]:
+        return ""
+    cached = f" ({entry['cached_tokens']:,} cached)" if entry["cached_tokens"] else ""
+    return f"{entry['input_tokens']:,}{cached} / {entry['output_tokens']:,}"
+
+
+def _format_cost(entry: Mapping[str, Any]) -> str:
+    if not entry["cost_usd"] and not entry["assumed_usd"]:
+        return "unknown: no price" if entry["unpriced"] else ""
+    notes = []
+    if entry["assumed_usd"]:
+        notes.append(f"{entry['assumed_usd']:.4f} of it assumed")
+    if entry["unpriced"]:
+        notes.append(f"{entry['unpriced']:,} replies without a price")
+    return f"{entry['cost_usd']:.4f} USD" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _format_latency(entry: Mapping[str, Any]) -> str:
+    quantiles = [entry["p50_s"], entry["p95_s"], entry["p99_s"]]
+    if None in quantiles:
+        return ""
+    return " / ".join(f"{seconds:.3g}" for seconds in quantiles) + " s"
+
+
+COST_UNIT_EPISODES = 1_000
+
+
+@dataclass
+class JudgeCallEstimate:
+    """Calls of one grader over the samples looked at: ``output_tokens`` are the most allowed.
+
+    ``cost_usd`` is ``None`` without a price; it assumes replies of full length and no cache. Where
+    nothing could be asked, ``why`` says so, and the rest is not known, not 0.
+    """
+
+    scope: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    why: str = ""
+
+    def add(self, reads: int, writes: int, price: Price | None) -> None:
+        """One call was asked for."""
+        self.calls += 1
+        self.input_tokens += reads
+        self.output_tokens += writes
+        if price is None:
+            self.cost_usd = None
+        elif self.cost_usd is not None:
+            self.cost_usd += (reads * price.input + writes * price.output) / 1e6
+
+
+class _CallMeter(ChatModel):
+    """Stands in for a judge: counts what it is asked and says nothing."""
+
+    kind = "scripted"
+
+    def __init__(self, model: ChatModel, asked: JudgeCallEstimate) -> None:
+        self.model, self.features = model.model, model.features
+        self._asked = asked
+        self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
+        self._price: Price | None = getattr(model, "price", None)
+        # Cassettes and scripts cost nothing.
+        self._free = not isinstance(model, HttpChatModel)
+
+    async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
+        sampling = {**self._sampling, **asked}
+        if draw < REPAIR_DRAW:
+            assumed = EndpointSettings().assumed_output_tokens
+            price = Price(input=0.0, output=0.0) if self._free else self._price
+            self._asked.add(*estimate_tokens(messages, sampling, assumed), price)
+        raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
+
+
+def estimate_calls(
+    spec: RewardSpec, samples: Sequence[RewardSample], groups: Sequence[str]
+) -> dict[str, JudgeCallEstimate]:
+    """What each grader would ask its judge about ``samples``; graders without one are left out.
+
+    First asks only: what is asked again after a failure comes on top.
+    """
+    judges = spec.build_judges()
+    asked: dict[str, JudgeCallEstimate] = {}
+    graders = {}
+    for entry in spec.graders:
+        if not spec.asks_judge(entry):  # the user's own code is not run to count calls
+            continue
+        asked[entry.name] = JudgeCallEstimate(entry.scope)
+        meters = {name: _CallMeter(judge, asked[entry.name]) for name, judge in judges.items()}
+        graders[entry.name] = spec.build_grader(entry, meters)
+    if not graders:
+        return {}
+    function = SpecRewardFunction(_with_graders_only(spec, graders), graders=graders)
+    for judged in run_blocking(function.grade(samples, groups, step=0)):
+        for name, result in judged.results():
+            if isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_SAMPLED:
+                asked[name].why = asked[name].why or f"{result.kind}: {result.error}"
+    for one in asked.values():
+        one.why = "" if one.calls else one.why
+    return {name: one for name, one in asked.items() if one.calls or one.why}
+
+
+def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSpec:
+    """The spec with these graders only, every group drawn, and no outage outlasted."""
+    return spec.model_copy(
+        update={
+            "graders": [entry for entry in spec.graders if entry.name in graders],
+            "reward": RewardSettings(
+                normalise=False,
+                event_weight=spec.reward.event_weight,
+                outcome_weight=spec.reward.outcome_weight,
+            ),
+            "missing": MissingSettings(max_missing=1.0, patience_s=0.0),
+        }
+    )
+
+
+def estimate_scenarios(
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int
+) -> Iterator[dict[str, Any]]:
+    """Rows of a table: as the spec says, and what else it could say; each per sample.
+
+    ``share``: of the samples judged (``sample_rate``). ``cost_usd`` is ``None`` when a price lacks.
+    """
+    rate = spec.reward.sample_rate
+    scopes = sorted({one.scope for one in asked.values()}, reverse=True)
+    both = " + ".join(scopes)
+    yield _scenario_row(
+        f"as the spec says ({both}, sample_rate {rate:g})", asked.values(), samples, rate
+    )
+    if len(scopes) > 1:
+        yield _scenario_row(f"{both}, every sample", asked.values(), samples, 1.0)
+    for scope in scopes:
+        of_scope = [one for one in asked.values() if one.scope == scope]
+        if len(scopes) > 1:
+            yield _scenario_row(f"{scope} only", of_scope, samples, 1.0)
+    if rate == 1.0:
+        yield _scenario_row(f"{both}, sample_rate 0.5", asked.values(), samples, 0.5)
+
+
+def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[str, Any]:
+    several: list[JudgeCallEstimate] = list(asked)
+    per = share / samples if samples else 0.0
+    costs = [one.cost_usd for one in several]
+    known = [cost for cost in costs if cost is not None]
+    return {
+        "scenario": label,
+        "share": share,
+        "calls": sum(one.calls for one in several) * per,
+        "input_tokens": sum(one.input_tokens for one in several) * per,
+        "output_tokens": sum(one.output_tokens for one in several) * per,
+        "cost_usd": sum(known) * per if len(known) == len(costs) else None,
+    }

@@ -1,0 +1,554 @@
+"""What the server answers: the first screen, histograms, groups and single samples.
+
+The first screen says how far the run is: tiles, curves over steps, alarms. The rest comes when the
+page asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adjudge.rewards.groups import group_step, mean_and_std
+from adjudge.runs.report.charts import format_integer, format_number, format_percent
+from adjudge.runs.stats import bins_for, histogram, mean, std
+from adjudge.runs.view.index import Curves, RolloutIndex, drawable_number, explain_reward
+from adjudge.runs.view.run_reader import RunReader
+
+__all__ = [
+    "GROUP_FILTERS",
+    "build_histograms",
+    "build_overview",
+    "describe_group",
+    "describe_sample",
+    "list_groups",
+]
+
+
+_MOST_LINES = 6
+_RECENT = 10
+"""Steps whose times the estimate of the rest is made from."""
+
+
+class _Chart(NamedTuple):
+    title: str
+    lines: Sequence[tuple[str, str]]
+    low: float | None = None
+    high: float | None = None
+
+
+_RETURNS = _Chart(
+    "Return",
+    (("mean", "mean_return"), ("environment", "env_return"), ("judge", "judge_return")),
+)
+_CHARTS = (
+    _Chart("Reward", (("mean", "reward"), ("std", "reward_std"))),
+    _Chart("Judge’s score", (("mean", "judge/score_mean"), ("std", "judge/score_std"))),
+    _Chart("Outcome and events", (("outcome", "judge/outcome_mean"),
+                                  ("events", "judge/events_mean"))),
+    _Chart("Judge part ÷ environment’s reward", (("ratio", "judge/env_ratio"),)),
+    _Chart("Judge’s latency, s", (("median", "judge/latency_p50"),
+                                  ("99th percentile", "judge/latency_p99")), 0.0),
+    _Chart("Length, tokens", (("length", "length"),), 0.0),
+    _Chart("Groups without spread, share", (("zero spread", "zero_std_frac"),), 0.0, 1.0),
+    _Chart("Judge’s score without spread, share of groups",
+           (("zero spread", "judge/zero_std_frac"),), 0.0, 1.0),
+    _Chart("Correlation of reward and length in groups",
+           (("correlation", "judge/len_corr_group"),), -1.0, 1.0),
+    _Chart("Entropy of the policy", (("entropy", "entropy"),), 0.0),
+    _Chart("Loss", (("loss", "loss"),)),
+    _Chart("Cost per step, USD", (("cost", "judge/cost_usd"),), 0.0),
+    _Chart("Seconds per step", (("step", "step_s"), ("generate", "generate_s"),
+                                ("wait for judges", "judge_wait_s"), ("update", "update_s")), 0.0),
+    _Chart("Lag of the judged policy, versions", (("lag", "lag"),), 0.0),
+)  # fmt: skip
+_MISSING = "judge/missing_frac"
+_UNDRAWN = "not_sampled"
+_NOT_GRADERS = {"judge/score_mean"}
+
+
+def build_overview(reading: RunReader) -> dict[str, Any]:
+    """Everything but samples, as plain data; numbers that are not there are ``None``."""
+    rollouts, curves = reading.rollouts, reading.curves
+    label = reading.run.get("label")
+    return {
+        "version": reading.version,
+        "generation": reading.generation,
+        "kind": reading.kind,
+        "label": label if isinstance(label, str) else "",
+        "folder": str(reading.folder),
+        "facts": _facts(reading),
+        "state": reading.state,
+        "status": _status(reading),
+        "progress": _progress(reading),
+        "changed_at": reading.changed_at,
+        "tiles": [tile._asdict() for tile in _tiles(reading)],
+        "curves": _curves(curves),
+        "alarms": [_alarm(one) for one in reading.alarms],
+        "first_step": min(rollouts.steps, default=None),
+        "last_step": max(rollouts.steps, default=None),
+        "samples": len(rollouts),
+        "groups": len(rollouts.groups),
+        "scores": list(rollouts.scores),
+        "broken": reading.broken,
+        "indexed": {"behind": reading.unindexed_bytes, "size": reading.size},
+    }
+
+
+# --- how far ------------------------------------------------------------------------------------
+
+
+def _last_step(reading: RunReader) -> int | None:
+    step = reading.curves.last.get("step")
+    return None if step is None else round(step)
+
+
+def _planned_steps(reading: RunReader) -> int | None:
+    planned = reading.run.get("steps_planned", reading.summary.get("steps_planned"))
+    return planned if type(planned) is int and 0 < planned < 10**9 else None
+
+
+def _progress(reading: RunReader) -> float | None:
+    """Share of the planned steps that are done."""
+    planned, step = _planned_steps(reading), _last_step(reading)
+    return None if planned is None else min(1.0, max(0, step or 0) / planned)
+
+
+def _status(reading: RunReader) -> str:
+    """How far the run is, in words."""
+    if reading.kind is None:
+        return "waiting: nothing is written in this folder yet"
+    done = _done_text(reading)
+    if reading.state == "done":
+        return f"done: {done}"
+    if reading.state == "stopped":
+        pid = reading.run.get("pid")
+        return f"stopped: {done}; its process {pid} is not on this machine"
+    left = _time_left(reading)
+    return f"running: {done}{f', about {left} left' if left else ''}"
+
+
+def _done_text(reading: RunReader) -> str:
+    if reading.kind == "grade":
+        if reading.rollouts:
+            return f"{format_integer(len(reading.rollouts))} samples graded"
+        return f"{format_integer(reading.answers)} graders’ results so far"
+    step, planned = _last_step(reading), _planned_steps(reading)
+    if step is None:
+        return f"no step of {format_integer(planned)} done yet" if planned else "no step done yet"
+    return f"step {format_integer(step)}" + (f" of {format_integer(planned)}" if planned else "")
+
+
+def _time_left(reading: RunReader) -> str:
+    step, planned = _last_step(reading), _planned_steps(reading)
+    took = [x for x in reading.curves.points("step_s")[-_RECENT:] if x is not None]
+    if step is None or planned is None or not took or planned <= step:
+        return ""
+    seconds = (planned - step) * sum(took) / len(took)
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _facts(reading: RunReader) -> list[list[str]]:
+    run = reading.run
+    facts = [["Folder", str(reading.folder)]]
+    if isinstance(created := run.get("created"), str):
+        facts.append(["Begun", created])
+    sizes = [run.get("batch_size"), run.get("group_size")]
+    if all(type(size) is int for size in sizes):
+        facts.append(["Each step", f"{sizes[0]} rollouts in groups of {sizes[1]}"])
+    if isinstance(spec := run.get("spec_path"), str):
+        facts.append(["Spec", spec])
+    return facts
+
+
+# --- tiles --------------------------------------------------------------------------------------
+
+
+class _Tile(NamedTuple):
+    name: str
+    value: str
+    note: str
+    alarm: bool = False
+
+
+def _tiles(reading: RunReader) -> list[_Tile]:
+    first = _training_tiles(reading) if reading.kind == "train" else _grading_tiles(reading)
+    return [*first, *_missing_tiles(reading), *_cost_and_alarm_tiles(reading)]
+
+
+def _training_tiles(reading: RunReader) -> list[_Tile]:
+    names = (("Return", "mean_return"), ("Environment", "env_return"), ("Judge", "judge_return"))
+    if "mean_return" not in reading.curves.keys:
+        names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
+                 ("Judge", "judge/outcome_mean"))  # fmt: skip
+    share = _share_present(reading.curves)
+    return [
+        _trend_tile(name, reading.curves, key, "" if name == "Environment" else share)
+        for name, key in names
+    ]
+
+
+def _share_present(curves: Curves) -> str:
+    """Of how many rollouts a mean of the last tenth is, where rewards are missing in it."""
+    missing = [value for value in curves.points("judge/missing_frac") if value is not None]
+    late = missing[-max(1, len(missing) // 10) :]
+    share = sum(late) / len(late) if late else 0.0
+    return f", of {1 - share:.0%} of the rollouts" if share else ""
+
+
+def _trend_tile(name: str, curves: Curves, key: str, share: str) -> _Tile:
+    present = [value for value in curves.points(key) if value is not None]
+    few = present[: max(1, len(present) // 10)]
+    late = present[-max(1, len(present) // 10) :]
+    if not present:
+        return _Tile(name, "–", "")
+    note = f"from {_mean_of(sum(few), len(few))}{share}"
+    return _Tile(name, _mean_of(sum(late), len(late)), note)
+
+
+def _mean_of(total: float, count: int) -> str:
+    """A mean for reading; what rounding left of 0 is 0."""
+    return format_number(round(total / count, 12) + 0.0 if count else None, 2)
+
+
+def _grading_tiles(reading: RunReader) -> list[_Tile]:
+    rollouts = reading.rollouts
+    present = len(rollouts) - rollouts.lost.total()
+    return [
+        _Tile(
+            "Samples",
+            format_integer(len(rollouts)),
+            f"in {format_integer(len(rollouts.groups))} groups",
+        ),
+        _Tile(
+            "Reward",
+            _mean_of(rollouts.sum, present),
+            f"mean of {format_integer(present)} that are present",
+        ),
+    ]
+
+
+def _missing_tiles(reading: RunReader) -> list[_Tile]:
+    """Of the samples that somebody was to judge: the rest is missing by wish."""
+    rollouts = reading.rollouts
+    failed = rollouts.lost - Counter({_UNDRAWN: rollouts.lost[_UNDRAWN]})
+    undrawn = rollouts.lost[_UNDRAWN]
+    kinds = ", ".join(f"{kind} {format_integer(n)}" for kind, n in failed.most_common(2))
+    lost = "; ".join(
+        filter(None, (kinds, f"{format_integer(undrawn)} not drawn" if undrawn else ""))
+    )
+    turned, groups = rollouts.turned_in_all()
+    note = (
+        f"in {format_integer(groups)} groups, with failures as 0" if turned else "by failures as 0"
+    )
+    return [
+        _Tile(
+            "Rewards missing",
+            format_percent(failed.total(), len(rollouts) - undrawn),
+            lost or "of the samples",
+        ),
+        _Tile("Advantages turned", format_integer(turned) if rollouts else "–", note),
+    ]
+
+
+def _cost_and_alarm_tiles(reading: RunReader) -> list[_Tile]:
+    if reading.kind != "train":
+        return []
+    alarms = sum(not one.get("note") for one in reading.alarms)
+    cost = reading.curves.total("judge/cost_usd")
+    return [
+        _Tile("Judges’ cost", "–" if cost is None else f"${cost:,.2f}", "so far"),
+        _Tile("Alarms", format_integer(alarms), "of the sentinel", alarm=bool(alarms)),
+    ]
+
+
+def _alarm(one: dict[str, Any]) -> dict[str, Any]:
+    step = drawable_number(one.get("step"))
+    texts = {key: str(one.get(key) or "") for key in ("rule", "seen", "advice")}
+    return {"step": step, "note": bool(one.get("note")), **texts}
+
+
+# --- curves -------------------------------------------------------------------------------------
+
+
+def _curves(curves: Curves) -> dict[str, Any]:
+    found = [_draw_chart(curves, chart) for chart in _charts(curves)]
+    return {
+        "rows": curves.rows,
+        "width": curves.width,
+        "steps": curves.points("step"),
+        "charts": [chart for chart in found if chart is not None],
+    }
+
+
+def _charts(curves: Curves) -> Iterable[_Chart]:
+    if "mean_return" in curves.keys:
+        yield _RETURNS
+    yield _missing_chart(curves)
+    yield from _CHARTS
+    for key in curves.keys:
+        name = key.removeprefix("judge/").removesuffix("_score_mean")
+        if key == f"judge/{name}_score_mean" and key not in _NOT_GRADERS:
+            yield _Chart(f"Score of {name}", ((name, key),))
+
+
+def _missing_chart(curves: Curves) -> _Chart:
+    """Missing rewards, all and by the kinds that occurred most."""
+    kinds = {key: curves.total(key) or 0.0 for key in curves.keys if key.startswith(f"{_MISSING}/")}
+    most = sorted((key for key in kinds if kinds[key] > 0), key=lambda key: -kinds[key])
+    lines = [("all", _MISSING)]
+    lines += [(key.removeprefix(f"{_MISSING}/"), key) for key in most[: _MOST_LINES - 1]]
+    return _Chart("Rewards missing, share", lines, 0.0)
+
+
+def _draw_chart(curves: Curves, chart: _Chart) -> dict[str, Any] | None:
+    keys = set(curves.keys)
+    lines = [
+        {"name": name, "values": _six_digits(curves.points(key, _total_metric(key)))}
+        for name, key in chart.lines
+        if key in keys
+    ]
+    if not lines:
+        return None
+    return {"title": chart.title, "low": chart.low, "high": chart.high, "lines": lines}
+
+
+def _total_metric(key: str) -> str | None:
+    """The metric that ``key`` is a part of: rows leave a part out that is 0."""
+    return _MISSING if key.startswith(f"{_MISSING}/") else None
+
+
+def _six_digits(values: Iterable[float | None]) -> list[float | None]:
+    """To six digits: as fine as a curve can show, and half the bytes."""
+    return [None if value is None else float(f"{value:.6g}") for value in values]
+
+
+GROUP_FILTERS = ("all", "missing", "turned", "flat")
+"""Which groups a list can be narrowed to."""
+
+_PAGE = 20
+_MOST_MEMBERS = 256
+_SNIPPET = 200
+
+
+def build_histograms(reading: RunReader, first: int, last: int) -> dict[str, Any]:
+    """How rewards and their parts are distributed over the steps from ``first`` to ``last``."""
+    rollouts = reading.rollouts
+    rows = list(rollouts.rows_between(first, last))
+    columns = {"reward": rollouts.reward, "environment’s reward": rollouts.env_reward}
+    columns |= {_score_name(key): values for key, values in rollouts.scores.items()}
+    found = [_histogram(name, rollouts.column(c, rows), len(rows)) for name, c in columns.items()]
+    return {"samples": len(rows), "charts": [chart for chart in found if chart is not None]}
+
+
+def _score_name(key: str) -> str:
+    return f"score of {key.removesuffix('_score')}" if key.endswith("_score") else key
+
+
+def _histogram(name: str, values: Sequence[float], of: int) -> dict[str, Any] | None:
+    if not values:
+        return None
+    found = histogram(values, bins_for(values))
+    centre, spread = mean_and_std(values)
+    return {
+        "name": name,
+        "edges": found.bins.edges,
+        "half": found.bins.half,
+        "counts": found.counts,
+        "present": len(values),
+        "missing": of - len(values),
+        "mean": centre,
+        "std": spread if len(values) > 1 else None,
+    }
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def list_groups(
+    reading: RunReader, first: int, last: int, *, show: str, page: int
+) -> dict[str, Any]:
+    """A page of the groups of some steps, the latest step first.
+
+    ``show`` narrows them to those with a missing reward, with an advantage that would turn, or
+    without spread.
+    """
+    rollouts = reading.rollouts
+    steps = sorted((step for step in rollouts.steps if first <= step <= last), reverse=True)
+    found = [one for step in steps for one in rollouts.steps[step]]
+    kept = (
+        [one for one in found if _matches_filter(rollouts, one, show)] if show != "all" else found
+    )
+    pages = max(1, math.ceil(len(kept) / _PAGE))
+    page = min(max(0, page), pages - 1)
+    shown = kept[page * _PAGE : (page + 1) * _PAGE]
+    return {
+        "of": len(found),
+        "found": len(kept),
+        "page": page,
+        "pages": pages,
+        "groups": [_group_line(rollouts, one) for one in shown],
+    }
+
+
+def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
+    if show == "missing":
+        return one in rollouts.missing
+    if show == "turned":
+        return one in rollouts.missing and rollouts.turned(one) > 0
+    return std(_present_rewards(rollouts, one)) == 0
+
+
+def _present_rewards(rollouts: RolloutIndex, one: int) -> list[float]:
+    snapped = group_step(rollouts.rewards_of(one), "none")
+    return [reward for reward in snapped if reward is not None]
+
+
+def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
+    found = rollouts.groups[one]
+    present = _present_rewards(rollouts, one)
+    return {
+        "id": one,
+        "name": found.name,
+        "step": found.step,
+        "size": len(found.rows),
+        "missing": rollouts.missing.get(one, 0),
+        "turned": rollouts.turned(one),
+        "mean": mean(present),
+        "std": std(present),
+    }
+
+
+def describe_group(reading: RunReader, one: int) -> dict[str, Any] | None:
+    """A group's members with their advantages, computed with failures left out and as 0.
+
+    ``None`` where there is no such group. Of a very large group the first members are shown;
+    means and advantages are of all.
+    """
+    rollouts = reading.rollouts
+    if not 0 <= one < len(rollouts.groups):
+        return None
+    found = rollouts.groups[one]
+    both = rollouts.both_ways(one)
+    turned = set(both.turned)
+    members = [
+        {
+            **_member(reading, row),
+            "left_out": both.left_out[place],
+            "as_zero": both.as_zero[place],
+            "turned": place in turned,
+        }
+        for place, row in enumerate(found.rows[:_MOST_MEMBERS])
+    ]
+    return {
+        **_group_line(rollouts, one),
+        "members": members,
+        "score_names": [name.removesuffix("_score") for name in rollouts.scores],
+        "mean_as_zero": both.mean_as_zero,
+        "std_as_zero": both.std_as_zero,
+    }
+
+
+def _member(reading: RunReader, row: int) -> dict[str, Any]:
+    rollouts, found = reading.rollouts, reading.row(row) or {}
+    return {
+        "row": row,
+        "index": rollouts.places[row],
+        "reward": _or_none(rollouts.reward[row]),
+        "missing": rollouts.kinds[rollouts.kind_of[row]],
+        "env_reward": _or_none(rollouts.env_reward[row]),
+        "advantage": _or_none(rollouts.advantage[row]),
+        "turn_advantages": _as_list(found.get("turn_advantages")) or None,
+        "tokens": _or_none(rollouts.tokens[row]),
+        "scores": [rollouts.score(key, row) for key in rollouts.scores],
+        "said": _last_reply_snippet(found),
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _last_reply_snippet(row: Mapping[str, Any]) -> str:
+    """The beginning of what the policy said last."""
+    for message in reversed(_as_list(row.get("messages"))):
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            content = message.get("content")
+            return content[:_SNIPPET] if isinstance(content, str) else ""
+    return ""
+
+
+# --- one sample ---------------------------------------------------------------------------------
+
+
+def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
+    """One sample's story: its row as written, and what can be said about it.
+
+    ``turns`` has, by place in ``messages``, what belongs to a reply: its number, the environment's
+    reward, the advantage, the verdicts. ``formula`` is how the reward came together, if known.
+    ``None`` where there is no such sample, or its file has changed since it was indexed.
+    """
+    rollouts = reading.rollouts
+    if not 0 <= row < len(rollouts):
+        return None
+    found = reading.row(row)
+    if found is None:
+        return None
+    one = rollouts.group_of[row]
+    members = list(rollouts.groups[one].rows)
+    place = members.index(row)
+    both = rollouts.both_ways(one)
+    return {
+        "row": row,
+        "group": _group_line(rollouts, one),
+        "previous": members[place - 1] if place else None,
+        "next": members[place + 1] if place + 1 < len(members) else None,
+        "left_out": both.left_out[place],
+        "as_zero": both.as_zero[place],
+        "turned": place in both.turned,
+        "formula": explain_reward(reading.combination, found),
+        "turns": _reply_details(found),
+        "sample": found,
+    }
+
+
+def _reply_details(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is known of each reply. Lists shorter than the replies are of the last ones."""
+    messages = _as_list(row.get("messages"))
+    replies = [
+        place
+        for place, message in enumerate(messages)
+        if isinstance(message, dict) and message.get("role") == "assistant"
+    ]
+    details = row.get("details")
+    events = details.get("events") if isinstance(details, dict) else None
+    lists = {
+        "env_reward": _as_list(row.get("turn_rewards")),
+        "advantage": _as_list(row.get("turn_advantages")),
+        "verdicts": _as_list(events),
+    }
+    return [
+        {
+            "message": message,
+            **{
+                key: _align_to_replies(values, number, len(replies))
+                for key, values in lists.items()
+            },
+        }
+        for number, message in enumerate(replies)
+    ]
+
+
+def _align_to_replies(values: Sequence[Any], number: int, replies: int) -> Any:
+    place = number - (replies - len(values))
+    return values[place] if 0 <= place < len(values) else None

@@ -1,0 +1,403 @@
+"""What a run folder holds, followed as it is written.
+
+A growing file of JSON lines is read once: whole lines as they come, and when to start over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.runs.view.index import (
+    Curves,
+    RewardCombination,
+    RolloutIndex,
+    combination_from_table,
+    parse_combination,
+    to_browser_json,
+)
+
+__all__ = ["MAX_LINE_BYTES", "JsonlTail", "RunKind", "RunReader", "RunState"]
+
+
+MAX_LINE_BYTES = 64 * 2**20
+"""Bytes of the longest line that is read; a longer one is passed over."""
+
+_CHUNK = 4 * 2**20
+_FINGERPRINT_BYTES = 256
+"""Bytes before the place of reading that must still be what they were."""
+
+
+class JsonlTail:
+    """Reads what was appended to a file since the last look.
+
+    A last line without its newline is kept until the rest comes. A file that has shrunk, was
+    replaced, or whose last read bytes are others now was written anew: :attr:`rewritten` says so,
+    and the reader makes a new ``JsonlTail``. ``bytes_read`` counts all bytes ever read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes_read = 0
+        self.size = 0
+        self.rewritten = False
+        self.changed_at: float | None = None
+        self._at = 0
+        self._line_at = 0
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._skipping = False
+        self._known = b""
+        self._inode: int | None = None
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of the file that are still to be read."""
+        return max(0, self.size - self._at)
+
+    def lines(self, budget: int) -> Iterator[tuple[int, bytes]]:
+        """New whole lines and where each starts, from at most ``budget`` bytes.
+
+        Nothing where the file is not there, is no plain file, or was written anew.
+        """
+        try:
+            # A FIFO would hold the reader until somebody writes.
+            handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self.rewritten = self.rewritten or self._inode is not None
+            return
+        try:
+            found = os.fstat(handle)
+            if stat.S_ISREG(found.st_mode) and self._same(handle, found):
+                self.size, self.changed_at = found.st_size, found.st_mtime
+                yield from self._more(handle, min(self.size, self._at + budget))
+        finally:
+            os.close(handle)
+
+    def _more(self, handle: int, end: int) -> Iterator[tuple[int, bytes]]:
+        while self._at < end:
+            data = os.pread(handle, min(_CHUNK, end - self._at), self._at)
+            if not data:
+                return
+            self._at += len(data)
+            self.bytes_read += len(data)
+            self._known = (self._known + data[-_FINGERPRINT_BYTES:])[-_FINGERPRINT_BYTES:]
+            yield from self._split(data)
+
+    def _same(self, handle: int, found: os.stat_result) -> bool:
+        """Whether what was read is still there."""
+        if self._inode is not None and (found.st_ino != self._inode or found.st_size < self._at):
+            self.rewritten = True
+            return False
+        self._inode = found.st_ino
+        known = os.pread(handle, len(self._known), self._at - len(self._known))
+        self.bytes_read += len(known)
+        self.rewritten = known != self._known
+        return not self.rewritten
+
+    def _split(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            piece = data[start:end]
+            if self._skipping:
+                self._skipping = False
+            else:
+                yield self._line_at, b"".join([*self._held, piece]) if self._held else piece
+            self._held, self._held_size = [], 0
+            start = end + 1
+            self._line_at = self._at - len(data) + start
+        rest = data[start:]
+        if rest and not self._skipping:
+            self._held.append(rest)
+            self._held_size += len(rest)
+            if self._held_size > MAX_LINE_BYTES:
+                self._held, self._held_size, self._skipping = [], 0, True
+
+
+RunKind = Literal["train", "grade"]
+RunState = Literal["waiting", "running", "stopped", "done"]
+
+_BUDGET = 16 * 2**20
+_FIRST = 2**20
+"""Bytes of samples at the first look: curves are to be seen at once."""
+_LARGEST_FILE = 64 * 2**20
+_MOST_ALARMS = 1000
+_MOST_PID = 2**31 - 1
+_LATELY_S, _PATIENCE = 30.0, 3.0
+"""A run whose process is not to be seen goes on if its last row is no older than this, or than so
+many of its steps."""
+
+
+class _SmallFile:
+    """A file that is read whole, again only when it has changed; ``None`` while it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stamp: tuple[int, int, int] | None = None
+        self.data: bytes | None = None
+        self._table: dict[str, Any] | None = None
+
+    def look(self) -> None:
+        try:
+            found = self.path.stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp == self.stamp:
+                return
+            usable = stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_FILE
+            self.data = self.path.read_bytes() if usable else None
+            self.stamp, self._table = stamp, None
+        except OSError:
+            self.data = self.stamp = self._table = None
+
+    def table(self) -> dict[str, Any]:
+        """The file's JSON object; empty for anything else."""
+        if self._table is None:
+            found = _decode_json(self.data)
+            self._table = found if isinstance(found, dict) else {}
+        return self._table
+
+
+@dataclass
+class _GrowingFiles:
+    """What was read of the files that grow; thrown away when one of them was written anew."""
+
+    metrics: JsonlTail
+    alarms_file: JsonlTail
+    rollouts_file: JsonlTail
+    journal: JsonlTail
+    curves: Curves = field(default_factory=Curves)
+    rollouts: RolloutIndex = field(default_factory=RolloutIndex)
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+    answers: int = 0
+    broken: int = 0
+
+    @property
+    def tails(self) -> tuple[JsonlTail, ...]:
+        return self.metrics, self.alarms_file, self.rollouts_file, self.journal
+
+
+class RunReader:
+    """A run folder, training or grading, in whatever state its files are.
+
+    :meth:`refresh` reads what was appended since the last one, at most ``budget`` bytes of
+    rollouts, so that a large finished run is shown while it is still being indexed. When a file
+    was cut off or written anew (a resumed run), everything is read from the start and
+    ``generation`` is one higher: rows and groups have other numbers from then on.
+    """
+
+    def __init__(self, folder: Path, *, budget: int = _BUDGET) -> None:
+        self.folder = folder
+        self.generation = 1
+        self._budget = budget
+        self._run = _SmallFile(folder / "run.json")
+        self._summary = _SmallFile(folder / "summary.json")
+        self._config = _SmallFile(folder / "config.toml")
+        self.run: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        self.combination: RewardCombination | None = None
+        self.kind: RunKind | None = None
+        self.bytes_read = 0
+        self._start()
+
+    def _start(self) -> None:
+        name = "rewards.jsonl" if self.kind == "grade" else "rollouts.jsonl"
+        self._files = _GrowingFiles(
+            metrics=JsonlTail(self.folder / "metrics.jsonl"),
+            alarms_file=JsonlTail(self.folder / "alarms.jsonl"),
+            rollouts_file=JsonlTail(self.folder / name),
+            journal=JsonlTail(self.folder / "journal.jsonl"),
+            rollouts=RolloutIndex(self.combination),
+        )
+
+    # --- what is known ------------------------------------------------------------------------
+
+    @property
+    def curves(self) -> Curves:
+        """The rows of ``metrics.jsonl``."""
+        return self._files.curves
+
+    @property
+    def rollouts(self) -> RolloutIndex:
+        """The index of the samples."""
+        return self._files.rollouts
+
+    @property
+    def alarms(self) -> list[dict[str, Any]]:
+        """The sentinel's alarms so far."""
+        return self._files.alarms
+
+    @property
+    def answers(self) -> int:
+        """Graders' results in the journal of a grading run."""
+        return max(0, self._files.answers - 1)
+
+    @property
+    def broken(self) -> int:
+        """Lines of the folder's files that could not be read."""
+        return self._files.broken + self.rollouts.broken
+
+    @property
+    def unindexed_bytes(self) -> int:
+        """Bytes of samples still to be indexed."""
+        return self._files.rollouts_file.unread_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of samples there are."""
+        return self._files.rollouts_file.size
+
+    @property
+    def changed_at(self) -> float | None:
+        """When a row was last written, in seconds since 1970."""
+        found = [tail.changed_at for tail in self._files.tails if tail.changed_at is not None]
+        return max(found, default=None)
+
+    @property
+    def state(self) -> RunState:
+        """Whether the run is over; ``stopped`` if it writes nothing and has no process here."""
+        if self._summary.data is not None:
+            return "done"
+        if self.kind is None:
+            return "waiting"
+        pid = self.run.get("pid")
+        gone = type(pid) is int and not _is_alive(pid)
+        return "stopped" if gone and not self._writes else "running"
+
+    @property
+    def _writes(self) -> bool:
+        """Whether rows came lately: a resumed run has another process than it began with."""
+        if self.changed_at is None:
+            return False
+        patience = _PATIENCE * (self.curves.last.get("step_s") or 0.0)
+        return time.time() - self.changed_at < max(_LATELY_S, patience)
+
+    @property
+    def version(self) -> str:
+        """Another text whenever there is something new to show."""
+        files = self._files
+        parts = (self.generation, files.curves.rows, len(files.rollouts), len(files.alarms),
+                 files.answers, self.broken, self.state, self._summary.stamp, self._run.stamp,
+                 self.unindexed_bytes)  # fmt: skip
+        return "-".join(map(str, parts))
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        self._look()
+        if any(tail.rewritten for tail in self._files.tails):
+            self._restart()
+        self._read()
+        if any(tail.rewritten for tail in self._files.tails):
+            self._restart()
+            self._read()
+
+    def _restart(self) -> None:
+        self.bytes_read += sum(tail.bytes_read for tail in self._files.tails)
+        self.generation += 1
+        self._start()
+
+    def _look(self) -> None:
+        """The small files; another run in the folder, or a resumed one, is read from the start."""
+        before, config = self._run.stamp, self._config.stamp
+        for small in (self._run, self._summary, self._config):
+            small.look()
+        if self._run.stamp != before:
+            was, self.run = self.run, self._run.table()
+            if was and any(was.get(key) != self.run.get(key) for key in ("created", "pid")):
+                self._restart()
+        self.summary = self._summary.table()
+        how = self.combination
+        if (self._run.stamp, self._config.stamp) != (before, config):
+            how = self._combination()
+        kind = self._kind()
+        if (kind, how) != (self.kind, self.combination):
+            self.kind, self.combination = kind, how
+            self._restart()
+
+    def _combination(self) -> RewardCombination | None:
+        text = (self._config.data or b"").decode("utf-8", "replace")
+        return parse_combination(text) or combination_from_table(self.run.get("reward"))
+
+    def _kind(self) -> RunKind | None:
+        if self.run.get("kind") == "train":
+            return "train"
+        if "spec_hash" in self.run:
+            return "grade"
+        names = ("metrics.jsonl", "rollouts.jsonl", "config.toml", "rewards.jsonl")
+        there = {name for name in names if (self.folder / name).exists()}
+        if there - {"rewards.jsonl"}:
+            return "train"
+        return "grade" if there else None
+
+    def _read(self) -> None:
+        files = self._files
+        for _, line in files.metrics.lines(_BUDGET):
+            if isinstance(row := _decode_json(line), dict):
+                files.curves.add(row)
+            else:
+                files.broken += 1
+        for _, line in files.alarms_file.lines(_BUDGET):
+            found = to_browser_json(_decode_json(line))
+            if isinstance(found, dict) and len(files.alarms) < _MOST_ALARMS:
+                files.alarms.append(found)
+        samples = self._budget if files.rollouts_file.bytes_read else min(_FIRST, self._budget)
+        for offset, line in files.rollouts_file.lines(samples):
+            files.rollouts.add(offset, line)
+        if self.kind == "grade" and self._summary.data is None:
+            files.answers += sum(1 for _ in files.journal.lines(self._budget))
+
+    def row(self, number: int) -> dict[str, Any] | None:
+        """One sample's row from the file; ``None`` where the file has changed under us."""
+        rollouts = self.rollouts
+        offset, size = rollouts.offsets[number], rollouts.sizes[number]
+        try:
+            with self._files.rollouts_file.path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(size)
+        except OSError:
+            return None
+        found = _decode_json(data)
+        return to_browser_json(found) if isinstance(found, dict) else None
+
+    @property
+    def total_bytes_read(self) -> int:
+        """All bytes ever read of the files that grow."""
+        return self.bytes_read + sum(tail.bytes_read for tail in self._files.tails)
+
+
+def _decode_json(data: bytes | None) -> Any:
+    """JSON, strictly, else with what Python's reader lets through; ``None`` for no JSON."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _decode_json_leniently(data)
+
+
+def _decode_json_leniently(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    if not 0 < pid <= _MOST_PID:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,367 @@
+"""Between the service's wire and judges: requests as samples, rewards and answers as responses.
+
+What a user's judge may not return is an error of that request. Images of requests are base64 or
+``data:`` URIs in, ``data:`` URIs out; addresses never.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
+from adjudge.config import suggest_name
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.rewards.batch import GradedSample
+from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, RewardSample
+
+__all__ = [
+    "EXPLANATION_LIMIT",
+    "read_answer",
+    "request_error_response",
+    "request_failure_response",
+    "request_to_sample",
+    "result_to_response",
+    "sendable_text",
+    "to_data_uri",
+]
+
+
+_MAGIC_BYTES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+_SNIFFED_CHARACTERS = 64  # characters of base64 that are decoded to see what it is
+
+
+def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
+    """``image`` as a ``data:image/…;base64,…`` URI of at most ``limit_mb`` megabytes decoded.
+
+    Plain base64 gets its type from its first bytes (PNG, JPEG, GIF, WebP). Only the beginning is
+    decoded. Raises ``GradingFailure(invalid_input)`` for anything else: addresses and files are
+    never fetched.
+
+    >>> to_data_uri("iVBORw0KGgo=")
+    'data:image/png;base64,iVBORw0KGgo='
+    """
+    head, comma, body = ("", "", image)
+    if image[:5].lower() == "data:":
+        head, comma, body = image[:100].partition(",")
+        body = image[len(head) + 1 :]
+        if not comma or not _is_image_head(head.lower()):
+            raise _invalid_image("a data: URI must begin with data:image/TYPE;base64,")
+    if len(body) * 3 // 4 > limit_mb * 1e6:
+        raise _invalid_image(f"an image is larger than {limit_mb:g} MB (max_image_mb)")
+    found = _media_type(body)
+    if found is None:
+        raise _invalid_image(
+            "an image must be PNG, JPEG, GIF or WebP in base64, or a data: URI of one; addresses "
+            "are not fetched"
+        )
+    return image if head else f"data:{found};base64,{body}"
+
+
+def _is_image_head(head: str) -> bool:
+    return head.startswith("data:image/") and head.endswith(";base64")
+
+
+def _media_type(body: str) -> str | None:
+    """The media type that the first bytes speak of."""
+    if not body.isascii() or len(body) % 4:
+        return None
+    try:
+        start = base64.b64decode(body[:_SNIFFED_CHARACTERS], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    for magic, kind in _MAGIC_BYTES:
+        if start.startswith(magic):
+            return kind
+    return "image/webp" if start[:4] == b"RIFF" and start[8:12] == b"WEBP" else None
+
+
+def _invalid_image(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+
+
+EXPLANATION_LIMIT = 4_000
+"""Characters of a response's explanation."""
+
+_MESSAGE_LIMIT = 500
+
+
+def request_to_sample(
+    request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0
+) -> RewardSample:
+    """A request as the sample that graders see; ``place`` is its index in batch and group.
+
+    ``completion`` is ``response``, ``answer`` is ``reference`` (as text). The keys of ``metadata``
+    are further fields; what the request itself says goes before them. ``images`` are image parts,
+    which a prompt shows by ``{images}``; without ``messages`` they also follow the prompt in
+    ``query``, which judges are shown. Raises ``GradingFailure(invalid_input)`` for a bad image.
+    """
+    own: dict[str, Any] = {
+        "prompt": request.prompt,
+        "response": request.completion,
+        "messages": request.messages,
+        "reference": answer_text(request.answer),
+        "answer_type": request.answer_type,
+    }
+    if request.images:
+        parts = [_image_part(to_data_uri(image, max_image_mb)) for image in request.images]
+        own["images"] = parts
+        if not request.messages and "query" not in (request.metadata or {}):
+            own["query"] = [{"type": "text", "text": request.prompt}, *parts]
+    said = {name: value for name, value in own.items() if value is not None}
+    fields = {**(request.metadata or {}), **said}
+    messages = fields.pop("messages", None)
+    return RewardSample(
+        place, place, fields.pop("prompt"), fields.pop("response"), messages, fields
+    )
+
+
+def _image_part(uri: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": uri}}
+
+
+def result_to_response(
+    request: JudgeRequest,
+    judged: GradedSample,
+    result: RewardResult,
+    names: Iterable[str],
+    members: int = 1,
+) -> JudgeResponse:
+    """What the graders ``names`` said, as the answer to ``request``.
+
+    ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
+    missing. ``members``: in a group of so many, this sample's share of what ranking all cost.
+    ``confidence`` where exactly one grader stated one.
+    """
+    named = {name: result.reward_info.get(f"{name}_score") for name in names}
+    response = JudgeResponse(
+        score=result.score,
+        request_id=request.request_id,
+        explanation=_join_reasons(judged),
+        detailed_scores=named,
+        confidence=_stated_confidence(judged),
+        metadata=_judge_costs(judged, members),
+    )
+    if result.missing is not None:
+        response.score, response.error = None, _missing_error(result.missing, judged)
+    return response
+
+
+def request_error_response(request: JudgeRequest, kind: ErrorKind, message: str) -> JudgeResponse:
+    """The answer to a request that got no score."""
+    error = ErrorInfo(kind, sendable_text(message[:_MESSAGE_LIMIT]))
+    return JudgeResponse(request_id=request.request_id, error=error)
+
+
+def sendable_text(text: str) -> str:
+    """``text`` that UTF-8 can hold: halves of surrogate pairs become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def request_failure_response(request: JudgeRequest, failure: GradingFailure) -> JudgeResponse:
+    """:func:`request_error_response`, of an exception."""
+    error = ErrorInfo.of(failure, sendable_text(str(failure)[:_MESSAGE_LIMIT]))
+    return JudgeResponse(request_id=request.request_id, error=error)
+
+
+def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:
+    said = missing.error
+    if missing.kind is ErrorKind.BUG:
+        said = _bug_message(missing, judged)
+    if not said.startswith(f"{missing.name}: "):
+        said = f"{missing.name}: {said}"
+    return ErrorInfo.of(missing, sendable_text(said[:_MESSAGE_LIMIT]))
+
+
+def _bug_message(missing: GraderError, judged: GradedSample) -> str:
+    """What an exception says may quote the sample: its type and place tell enough."""
+    for name, result in judged.results():
+        if name == missing.name and isinstance(result, GraderError) and "at" in result.metadata:
+            return f"{result.error.partition(':')[0]} at {result.metadata['at']}"
+    return missing.error
+
+
+def _labelled_results(judged: GradedSample) -> Iterator[tuple[str, GraderResult]]:
+    """Every result under its grader's name, those of events numbered."""
+    events = [] if isinstance(judged.events, GraderError) else judged.events
+    numbered = (
+        (f"{name}[{place}]", result)
+        for place, event in enumerate(events)
+        for name, result in event.items()
+    )
+    return chain(judged.outcome.items(), numbered)
+
+
+def _join_reasons(judged: GradedSample) -> str | None:
+    lines: list[str] = []
+    left = EXPLANATION_LIMIT
+    for label, result in _labelled_results(judged):
+        if not isinstance(result, GraderScore) or not result.reason:
+            continue
+        line = f"{label}: {result.reason}"
+        if len(line) > left:
+            lines.append(line[: max(left - 1, 0)] + "…")
+            break
+        lines.append(line)
+        left -= len(line) + 1
+    return sendable_text("\n".join(lines)) or None
+
+
+def _stated_confidence(judged: GradedSample) -> float | None:
+    """The one confidence that was stated, in a grader's metadata or its reply's fields."""
+    stated = []
+    for _, result in judged.results():
+        fields = result.metadata.get("fields")
+        for place in (result.metadata, fields if isinstance(fields, Mapping) else {}):
+            value: Any = place.get("confidence")
+            numeric = isinstance(value, int | float) and not isinstance(value, bool)
+            if numeric and 0 <= value <= 1:
+                stated.append(float(value))
+                break
+    return stated[0] if len(stated) == 1 else None
+
+
+def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
+    """``cost_usd`` where every call had a price, and the ``judges`` that answered."""
+    found = [(r, r.provenance) for _, r in judged.results() if r.provenance is not None]
+    models = sorted({source.model for _, source in found if source.model})
+    said: dict[str, Any] = {"judges": models} if models else {}
+    costs: list[float | None] = []
+    for result, source in found:
+        if source.paid is not None:
+            shared = members if "rank" in result.metadata else 1
+            cost = source.paid.cost_usd
+            costs.append(None if cost is None else cost / shared)
+        elif source.usage is not None:
+            costs.append(0.0)  # a kept reply, or another sample's
+    known = [cost for cost in costs if cost is not None]
+    if costs and len(known) == len(costs):
+        said["cost_usd"] = math.fsum(known)
+    return said or None
+
+
+_ANSWER_KEYS = ("score", "explanation", "detailed_scores", "confidence", "metadata")
+
+
+def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
+    """The response to ``request`` that ``said`` stands for.
+
+    ``said`` is a number (of any library), a mapping with ``score`` and perhaps ``explanation``
+    (text), ``detailed_scores`` (numbers by name), ``confidence`` (0 to 1) and ``metadata``, or a
+    ``GradingFailure`` (a batch's way to fail one). Everything else is the error ``bug``, a number
+    that is not finite ``out_of_range``; there is no default.
+    """
+    if isinstance(said, GradingFailure):
+        return request_failure_response(request, said)
+    try:
+        return _read_mapping(request, said if isinstance(said, Mapping) else {"score": said})
+    except GradingFailure as failure:
+        return request_failure_response(request, failure)
+
+
+def _check_sendable(response: JudgeResponse) -> JudgeResponse:
+    """``response``, if it can be written: half surrogates and huge numbers cannot."""
+    try:
+        msgspec.json.encode(response.metadata), msgspec.json.encode(response.detailed_scores)
+    except (TypeError, ValueError, OverflowError):
+        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
+    return response
+
+
+def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeResponse:
+    for key in said:
+        if key not in _ANSWER_KEYS:
+            hint = suggest_name(str(key)[:40], _ANSWER_KEYS)
+            raise _bug_failure(
+                f"the answer has the unknown key {str(key)[:40]!r}{hint} "
+                f"(allowed: {', '.join(_ANSWER_KEYS)})"
+            )
+    if "score" not in said:
+        raise _bug_failure("the answer has no 'score'")
+    response = JudgeResponse(
+        score=_read_number("score", said["score"]),
+        request_id=request.request_id,
+        explanation=_read_explanation(said.get("explanation")),
+        detailed_scores=_read_detailed_scores(said.get("detailed_scores")),
+        confidence=_read_confidence(said.get("confidence")),
+        metadata=_read_metadata(said.get("metadata")),
+    )
+    return _check_sendable(response)
+
+
+def _read_number(name: str, value: Any) -> float:
+    if value is None:
+        raise _bug_failure(
+            f"{name} is None; to say that there is none, raise adjudge.GradingFailure"
+        )
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise _bug_failure(f"{name} is a {type(value).__name__}, must be a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    except Exception as error:  # an array of several numbers, whatever its library
+        raise _bug_failure(f"{name} is a {type(value).__name__}, must be one number") from error
+    if not math.isfinite(number):
+        raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"{name} {number!r} is not a finite number")
+    return number
+
+
+def _read_explanation(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _bug_failure(f"explanation is a {type(value).__name__}, must be text")
+    text = sendable_text(value)
+    return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
+
+
+def _read_detailed_scores(value: Any) -> dict[str, float | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _bug_failure(f"detailed_scores is a {type(value).__name__}, must be numbers by name")
+    named = {str(name): one for name, one in value.items()}
+    return {
+        name: None if one is None else _read_number(f"detailed_scores.{name[:40]}", one)
+        for name, one in named.items()
+    }
+
+
+def _read_confidence(value: Any) -> float | None:
+    if value is None:
+        return None
+    confidence = _read_number("confidence", value)
+    if not 0 <= confidence <= 1:
+        raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"confidence {confidence!r} is not in [0, 1]")
+    return confidence
+
+
+def _read_metadata(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(_is_plain(one) for one in value.values()):
+        raise _bug_failure(
+            "metadata must be text, whole numbers, finite numbers or booleans by name"
+        )
+    return {str(name): one for name, one in value.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (str, int, bool)
+
+
+def _bug_failure(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.BUG, message)

@@ -1,0 +1,389 @@
+"""``adjudge serve --ray``: the same service, its judging done by replicas on a Ray cluster.
+
+HTTP stays with this process: the same application, so the same formats, keys, limits and status
+codes, and the same drain. Only the backend is another one: it hands each request to a replica,
+chosen so that the samples of a group, and those of a prompt, meet in the same one. A replica is a
+backend with its own queue and its own groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.client.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
+from adjudge.engine.loop import run_blocking, run_on_engine
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.service.backend import BackendQueue
+from adjudge.service.backends import Damping, load_backend
+from adjudge.service.rendezvous import Rendezvous
+from adjudge.service.settings import ServiceSettings
+
+__all__ = [
+    "JudgeReplica",
+    "RayBackend",
+    "ReplicaFacts",
+    "ReplicaRefusal",
+    "ReplicaReply",
+    "ReplicaSettings",
+    "RouteKey",
+    "compute_route_key",
+    "decode_replica_reply",
+]
+
+
+class ReplicaRefusal(msgspec.Struct):
+    """What a replica raised: it goes to the client as this service would have refused it."""
+
+    kind: ErrorKind
+    message: str
+    retry_after: float | None = None
+
+
+class ReplicaReply(msgspec.Struct):
+    """A replica's answer to one request."""
+
+    response: JudgeResponse | None = None
+    refusal: ReplicaRefusal | None = None
+
+
+class ReplicaFacts(msgspec.Struct):
+    """What is the same of all replicas, and who says so."""
+
+    name: str
+    version: str
+    compares_groups: str | None
+    has_groups: bool
+    pid: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_request_decoder = msgspec.msgpack.Decoder(JudgeRequest)
+_group_decoder = msgspec.msgpack.Decoder(GroupRequest)
+decode_replica_reply = msgspec.msgpack.Decoder(ReplicaReply).decode
+
+
+class JudgeReplica:
+    """What Ray Serve runs so many times. All judging happens on the process's engine loop."""
+
+    def __init__(
+        self,
+        cwd: str,
+        target: str,
+        settings: ServiceSettings,
+        arguments: Mapping[str, str] | None,
+        damping: Damping | None,
+    ) -> None:
+        try:
+            os.chdir(cwd)  # relative paths mean what they mean where the command was given
+        except OSError as error:
+            raise ConfigError(
+                f"{cwd}: the machine of a replica does not have this folder. Use a folder that all "
+                "machines share."
+            ) from error
+        self._settings = settings
+        self._backend = load_backend(target, settings, arguments=arguments, damping=damping)
+        self._rendezvous: Rendezvous | None = None
+        run_blocking(self._start())
+
+    async def _start(self) -> None:
+        await self._backend.start()
+        self._batcher = BackendQueue(self._backend, self._settings, lambda _: None)
+        function = getattr(self._backend, "function", None)
+        if isinstance(function, SpecRewardFunction):
+            self._rendezvous = Rendezvous(function, self._settings)
+
+    async def facts(self, key: str) -> bytes:  # noqa: ARG002  (for the router)
+        """:class:`ReplicaFacts` of this replica."""
+        backend = self._backend
+        groups = self._rendezvous is not None
+        return _encode(
+            ReplicaFacts(
+                backend.name, backend.version, backend.compares_groups, groups, os.getpid()
+            )
+        )
+
+    async def judge(self, key: str, data: bytes) -> bytes:  # noqa: ARG002  (for the router)
+        """Judge one request."""
+        return await run_on_engine(self._answer(self._judge(_request_decoder.decode(data))))
+
+    async def group_judge(self, key: str, data: bytes) -> bytes:  # noqa: ARG002  (for the router)
+        """Judge one sample of a group; answered when the group is settled."""
+        return await run_on_engine(self._answer(self._join(_group_decoder.decode(data))))
+
+    async def _judge(self, request: JudgeRequest) -> JudgeResponse:
+        [response] = await self._batcher.score((request,))
+        return response
+
+    async def _join(self, request: GroupRequest) -> JudgeResponse:
+        if self._rendezvous is None:
+            raise GradingFailure(ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge")
+        return await self._rendezvous.join(request)
+
+    async def _answer(self, judging: Any) -> bytes:
+        try:
+            response = await judging
+        except GradingFailure as failure:
+            wait = getattr(failure, "retry_after", None)
+            return _encode(ReplicaReply(refusal=ReplicaRefusal(failure.kind, str(failure), wait)))
+        try:
+            return _encode(ReplicaReply(response))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            message = f"the response is no JSON ({type(error).__name__})"
+            failed = JudgeResponse(
+                request_id=response.request_id, error=ErrorInfo(ErrorKind.BUG, message)
+            )
+            return _encode(ReplicaReply(failed))
+
+
+_log = logging.getLogger("adjudge")
+_ROUTER = "adjudge.service.ray_router:AffinityRouter"
+_MAX_ATTEMPTS = 2
+"""A replica that dies takes its requests with it; they are asked once more, elsewhere."""
+_UNBOUNDED = 1_000_000
+"""Ongoing requests of a replica: it bounds them itself, and waiting samples must not fill it up."""
+_OBJECT_STORE = 256 << 20
+_POLL_S = 0.25
+_LOG_EVERY_S = 20.0
+
+RouteKey = str
+
+
+@dataclass(frozen=True)
+class ReplicaSettings:
+    """How many replicas, and where.
+
+    ``least`` and ``most`` differ: Ray Serve keeps their number so that each has about
+    ``target_ongoing`` requests. ``cpus``, ``gpus``: of each. ``address`` as for
+    :class:`~adjudge.runs.ray_engine.RayEngine`.
+    """
+
+    least: int = 1
+    most: int = 1
+    target_ongoing: float = 32.0
+    cpus: float = 1.0
+    gpus: float = 0.0
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ConfigError(
+                "replicas: the minimum must be at least 1 and at most the maximum "
+                f"(found {self.least} to {self.most})"
+            )
+
+
+def compute_route_key(request: JudgeRequest) -> RouteKey:
+    """What requests have in common that belong in one replica: their group, else their prompt."""
+    if isinstance(request, GroupRequest):
+        run = (request.metadata or {}).get("run_id")
+        return f"group {run} {request.group_id}"[:600]
+    return blake2b(request.prompt.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+class RayBackend:
+    """A :class:`~adjudge.service.backend.Backend` whose judging replicas do.
+
+    Is its own rendezvous: the samples of a group meet in the replica that their key leads to.
+    ``arguments`` and ``damping`` are :func:`~adjudge.service.backends.load_backend`'s.
+    """
+
+    one_by_one = True
+
+    def __init__(
+        self,
+        target: str,
+        settings: ServiceSettings,
+        replicas: ReplicaSettings,
+        *,
+        arguments: Mapping[str, str] | None = None,
+        damping: Damping | None = None,
+    ) -> None:
+        self.name = self.version = "unknown"
+        self.compares_groups: str | None = None
+        self.rendezvous = _RayRendezvous(self)
+        self._replicas = replicas
+        self._app = f"adjudge-{os.getpid()}"
+        self._replica_arguments = (str(Path.cwd()), target, settings, arguments, damping)
+        self._drain_s = settings.drain_s
+        self._connected = False
+        self._handle: Any = None
+
+    async def start(self) -> None:
+        """Start the replicas, and learn from one what they judge with.
+
+        Waits for free CPUs (GPUs) as long as it takes, and says so. Raises :class:`ConfigError`
+        when there is no cluster, or a replica cannot start.
+        """
+        self._handle = await asyncio.to_thread(self._deploy)
+        await self._wait_until_running()
+        data = await self._handle.facts.remote("")
+        facts = msgspec.msgpack.decode(data, type=ReplicaFacts)
+        self.name, self.version = f"{facts.name} on Ray Serve", facts.version
+        self.compares_groups = facts.compares_groups
+
+    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        """One response per request; raises what a replica refused."""
+        # One at a time (``one_by_one``), and many calls of this at once.
+        return [await self.ask("judge", request) for request in requests]
+
+    async def ask(self, method: str, request: JudgeRequest) -> JudgeResponse:
+        """A replica's answer; where it died, another's."""
+        from ray.exceptions import RayError  # noqa: PLC0415  (heavy)
+        from ray.serve.exceptions import RayServeException  # noqa: PLC0415
+
+        call = getattr(self._handle, method).remote
+        key, data = compute_route_key(request), _encode(request)
+        said = ""
+        for _ in range(_MAX_ATTEMPTS):
+            answer = call(key, data)
+            try:
+                reply = decode_replica_reply(await answer)
+            except asyncio.CancelledError:
+                answer.cancel()
+                raise
+            except (RayError, RayServeException) as error:
+                said = type(error).__name__
+                _log.warning("a replica gave no answer (%s)", said)
+                continue
+            if reply.refusal is not None:
+                raise _replica_failure(reply.refusal)
+            if reply.response is not None:
+                return reply.response
+        message = f"replicas died while judging ({said})"
+        return JudgeResponse(
+            request_id=request.request_id, error=ErrorInfo(ErrorKind.CONNECTION, message)
+        )
+
+    async def aclose(self) -> None:
+        """Stop the replicas, and leave the cluster."""
+        if self._connected:
+            await asyncio.to_thread(self._shut_down)
+
+    def _deploy(self) -> Any:
+        ray, serve = _import_ray()
+        from ray.serve.config import ProxyLocation, RequestRouterConfig  # noqa: PLC0415
+
+        _connect_cluster(ray, self._replicas.address)
+        self._connected = True
+        serve.start(proxy_location=ProxyLocation.Disabled, logging_config={"log_level": "WARNING"})
+        deployment = serve.deployment(JudgeReplica, name="judge").options(
+            **_replica_options(self._replicas),
+            max_ongoing_requests=_UNBOUNDED,
+            ray_actor_options={"num_cpus": self._replicas.cpus, "num_gpus": self._replicas.gpus},
+            request_router_config=RequestRouterConfig(request_router_class=_ROUTER),
+            graceful_shutdown_timeout_s=self._drain_s,
+            graceful_shutdown_wait_loop_s=0.5,
+            health_check_period_s=2.0,
+        )
+        target = serve.RunTarget(
+            deployment.bind(*self._replica_arguments), name=self._app, route_prefix=None
+        )
+        [handle] = serve.run_many([target], wait_for_applications_running=False)
+        return handle
+
+    async def _wait_until_running(self) -> None:
+        """Return when the replicas are there."""
+        _, serve = _import_ray()
+        waited = 0.0
+        while True:
+            status = (await asyncio.to_thread(serve.status)).applications.get(self._app)
+            state = "" if status is None else str(status.status.value)
+            if state == "RUNNING":
+                return
+            if status is not None and state in ("DEPLOY_FAILED", "UNHEALTHY"):
+                raise ConfigError(f"--ray: a replica does not start: {_failure_reason(status)}")
+            await asyncio.sleep(_POLL_S)
+            waited += _POLL_S
+            if waited % _LOG_EVERY_S < _POLL_S:
+                _log.warning(
+                    "replicas have not started for %d s. Check that CPUs and GPUs are free.", waited
+                )
+
+    def _shut_down(self) -> None:
+        ray, serve = _import_ray()
+        serve.delete(self._app)
+        if not serve.status().applications:
+            serve.shutdown()
+        ray.shutdown()
+
+
+class _RayRendezvous:
+    """The rendezvous of a :class:`RayBackend`, which the replicas keep."""
+
+    def __init__(self, backend: RayBackend) -> None:
+        self._backend = backend
+
+    async def join(self, request: GroupRequest) -> JudgeResponse:
+        """The answer to one sample; a group whose replica dies meets again in another."""
+        return await self._backend.ask("group_judge", request)
+
+    def stop_waiting(self) -> None:
+        """Nothing waits here: the groups' time runs in the replicas."""
+
+    async def aclose(self) -> None:
+        """Nothing waits here."""
+
+
+class _ReplicaRefused(GradingFailure):
+    """A replica's refusal, as it would have been this process's."""
+
+    retry_after: float = 1
+
+
+def _replica_failure(refusal: Any) -> GradingFailure:
+    failure = _ReplicaRefused(refusal.kind, refusal.message)
+    if refusal.retry_after is not None:
+        failure.retry_after = refusal.retry_after
+    return failure
+
+
+def _failure_reason(status: Any) -> str:
+    """The last lines of what Ray Serve says of an application that failed."""
+    said = [status.message, *(one.message for one in status.deployments.values())]
+    lines = [line.strip() for one in said for line in str(one).splitlines() if line.strip()]
+    found = [line for line in lines if "Error" in line] or lines
+    return " ".join(found[-1:])[:500]
+
+
+def _replica_options(replicas: ReplicaSettings) -> dict[str, Any]:
+    if replicas.least == replicas.most:
+        return {"num_replicas": replicas.most}
+    return {
+        "autoscaling_config": {
+            "min_replicas": replicas.least,
+            "max_replicas": replicas.most,
+            "target_ongoing_requests": replicas.target_ongoing,
+        }
+    }
+
+
+def _import_ray() -> tuple[Any, Any]:
+    try:
+        import ray  # noqa: PLC0415  (an extra, heavy)
+        from ray import serve  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"--ray: Ray Serve cannot be imported ({error}). Run: pip install 'adjudge[ray]'"
+        ) from error
+    return ray, serve
+
+
+def _connect_cluster(ray: Any, address: str | None) -> None:
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"address": address, "log_to_driver": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    try:
+        ray.init(logging_level=logging.WARNING, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"--ray-address {address}: cannot connect to Ray: {error}") from error

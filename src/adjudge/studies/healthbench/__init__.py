@@ -1,1 +1,0 @@
-"""HealthBench: a model's answers marked criterion by criterion, and the official aggregate."""

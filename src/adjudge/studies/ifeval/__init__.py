@@ -1,1 +1,0 @@
-"""IFEval over whole files: responses generated, scored with intervals, compared, written down."""

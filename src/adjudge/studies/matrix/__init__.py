@@ -1,1 +1,0 @@
-"""Policies trained against judges that differ in a known way: one plan, one report."""

@@ -1,1 +1,0 @@
-"""Dumped judge prompts, asked again or only read again."""

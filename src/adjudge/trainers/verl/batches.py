@@ -1,0 +1,437 @@
+"""verl's ``DataProto`` as samples and groups, chat messages, and ``reward_extra_info``.
+
+A sample gets ``prompt`` (the last user message of ``raw_prompt``, else the prompt's tokens
+decoded), ``response`` (its valid tokens decoded without special ones), ``messages``,
+``reference`` (``reward_model.ground_truth``), ``finish_reason``, the fields of ``extra_info`` and
+of a tool loop, and every other column of ``non_tensor_batch`` by its name.
+
+verl's tool loop keeps its messages to itself. They are rebuilt from the prompt's conversation
+(``raw_prompt``, with ``data.return_raw_chat=True``), the response's tokens, and the mask that
+tells the policy's tokens (1) from what came back (0). Turns are the runs of that mask; calls and
+results are read from ``<tool_call>`` and ``<tool_response>`` tags (Hermes, Qwen).
+
+``reward_extra_info`` is what verl may know about rewards beside the numbers it trains on:
+
+=======================  ======================================================================
+``GRADER_score``, …      every key of ``reward_info``, always the same; NaN where a part is missing
+``reward_missing``       1.0 where the reward is missing, else 0.0
+``details``              per row: each grader's score and reason, ``missing`` with kind and error
+``judge_metrics``        in training: the batch's metrics in the first row, nothing in the others
+``uid``                  in training: the rows' own, marked where the reward is missing
+=======================  ======================================================================
+
+verl's validation takes the mean of every column that is not text, and None is an error there. So
+in validation missing numbers have stand-ins that leave those means as they are
+(:func:`.advantage.impute_for_validation`), and ``details`` is JSON text, in which ``missing_parts``
+names the row's stand-ins.
+
+verl 0.9.1 never says whether it validates, and passes over None there. So its rows always have
+None where a part is missing, and ``details`` as JSON text (:func:`flat_loop_row`); there are no
+``judge_metrics``, which it would average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.types import GraderError, RewardResult, RewardSample
+
+__all__ = [
+    "DETAILS_COLUMN",
+    "METRICS_COLUMN",
+    "MISSING_COLUMN",
+    "MISSING_PARTS",
+    "BatchRows",
+    "RowReader",
+    "details_text_column",
+    "first_question",
+    "flat_loop_row",
+    "last_output",
+    "loop_row",
+    "number_columns",
+    "numpy_to_python",
+    "parse_chat_messages",
+    "plain_details",
+    "rebuild_messages",
+    "results_from_columns",
+]
+
+
+DecodeTokens = Callable[[Sequence[int]], str]
+
+
+def parse_chat_messages(value: Any) -> list[dict[str, Any]] | None:
+    """A list of chat messages, perhaps as JSON text; ``None`` for anything else."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+    if not isinstance(value, list | tuple) or not all(isinstance(item, dict) for item in value):
+        return None
+    return list(value) or None
+
+
+def first_question(messages: Sequence[dict[str, Any]] | None) -> str | None:
+    """The last user message before the assistant's first, when it is plain text."""
+    question = None
+    for message in messages or []:
+        if message.get("role") == "assistant":
+            break
+        if message.get("role") == "user":
+            content = message.get("content")
+            question = content if isinstance(content, str) else None
+    return question
+
+
+def rebuild_messages(
+    opening: Sequence[dict[str, Any]],
+    text: str,
+    ids: Sequence[int],
+    mask: Sequence[int] | None,
+    turns: int | None,
+    decode: DecodeTokens,
+) -> list[dict[str, Any]]:
+    """``opening`` and the response's turns; ``text`` is the response, ``ids`` are its tokens.
+
+    ``mask`` is over ``ids``; without one, and with more than two ``turns`` in the conversation,
+    nobody can tell the policy's words from a tool's. Raises ``GradingFailure(invalid_input)``.
+    """
+    if mask is None and turns is not None and turns > 2:
+        raise _unreadable_messages(f"{turns} turns, and no response_mask to tell them apart")
+    if mask is None or all(mask):
+        return [*opening, _assistant_message(text, 0)]
+    messages = list(opening)
+    start, calls = 0, 0
+    for own, run in groupby(mask, key=bool):
+        end = start + len(list(run))
+        said = decode(ids[start:end])
+        if own:
+            turn = _assistant_message(said, calls)
+            calls += len(turn.get("tool_calls", ()))
+            messages.append(turn)
+        else:
+            messages += _tool_messages(said, messages[-1] if messages else {})
+        start = end
+    return messages
+
+
+def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
+    """One assistant message; a ``<tool_call>`` that is no call stays text."""
+    content: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for inside, part in _split_by_tag(text, "tool_call"):
+        call = _parse_tool_call(part, calls_before + len(calls)) if inside else None
+        if call is not None:
+            calls.append(call)
+        else:
+            content.append(f"<tool_call>{part}</tool_call>" if inside else part)
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(content).strip()}
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _parse_tool_call(text: str, number: int) -> dict[str, Any] | None:
+    try:
+        said = msgspec.json.decode(text.strip())
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        return None
+    arguments = said.get("arguments", {})
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments).decode()
+    function = {"name": said["name"], "arguments": arguments}
+    return {"id": f"call_{number}", "type": "function", "function": function}
+
+
+def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Results of tools, in the order of the turn's calls."""
+    results = [part for inside, part in _split_by_tag(text, "tool_response") if inside]
+    if not results:
+        raise _unreadable_messages("what came back between turns has no <tool_response> tags")
+    ids = [call["id"] for call in turn.get("tool_calls", ())]
+    messages: list[dict[str, Any]] = []
+    for place, result in enumerate(results):
+        message = {"role": "tool", "content": result.strip()}
+        if place < len(ids):
+            message["tool_call_id"] = ids[place]
+        messages.append(message)
+    return messages
+
+
+def _split_by_tag(text: str, tag: str) -> list[tuple[bool, str]]:
+    """``text`` cut at ``<tag>…</tag>``: (inside or not, part), in one pass."""
+    opener, closer = f"<{tag}>", f"</{tag}>"
+    parts, at = [], 0
+    while (start := text.find(opener, at)) >= 0:
+        end = text.find(closer, start)
+        if end < 0:
+            break
+        parts += [(False, text[at:start]), (True, text[start + len(opener) : end])]
+        at = end + len(closer)
+    return [*parts, (False, text[at:])]
+
+
+def _unreadable_messages(why: str) -> GradingFailure:
+    return GradingFailure(
+        ErrorKind.INVALID_INPUT,
+        f"the messages of a rollout cannot be rebuilt: {why}; put a 'messages' column into the "
+        "batch's non_tensor_batch",
+    )
+
+
+# Columns that are about the rollout itself, or of use to verl only.
+_NOT_FIELDS = {
+    "details", "extra_info", "judge_group_size", "judge_metrics", "messages", "multi_modal_data",
+    "multi_modal_inputs", "prompt_len", "raw_prompt", "raw_prompt_ids", "response_len",
+    "reward_extra_info", "reward_model", "tool_extra_fields", "tools_kwargs", "uid",
+    "__num_turns__",
+}  # fmt: skip
+
+
+@dataclass
+class BatchRows:
+    """A batch: samples, their groups, data sources, and ``last``, the token of each reward.
+
+    ``last`` is the last valid token; an empty response has none, and its reward stands on the last
+    (padding) token, where verl's masks hide it from everything but sums over a row.
+    """
+
+    samples: list[RewardSample]
+    groups: list[str]
+    sources: list[str]
+    last: list[int]
+
+
+class RowReader:
+    """Reads batches with a tokenizer; ``source_key`` is verl's ``data.reward_fn_key``.
+
+    ``without_messages`` says why the last rollout that has no messages has none.
+    """
+
+    def __init__(self, tokenizer: Any, source_key: str = "data_source") -> None:
+        self.tokenizer, self.source_key = tokenizer, source_key
+        self.without_messages: str | None = None
+
+    def read(self, data: Any) -> BatchRows:
+        """All rows of ``data``; never raises on a row's account."""
+        responses = data.batch["responses"]
+        width = responses.shape[-1]
+        valid = data.batch["attention_mask"][:, -width:].sum(dim=-1).tolist()
+        ids = [row[:length] for row, length in zip(responses.tolist(), valid, strict=True)]
+        columns = {
+            name: list(map(numpy_to_python, col)) for name, col in data.non_tensor_batch.items()
+        }
+        prompts = _Prompts(self.tokenizer, data)
+        groups = self.groups(data)
+        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        mask = data.batch.get("response_mask", None)
+        masks = None if mask is None else mask.tolist()
+        members: dict[str, int] = defaultdict(int)
+        samples = []
+        for place, (text, group) in enumerate(zip(texts, groups, strict=True)):
+            own = {name: column[place] for name, column in columns.items()}
+            own_mask = None if masks is None else masks[place][: valid[place]]
+            messages = self._messages(own, text, ids[place], own_mask)
+            extra = {**self._extra(own), "finish_reason": self._finish(ids[place], width)}
+            question = first_question(parse_chat_messages(own.get("raw_prompt")))
+            prompt = prompts.text(place, group) if question is None else question
+            samples.append(RewardSample(place, members[group], prompt, text, messages, extra))
+            members[group] += 1
+        last = [length - 1 if length else width - 1 for length in valid]
+        return BatchRows(samples, groups, self.sources(data), last)
+
+    def groups(self, data: Any) -> list[str]:
+        """Each row's group: its ``uid``, else its prompt's tokens."""
+        uids = data.non_tensor_batch.get("uid")
+        if uids is not None:
+            return [str(uid) for uid in uids]
+        prompts = _Prompts(self.tokenizer, data)
+        return [",".join(map(str, prompts.ids(place))) for place in range(len(data))]
+
+    def sources(self, data: Any) -> list[str]:
+        """Each row's data source; ``unknown`` without that column, as verl has it."""
+        found = data.non_tensor_batch.get(self.source_key)
+        return ["unknown"] * len(data) if found is None else [str(source) for source in found]
+
+    def _extra(self, own: dict[str, Any]) -> dict[str, Any]:
+        extra = {name: value for name, value in own.items() if name not in _NOT_FIELDS}
+        for name in ("extra_info", "tool_extra_fields"):
+            if isinstance(found := own.get(name), dict):
+                extra.update(found)
+        extra.pop("messages", None)
+        if isinstance(model := own.get("reward_model"), dict) and "ground_truth" in model:
+            extra["reference"] = extra["ground_truth"] = model["ground_truth"]
+        if own.get("__num_turns__") is not None:
+            extra["num_turns"] = own["__num_turns__"]
+        return extra
+
+    def _finish(self, ids: Sequence[int], width: int) -> str:
+        """``length`` for a response that fills its room without an end token."""
+        cut = len(ids) == width and ids[-1] != self.tokenizer.eos_token_id
+        return "length" if cut else "stop"
+
+    def _messages(
+        self, own: dict[str, Any], text: str, ids: Sequence[int], mask: Sequence[int] | None
+    ) -> list[dict[str, Any]] | None:
+        """The conversation with the response, or ``None``: graders that need it then say so."""
+        carried = own.get("tool_extra_fields")
+        inner = carried.get("messages") if isinstance(carried, dict) else None
+        given = parse_chat_messages(own.get("messages")) or parse_chat_messages(inner)
+        if given is not None:
+            return given
+        opening = parse_chat_messages(own.get("raw_prompt"))
+        if opening is None:
+            self.without_messages = (
+                "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
+            )
+            return None
+        turns = own.get("__num_turns__")
+        try:
+            return rebuild_messages(opening, text, ids, mask, turns, self._decode)
+        except GradingFailure as failure:
+            self.without_messages = str(failure)
+            return None
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+def last_output(data: Any) -> Any:
+    """The last row of ``data``, without padding where its lengths are known.
+
+    verl 0.9.1 pads the outputs of one rollout each as a whole, so that attention masks of several
+    do not line up with prompts and responses; ``prompt_len`` and ``response_len`` tell.
+    """
+    row = data[-1:]
+    if len(data) == 1 or not {"prompt_len", "response_len"} <= row.non_tensor_batch.keys():
+        return row
+    prompt, response = (int(row.non_tensor_batch[key][0]) for key in ("prompt_len", "response_len"))
+    tensors = {
+        "prompts": row.batch["prompts"][:, :prompt],
+        "responses": row.batch["responses"][:, :response],
+        "attention_mask": row.batch["attention_mask"][:, : prompt + response],
+    }
+    return type(data).from_dict(tensors=tensors, non_tensors=row.non_tensor_batch)
+
+
+class _Prompts:
+    """A batch's prompts without their padding, decoded when asked for and once per group."""
+
+    def __init__(self, tokenizer: Any, data: Any) -> None:
+        self._tokenizer, self._ids = tokenizer, data.batch["prompts"]
+        self._mask = data.batch["attention_mask"][:, : self._ids.shape[-1]].bool()
+        self._texts: dict[str, str] = {}
+
+    def ids(self, place: int) -> list[int]:
+        found: list[int] = self._ids[place][self._mask[place]].tolist()
+        return found
+
+    def text(self, place: int, group: str) -> str:
+        if group not in self._texts:
+            ids = self.ids(place)
+            self._texts[group] = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return self._texts[group]
+
+
+def numpy_to_python(value: Any) -> Any:
+    """Scalars and arrays of numpy as Python's own, inside lists and dicts too."""
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    if isinstance(value, dict):
+        return {key: numpy_to_python(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [numpy_to_python(item) for item in value]
+    tolist = getattr(value, "tolist", None)  # also of a numpy scalar
+    return numpy_to_python(tolist()) if callable(tolist) and not hasattr(value, "device") else value
+
+
+MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN = "reward_missing", "details", "judge_metrics"
+MISSING_PARTS = "missing_parts"
+
+
+def plain_details(result: RewardResult) -> dict[str, Any]:
+    """A result's details as plain JSON data, with ``missing`` where there is no reward."""
+    details = dict(result.details or {})
+    if result.score is None:
+        missing = result.missing or GraderError("reward", ErrorKind.BUG, "no score and no reason")
+        details["missing"] = {"kind": str(missing.kind), "error": missing.error}
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(details, enc_hook=str))
+    except (TypeError, ValueError, RecursionError, OverflowError):  # a grader's odd metadata
+        plain = {key: details[key] for key in ("source", "missing") if key in details}
+    return plain
+
+
+def number_columns(results: Sequence[RewardResult], keys: Sequence[str]) -> dict[str, list[float]]:
+    """The columns of ``reward_info``; a part that is missing is NaN, never a number."""
+    columns = {}
+    for key in keys:
+        values = [result.reward_info.get(key) for result in results]
+        columns[key] = [math.nan if value is None else float(value) for value in values]
+    return columns
+
+
+def loop_row(result: RewardResult, keys: Sequence[str]) -> dict[str, Any]:
+    """One row of all columns, for verl's reward loop."""
+    row: dict[str, Any] = {key: column[0] for key, column in number_columns([result], keys).items()}
+    return {
+        **row,
+        MISSING_COLUMN: float(result.score is None),
+        DETAILS_COLUMN: plain_details(result),
+    }
+
+
+def flat_loop_row(result: RewardResult, keys: Sequence[str]) -> dict[str, Any]:
+    """One row of all columns for verl 0.9.1: numbers, None where a part is missing, and text."""
+    row: dict[str, Any] = {key: result.reward_info.get(key) for key in keys}
+    details = msgspec.json.encode(plain_details(result)).decode()
+    return {**row, MISSING_COLUMN: float(result.score is None), DETAILS_COLUMN: details}
+
+
+def results_from_columns(
+    scores: Sequence[float | None], columns: Mapping[str, Sequence[Any]]
+) -> list[RewardResult]:
+    """Results again, from the columns that the reward loop made row by row."""
+    keys = [key for key in columns if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}]
+    results = []
+    for place, score in enumerate(scores):
+        info = {key: _nan_to_none(columns[key][place]) for key in keys}
+        details = dict(columns[DETAILS_COLUMN][place]) if DETAILS_COLUMN in columns else {}
+        said = details.pop("missing", None) or {"kind": ErrorKind.BUG, "error": "no reason given"}
+        missing = GraderError("reward", said["kind"], said["error"]) if score is None else None
+        results.append(RewardResult(place, 0, score, info, details, missing))
+    return results
+
+
+def _nan_to_none(value: Any) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def details_text_column(results: Sequence[RewardResult], keys: Sequence[str]) -> Any:
+    """Details as JSON text in an object array, which verl's validation passes over."""
+    import numpy as np  # noqa: PLC0415  (verl's)
+
+    column = np.empty(len(results), dtype=object)
+    column[:] = [
+        msgspec.json.encode(
+            {**plain_details(result), MISSING_PARTS: _missing_parts(result, keys)}
+        ).decode()
+        for result in results
+    ]
+    return column
+
+
+def _missing_parts(result: RewardResult, keys: Sequence[str]) -> list[str]:
+    return [key for key in keys if result.reward_info.get(key) is None]

@@ -1,0 +1,448 @@
+"""Reward managers for verl: whole batches (0.6.1), one rollout at a time (0.6.1 and 0.9.1).
+
+``reward_model.reward_manager=adjudge`` in verl 0.6.1 rewards a whole batch at once, or makes one of
+the rewards that the reward loop (``rollout.mode=async``) made one by one. ``num_examine`` rollouts
+go to the console, as verl's own managers print them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adjudge.config import suggest_name
+from adjudge.errors import (
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    JudgeAuthError,
+    JudgeUnavailable,
+)
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.stats import quantile
+from adjudge.trainers.scoring import Scorer, ScorerResult
+from adjudge.trainers.verl.advantage import (
+    ADJUDGE_ESTIMATOR,
+    STOCK_ESTIMATOR,
+    ImputedRewards,
+    MissingRewardUid,
+    TurnRewardPlacer,
+    check_estimator,
+    configured_estimator,
+    find_calling_config,
+    find_turn_ends,
+    impute_for_validation,
+    impute_rewards,
+    make_turn_reward,
+    raises_on_missing,
+)
+from adjudge.trainers.verl.batches import (
+    DETAILS_COLUMN,
+    METRICS_COLUMN,
+    MISSING_COLUMN,
+    BatchRows,
+    RowReader,
+    details_text_column,
+    flat_loop_row,
+    last_output,
+    loop_row,
+    number_columns,
+    numpy_to_python,
+    plain_details,
+    results_from_columns,
+)
+from adjudge.trainers.verl.reward_sources import (
+    GroupService,
+    MissingRewardChannel,
+    compute_result_metrics,
+    detect_channel,
+    make_checked_scorer,
+    make_reward_source,
+)
+from adjudge.types import GraderError, RewardResult, RewardSample
+
+__all__ = [
+    "JudgeRewardLoopManager",
+    "JudgeRewardManager",
+    "compute_loop_metrics",
+    "print_examples",
+    "read_loop_rewards",
+]
+
+
+_MAX_CHARACTERS = 2000
+
+
+def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine: int) -> None:
+    """Print the first ``num_examine`` rollouts of each data source.
+
+    Asked for by the user, and cut at 2,000 characters a field; control characters are escaped,
+    because the texts are a policy's and the console is a terminal.
+    """
+    seen: Counter[str] = Counter()
+    for sample, source, result in zip(rows.samples, rows.sources, results, strict=True):
+        seen[source] += 1
+        if seen[source] > num_examine:
+            continue
+        reference = (sample.extra or {}).get("reference")
+        score = result.score if result.missing is None else f"missing: {result.missing.kind}"
+        lines = {
+            "prompt": sample.prompt,
+            "response": sample.response,
+            "ground_truth": reference,
+            "score": score,
+            **result.reward_info,
+        }
+        for name, value in lines.items():
+            sys.stdout.write(f"[{name}] {_printable(value)}\n")
+
+
+def _printable(value: object) -> str:
+    text = str(value)
+    kept = "".join(
+        c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text[:_MAX_CHARACTERS]
+    )
+    return kept if len(text) <= _MAX_CHARACTERS else f"{kept}… ({len(text)} characters)"
+
+
+_LATENCY_QUANTILES = {"judge/latency_p50": 0.5, "judge/latency_p99": 0.99}
+
+
+def read_loop_rewards(tensor: Any) -> tuple[list[float | None], Any]:
+    """The rewards in ``rm_scores`` (NaN is missing), and a copy of the tensor to write into."""
+    sums = tensor.sum(dim=-1)
+    missing = sums.isnan().tolist()
+    found = [None if gone else value for value, gone in zip(sums.tolist(), missing, strict=True)]
+    return found, tensor.clone()
+
+
+def compute_loop_metrics(
+    results: Sequence[RewardResult],
+    groups: Sequence[str],
+    lengths: Sequence[int],
+    calls: Sequence[Mapping[str, float]],
+) -> dict[str, float]:
+    """A batch's metrics from its rows.
+
+    ``calls`` are each row's own metrics: costs are summed, and quantiles of latency are taken over
+    the rows' values. Lengths are in tokens here.
+    """
+    metrics = compute_result_metrics(results, groups, lengths)
+    for name, q in _LATENCY_QUANTILES.items():
+        found = quantile([row[name] for row in calls if name in row], q)
+        if found is not None:
+            metrics[name] = found
+    costs = [row["judge/cost_usd"] for row in calls if "judge/cost_usd" in row]
+    return {**metrics, "judge/cost_usd": sum(costs)} if costs else metrics
+
+
+_log = logging.getLogger("adjudge")
+
+
+class JudgeRewardManager:
+    """Scores a ``DataProto`` by a reward spec, or by a :class:`~adjudge.rewards.RewardFunction`.
+
+    ``compute_score`` is such a function, or verl's own, which is not called; ``spec`` is a spec's
+    file (``+reward_model.reward_kwargs.spec=…``; default ``ADJUDGE_SPEC``). In each call
+    ``num_examine`` rollouts of each data source are printed. ``adv_estimator`` need not be given
+    inside verl.
+
+    ``metrics`` are the last call's. ``collected``, when it is a list, gets a pair of samples and
+    metrics per call. Picklable, and connections are made in the process that scores.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        num_examine: int,
+        compute_score: Any = None,
+        reward_fn_key: str = "data_source",
+        *,
+        spec: RewardSpec | Path | str | None = None,
+        adv_estimator: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _check_kwargs(kwargs)
+        config = find_calling_config()
+        self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
+        self.source = make_reward_source(compute_score, spec)
+        self.reader = RowReader(tokenizer, reward_fn_key)
+        self.adv_estimator = adv_estimator or configured_estimator(config)
+        if not (isinstance(self.source, Scorer) and raises_on_missing(self.source.spec)):
+            check_estimator(self.adv_estimator)
+        self.metrics: dict[str, float] = {}
+        self.collected: list[tuple[list[RewardSample], dict[str, float]]] | None = None
+        self._keys: list[str] = list(getattr(self.source, "info_keys", ()))
+        self._stopped: Exception | None = None
+        self._told = False
+        self._placer = TurnRewardPlacer()
+
+    def __call__(self, data: Any, return_dict: bool = False) -> Any:
+        """The reward tensor ``[B, R]``, or with ``return_dict`` that and ``reward_extra_info``.
+
+        A reward stands on the last valid token of its response; in training with ``adjudge_grpo``
+        what events add to it stands on their turns (:mod:`.advantage`). ``rm_scores`` that the
+        reward loop made are taken as they are. Where a reward is missing see :mod:`.advantage`.
+        Raises what the spec says must stop a run: :class:`~adjudge.errors.JudgeUnavailable`,
+        :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError`,
+        :class:`~adjudge.errors.MissingRewardError`; and what a user's own function raises.
+        """
+        stopped, self._stopped = self._stopped, None
+        if stopped is not None and not return_dict:
+            # verl answers an exception by calling again without the dict: do not judge twice.
+            raise stopped
+        try:
+            tensor, extra = self._rewards(data)
+        except Exception as error:
+            self._stopped = error
+            raise
+        return {"reward_tensor": tensor, "reward_extra_info": extra} if return_dict else tensor
+
+    def samples(self, data: Any) -> list[RewardSample]:
+        """The rollouts of a batch as graders see them."""
+        return self.reader.read(data).samples
+
+    def _rewards(self, data: Any) -> tuple[Any, dict[str, Any]]:
+        if "rm_scores" in data.batch.keys():  # noqa: SIM118  (a TensorDict)
+            return self._from_the_loop(data)
+        import torch  # noqa: PLC0415  (heavy)
+
+        rows = self.reader.read(data)
+        scored = self.source.score(rows.samples, rows.groups)
+        self._note(rows.samples, scored)
+        self._say_without_messages(scored.results)
+        print_examples(rows, scored.results, self.num_examine)
+        values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
+        tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+        tensor[torch.arange(len(values)), torch.tensor(rows.last)] = torch.tensor(values)
+        if self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate"):
+            self._place_events(tensor, data, rows, scored.results)
+        return tensor, extra
+
+    def _place_events(
+        self, tensor: Any, data: Any, rows: BatchRows, results: Sequence[RewardResult]
+    ) -> None:
+        """What events add to the rewards in ``tensor`` goes to the turns that earned it."""
+        mask = data.batch.get("response_mask", None)
+        if mask is None or not any(result.event_rewards for result in results):
+            return
+        prompts = data.non_tensor_batch.get("raw_prompt")
+        for place, ends in enumerate(find_turn_ends(mask)):
+            opening = None if prompts is None else numpy_to_python(prompts[place])
+            reward = make_turn_reward(results[place], rows.samples[place], opening)
+            self._placer.place(tensor[place], rows.last[place], ends, reward)
+
+    def _from_the_loop(self, data: Any) -> tuple[Any, dict[str, Any]]:
+        """``rm_scores`` as they are, but for the NaN by which our loop manager says "missing"."""
+        tensor = data.batch["rm_scores"]
+        names = data.meta_info.get("reward_extra_keys", [])
+        extra = {name: data.non_tensor_batch[name] for name in names}
+        if MISSING_COLUMN not in extra:
+            return tensor, extra  # somebody else's
+        rewards, tensor = read_loop_rewards(tensor)
+        groups, sources = self.reader.groups(data), self.reader.sources(data)
+        results = results_from_columns(rewards, extra)
+        self._keys = [
+            key for key in names if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}
+        ]
+        lengths = data.batch["attention_mask"][:, -tensor.shape[-1] :].sum(dim=-1).tolist()
+        metrics = compute_loop_metrics(results, groups, lengths, extra.get(METRICS_COLUMN, ()))
+        samples = [] if self.collected is None else self.samples(data)
+        self._note(samples, ScorerResult(results, metrics))
+        values, extra = self._filled(data, results, groups, sources)
+        for place, reward in enumerate(rewards):
+            if reward is None:
+                tensor[place].nan_to_num_(nan=values[place])
+        return tensor, extra
+
+    def _note(self, samples: list[RewardSample], scored: ScorerResult) -> None:
+        self.metrics = scored.metrics
+        if self.collected is not None:
+            self.collected.append((samples, scored.metrics))
+
+    def _say_without_messages(self, results: Sequence[RewardResult]) -> None:
+        """Say once what to do when graders lack messages that the batch could have had."""
+        kinds = {result.missing.kind for result in results if result.missing is not None}
+        why, told = self.reader.without_messages, self._told
+        if why is not None and not told and ErrorKind.INVALID_INPUT in kinds:
+            self._told = True
+            _log.warning("rewards are missing, perhaps because there are no chat messages: %s", why)
+
+    def _filled(
+        self,
+        data: Any,
+        results: Sequence[RewardResult],
+        groups: Sequence[str],
+        sources: Sequence[str],
+    ) -> tuple[list[float], dict[str, Any]]:
+        """Rewards with stand-ins, and ``reward_extra_info`` (:mod:`.batches`)."""
+        rewards = [result.score for result in results]
+        for result in results:
+            self._keys += [key for key in result.reward_info if key not in self._keys]
+        extra: dict[str, Any] = dict(number_columns(results, self._keys))
+        extra[MISSING_COLUMN] = [float(reward is None) for reward in rewards]
+        if data.meta_info.get("validate"):
+            for key in self._keys:
+                parts = [result.reward_info.get(key) for result in results]
+                extra[key] = impute_for_validation(parts, groups, sources)
+            extra[DETAILS_COLUMN] = details_text_column(results, self._keys)
+            return impute_for_validation(rewards, groups, sources), extra
+        stood = impute_rewards(rewards, groups)
+        self._say_inflation(stood)
+        extra[DETAILS_COLUMN] = [plain_details(result) for result in results]
+        extra[METRICS_COLUMN] = [self.metrics, *({} for _ in rewards[1:])]
+        if "uid" in data.non_tensor_batch:
+            extra["uid"] = _mark_missing_uids(groups, rewards)
+        return stood.rewards, extra
+
+    def _say_inflation(self, stood: ImputedRewards) -> None:
+        """Log what a group's mean in place of missing rewards does to the others' z-scores."""
+        factors = [factor for factor in stood.inflation.values() if factor > 1]
+        if self.adv_estimator != STOCK_ESTIMATOR or not factors:
+            return
+        self.metrics["judge/inflation_max"] = max(factors)
+        self.metrics["judge/inflation_mean"] = sum(stood.inflation.values()) / len(stood.inflation)
+        _log.warning(
+            "missing rewards in %d of %d groups have the group's mean, so grpo's other "
+            "advantages are up to %.3f times too large. Use adv_estimator=adjudge_grpo, which "
+            "is exact.",
+            len(factors), len(stood.inflation), max(factors),
+        )  # fmt: skip
+
+
+def _mark_missing_uids(groups: Sequence[str], rewards: Sequence[float | None]) -> Any:
+    import numpy as np  # noqa: PLC0415  (verl's)
+
+    uids = np.empty(len(groups), dtype=object)
+    uids[:] = [
+        MissingRewardUid(group) if reward is None else group
+        for group, reward in zip(groups, rewards, strict=True)
+    ]
+    return uids
+
+
+def _check_kwargs(kwargs: dict[str, Any]) -> None:
+    if "reward_manager_class_path" in kwargs:
+        raise ConfigError(
+            "reward_kwargs.reward_manager_class_path: is for a patched verl. Set "
+            "reward_model.reward_manager=adjudge instead."
+        )
+    for name in kwargs:
+        allowed = ["spec", "adv_estimator"]
+        raise ConfigError(
+            f"reward_kwargs.{name}: unknown key{suggest_name(name, allowed)} "
+            f"(allowed: {', '.join(allowed)})"
+        )
+
+
+class JudgeRewardLoopManager:
+    """Scores each rollout when it is done; verl calls it in reward actors.
+
+    ``config`` is verl's; the spec is ``reward.reward_kwargs.spec`` there (0.6.1:
+    ``reward_model.reward_kwargs.spec``), else ``ADJUDGE_SPEC``. A rollout is seen alone, so what
+    compares a group is refused with :class:`~adjudge.errors.ConfigError` unless the spec is the
+    address of a judge service, where the V1 trainers' groups meet (:mod:`.reward_sources`).
+    ``sample_rate`` is refused, and so are estimators that cannot leave a missing reward out.
+    ``compute_score``, the router's address and tokenizer are verl's and not used.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any = None,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+        **_: Any,
+    ) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.reward_router_address = reward_router_address
+        self.reward_model_tokenizer = reward_model_tokenizer
+        self.channel = detect_channel(config)
+        self.scorer = make_checked_scorer(config, compute_score)
+        self.reader = RowReader(tokenizer, _source_key(config))
+        # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
+        self._by_turn = self.channel.swallows and configured_estimator(config) == ADJUDGE_ESTIMATOR
+        self._told = False
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """``{"reward_score", "reward_extra_info"}`` of a ``DataProto`` with one rollout.
+
+        Of a rollout in several rows the last counts. A missing reward is NaN with
+        ``reward_missing`` 1.0, or a :class:`~adjudge.errors.GradingFailure` where that is how this
+        verl leaves a rollout out; see :mod:`.reward_sources`. Keys are always the same
+        (:mod:`.batches`). With ``adjudge_grpo`` in a V1 trainer the score also carries what events
+        add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
+        """
+        row = last_output(data)
+        rows = self.reader.read(row)
+        metrics: dict[str, float] = {}
+        try:
+            if isinstance(self.scorer, GroupService):
+                columns = {name: column[0] for name, column in row.non_tensor_batch.items()}
+                result = await self.scorer.reward(rows.samples[0], columns)
+            else:
+                scored = await self.scorer.ascore(rows.samples, rows.groups)
+                [result], metrics = scored.results, scored.metrics
+        except (JudgeAuthError, JudgeUnavailable) as stop:
+            if self.channel is not MissingRewardChannel.V1_ASYNC:
+                raise
+            return self._answer(self._stopped(stop))
+        if result.score is None and self.channel.absent:
+            raise _missing_reward_failure(result)
+        answer = self._answer(result)
+        if self._by_turn and result.event_rewards:
+            [opening] = row.non_tensor_batch.get("raw_prompt", [None])
+            answer["reward_score"] = make_turn_reward(
+                result, rows.samples[0], numpy_to_python(opening)
+            )
+        if self.channel is MissingRewardChannel.LOOP_061:
+            answer["reward_extra_info"][METRICS_COLUMN] = metrics
+        return answer
+
+    @classmethod
+    def assemble_rm_scores(cls, data: Any, scores: Sequence[float]) -> Any:
+        """``rm_scores`` ``[B, R]`` of a batch, each score on its row's last valid token.
+
+        verl 0.9.1 asks the class. NaN stays NaN; an empty response has its score on the row's last.
+        """
+        import torch  # noqa: PLC0415  (heavy)
+
+        tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+        width = tensor.shape[-1]
+        lengths = data.batch["attention_mask"][:, -width:].sum(dim=-1)
+        tensor[torch.arange(len(tensor)), lengths - 1] = tensor.new_tensor(scores)
+        return tensor
+
+    def _answer(self, result: RewardResult) -> dict[str, Any]:
+        keys = self.scorer.info_keys
+        old = self.channel is MissingRewardChannel.LOOP_061
+        return {
+            "reward_score": math.nan if result.score is None else result.score,
+            "reward_extra_info": loop_row(result, keys) if old else flat_loop_row(result, keys),
+        }
+
+    def _stopped(self, stop: JudgeAuthError | JudgeUnavailable) -> RewardResult:
+        """What should end the run, as a missing reward: ``adjudge_grpo`` ends it."""
+        if not self._told:
+            self._told = True
+            _log.error("all rewards are missing from now on: %s", stop)
+        auth = isinstance(stop, JudgeAuthError)
+        kind = ErrorKind.AUTH if auth else ErrorKind.CIRCUIT_OPEN
+        missing = GraderError("reward", kind, str(stop))
+        return RewardResult(0, 0, None, dict.fromkeys(self.scorer.info_keys), {}, missing)
+
+
+def _missing_reward_failure(result: RewardResult) -> GradingFailure:
+    missing = result.missing
+    kind, said = (ErrorKind.BUG, "no reason") if missing is None else (missing.kind, missing.error)
+    return GradingFailure(kind, f"the reward is missing, and so is this rollout: {said}")
+
+
+def _source_key(config: Any) -> str:
+    return str((config.get("data") or {}).get("reward_fn_key") or "data_source")

@@ -1,1 +1,0 @@
-"""A policy on held-out episodes, and two policies compared."""

@@ -1,1 +1,0 @@
-"""RuscaRL: rubrics as a scaffold that training rollouts are shown, less and less of it."""

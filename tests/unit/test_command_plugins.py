@@ -1,0 +1,325 @@
+"""Commands of other packages: listed, loaded when asked for, and plain about what is missing."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, distributions
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from adjudge.cli import plugins
+from adjudge.cli.eval import route_evaluation
+from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
+from adjudge.cli.plugins import CommandCatalog
+from adjudge.cli.study import route_study
+from adjudge.errors import ConfigError
+
+CODE = """
+import typer
+from adjudge.errors import ConfigError, JudgeUnavailable
+
+app = typer.Typer()
+NUMBER = 7
+
+def hello(name: str) -> None:
+    "Greet."
+    print("hello", name)
+
+def refuse() -> None:
+    "Refuse."
+    raise ConfigError("here.toml: key: is wrong")
+
+def unreachable() -> None:
+    "Ask nobody."
+    raise JudgeUnavailable("nobody answers")
+
+@app.command()
+def first() -> None:
+    "The first."
+    print("first")
+
+@app.command()
+def second() -> None:
+    "The second."
+    raise ConfigError("there.toml: is wrong")
+"""
+
+
+class Packages:
+    """Packages that are installed in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, name: str, commands: dict[str, str], code: str = CODE) -> None:
+        (self.folder / f"{name}.py").write_text(code)
+        about = self.folder / f"{name}-1.5.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        lines = [f"{command} = {value}" for command, value in commands.items()]
+        (about / "entry_points.txt").write_text("\n".join(["[adjudge.commands]", *lines]) + "\n")
+
+    def entry_points(self, *, group: str) -> list[EntryPoint]:
+        found = [
+            one for each in distributions(path=[str(self.folder)]) for one in each.entry_points
+        ]
+        return [one for one in found if one.group == group]
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
+    """No other package is installed, adjudge-lab neither."""
+    found = Packages(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugins, "entry_points", found.entry_points)
+    for name in ("greeter", "other", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return found
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(command_line(), words, env={"COLUMNS": "200"})
+
+
+def sections(shown: str) -> dict[str, list[str]]:
+    """The words under each heading of a help page."""
+    found: dict[str, list[str]] = {}
+    for line in shown.splitlines():
+        if heading := re.fullmatch(r"([A-Z][\w-]*):", line):
+            rows = found.setdefault(heading[1], [])
+        elif found and (row := re.match(r"  (\S+)  ", line)):
+            rows.append(row[1])
+    return found
+
+
+def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
+    found = sections(run("--help").output)
+    del found["Options"]
+    assert found == {
+        "Reward": ["demo", "init", "grade", "graders", "rubric", "serve"],
+        "Judge": ["mock"],
+        "Look": ["view", "top"],
+        "Check": ["probe", "eval", "study"],
+        "Tools": ["doctor"],
+        "Lab": ["train"],
+    }
+
+
+def test_a_group_lists_what_is_installed_and_what_is_not(packages: Packages) -> None:
+    shown = " ".join(run("eval", "--help").output.split())
+    assert sections(run("eval", "--help").output)["Commands"] == [
+        "judge",
+        "policy",
+        "ifeval",
+        "healthbench",
+    ]
+    assert shown.count("(needs adjudge-lab)") == 3
+    assert sections(run("study", "--help").output)["Commands"] == ["swap", "run", "diff", "replay"]
+
+
+@pytest.mark.parametrize("name", CORE_COMMANDS)
+def test_the_list_says_what_the_command_says(name: str) -> None:
+    command = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, {}).load(name)
+    assert command.help.partition("\n\n")[0].replace("\n", " ") == CORE_COMMANDS[name].help
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "requirement"),
+    [
+        (("train", "run.toml"), "train", "adjudge-lab[train]"),
+        (("train", "--help"), "train", "adjudge-lab[train]"),
+        (("eval", "policy"), "eval policy", "adjudge-lab"),
+        (("eval", "run.toml", "--model", "runs/first"), "eval policy", "adjudge-lab"),
+        (("eval", "m", "--benchmark", "ifeval", "--data", "d"), "eval ifeval", "adjudge-lab"),
+        (("eval", "--benchmark=healthbench", "s.toml"), "eval healthbench", "adjudge-lab"),
+        (("study", "study.toml", "-o", "out"), "study run", "adjudge-lab[train]"),
+        (("study", "diff", "a.toml", "b.toml"), "study diff", "adjudge-lab"),
+    ],
+)
+def test_without_the_lab(
+    packages: Packages, words: tuple[str, ...], name: str, requirement: str
+) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"adjudge {name}: is in the package adjudge-lab, which is not installed. "
+        f'Run: pip install "{requirement}"\n'
+    )
+
+
+def test_a_package_adds_commands(packages: Packages) -> None:
+    packages.install(
+        "greeter",
+        {"hello": "greeter:hello", "eval.mine": "greeter:hello", "tools": "greeter:app",
+         "own.refuse": "greeter:refuse", "down": "greeter:unreachable"},
+    )  # fmt: skip
+    shown = run("--help").output
+    assert sections(shown)["Plug-ins"] == ["hello", "tools", "own", "down"]
+    assert "From greeter 1.5." in shown
+    assert "mine" in sections(run("eval", "--help").output)["Commands"]
+    assert "greeter" not in sys.modules, "a list loads no package"
+
+    assert run("hello", "there").output == "hello there\n"
+    assert run("eval", "mine", "there").output == "hello there\n"
+    assert run("tools", "first").output == "first\n"
+    assert "The second." in run("tools", "--help").output
+    for words, code, message in (
+        (("own", "refuse"), 2, "adjudge: here.toml: key: is wrong\n"),
+        (("tools", "second"), 2, "adjudge: there.toml: is wrong\n"),
+        (("down",), 3, "adjudge: nobody answers\n"),
+    ):
+        done = run(*words)
+        assert (done.exit_code, done.stderr) == (code, message)
+
+
+def test_the_commands_of_the_lab_come_so(packages: Packages) -> None:
+    packages.install("greeter", {"train": "greeter:hello", "study.run": "greeter:hello"})
+    assert run("train", "here").output == "hello here\n"
+    assert run("study", "study.toml").output == "hello study.toml\n"
+    assert "needs adjudge-lab" not in run("--help").output
+
+
+def test_commands_without_an_entry_point(packages: Packages) -> None:
+    packages.install("greeter", {})
+    program = command_line({"train": "greeter:hello"})
+    assert CliRunner().invoke(program, ["train", "here"]).output == "hello here\n"
+
+
+def test_adjudge_s_own_commands_cannot_be_replaced(packages: Packages) -> None:
+    names = ("grade", "eval", "eval.judge", "rubric")
+    packages.install("greeter", dict.fromkeys(names, "greeter:hello"))
+    assert "Plug-ins" not in sections(run("--help").output)
+    for words in (("grade",), ("eval", "judge"), ("rubric", "lint")):
+        assert "Greet" not in run(*words, "--help").output
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "why"),
+    [
+        ("broken:run", "import no_such_module", "ModuleNotFoundError: No module named"),
+        ("broken:run", "raise RuntimeError('[b]boom')", "RuntimeError: [b]boom"),
+        ("broken:run", "", "AttributeError"),
+        ("broken:run", "run = 7", "TypeError: must be a function or a typer.Typer, found 7"),
+        ("no_such_module:run", "", "ModuleNotFoundError"),
+        ("broken", "", "TypeError: must be a function"),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_is_one_message(
+    packages: Packages, value: str, code: str, why: str
+) -> None:
+    packages.install("broken", {"run": value}, code)
+    assert sections(run("--help").output)["Plug-ins"] == ["run"]
+    done = run("run")
+    assert done.exit_code == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"adjudge run: cannot be loaded from broken 1.5 ({value}): {why}")
+    assert 'python -c "import' in second
+    assert run("grade", "--help").exit_code == 0
+
+
+def test_two_packages_with_one_command(packages: Packages) -> None:
+    packages.install("greeter", {"hello": "greeter:hello"})
+    packages.install("other", {"hello": "other:hello"})
+    done = run("hello", "x")
+    assert done.exit_code == 2
+    assert "is in two packages" in done.stderr
+    assert "greeter 1.5 (greeter:hello)" in done.stderr
+    assert "other 1.5 (other:hello)" in done.stderr
+
+
+def test_a_word_mistyped(packages: Packages) -> None:
+    packages.install("greeter", {"hello": "greeter:hello"})
+    assert "Did you mean 'hello'?" in run("helo").output
+    assert "No such command 'sawp'. Did you mean 'swap'?" in run("study", "sawp").output
+    assert "No such command 'x.y'" in run("x.y").output
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("run.toml --model m", "policy run.toml --model m"),
+        ("--model m --config run.toml --json", "policy --model m --config run.toml --json"),
+        ("reward.toml --data d", "judge reward.toml --data d"),
+        ("--data d", "judge --data d"),
+        ("x --benchmark=llmbar", "judge x --benchmark=llmbar"),
+        ("x --mode pairwise", "judge x --mode pairwise"),
+        ("x --concurrency 3", "judge x --concurrency 3"),
+        ("old.jsonl#one", "judge old.jsonl#one"),
+        ("verdicts.json -o out", "judge verdicts.json -o out"),
+        ("-o out.json -q x", "policy -o out.json -q x"),
+        ("-qo out.json x", "policy -qo out.json x"),
+        ("-oout x.jsonl", "judge -oout x.jsonl"),
+        ("-- x.jsonl", "judge -- x.jsonl"),
+        ("--model x.jsonl run", "policy --model x.jsonl run"),
+        ("x --benchmark ifeval --responses r", "ifeval x --responses r"),
+        ("--benchmark=ifeval --ckpt-dir c", "ifeval --ckpt-dir c"),
+        ("--quiet --benchmark healthbench s.toml --by key", "healthbench --quiet s.toml --by key"),
+        ("--benchmark", "judge --benchmark"),
+        ("x --help", "policy x --help"),
+    ],
+)
+def test_the_older_spelling_of_an_evaluation(words: str, meant: str) -> None:
+    assert route_evaluation(words.split()) == meant.split()
+
+
+def test_options_of_ifeval_without_it() -> None:
+    with pytest.raises(ConfigError, match="--responses: is an option of IFEval"):
+        route_evaluation(["run.toml", "--responses", "r.jsonl"])
+
+
+def test_a_trained_judge_is_a_judge(tmp_path: Path) -> None:
+    (tmp_path / "judge.json").write_text("{}")
+    assert route_evaluation([str(tmp_path)])[0] == "judge"
+    assert route_evaluation([str(tmp_path / "none")])[0] == "policy"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("file.toml --dry-run", "run file.toml --dry-run"),
+        ("there/is", "run there/is"),
+        ("-o out file.toml", "run -o out file.toml"),
+        ("sawp", "sawp"),
+        ("-h", "-h"),
+    ],
+)
+def test_a_study_s_file_means_run(words: str, meant: str) -> None:
+    assert route_study(words.split()) == meant.split()
+
+
+def test_only_the_command_that_is_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from adjudge.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "loaded = {name for name in sys.modules if name.startswith('adjudge.cli.')}\n"
+        "print(*sorted(loaded), file=sys.stderr)"
+    )
+
+    def loaded(*words: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        )
+        return set(done.stderr.split())
+
+    always = {f"adjudge.cli.{name}" for name in ("console", "main", "plugins")}
+    assert loaded("--version") == always
+    assert loaded("--help") == always
+    assert loaded("mock", "--help") == {*always, "adjudge.cli.mock"}
+
+
+def test_an_installed_package_in_a_process(tmp_path: Path) -> None:
+    Packages(tmp_path).install("greeter", {"hello": "greeter:hello"})
+    paths = [str(tmp_path), *sys.path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in paths if one)}
+    command = [sys.executable, "-m", "adjudge", "hello", "there"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "hello there\n"
+
+
+def test_the_program_is_one_typer_application() -> None:
+    assert isinstance(command_line(), typer.Typer)

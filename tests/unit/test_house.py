@@ -1,0 +1,235 @@
+"""What keeps the house small: names, files, circles. Only the source is read."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from adjudge.version import __version__
+
+ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "src", ROOT / "lab" / "src")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+PACKAGES = ("adjudge", "adjudge_lab")
+
+RIDDLES = frozenset(
+    {
+        "told",
+        "said",
+        "asked",
+        "kept",
+        "given",
+        "lesser",
+        "foreseen",
+        "honoured",
+        "taught",
+        "made_up",
+        "left_undone",
+        "leads",
+        "whole",
+        "moved",
+        "adapted",
+        "bare",
+        "material",
+        "trained",
+        "planned",
+        "watched",
+        "silence",
+        "landed",
+        "leave",
+        "heard",
+        "stood",
+        "unmet",
+        "gate",
+        "held",
+        "flight",
+        "wanted",
+        "afford",
+        "wanting",
+        "seat",
+        "marks",
+        "marked",
+        "came",
+        "settle",
+        "alike",
+        "shown",
+        "found",
+        "both",
+        "sheet",
+        "working",
+    }
+)
+"""Words that say nothing alone. As a part of a longer name each is fine."""
+
+OLD_PATHS = "adjudge.moved"
+"""The one module whose name is a participle: it holds old import paths."""
+
+MOST_FILES = 340
+MOST_NAMES_TWICE = 20
+SMALL = 60
+SMALL_ON_PURPOSE = {
+    "adjudge.hosts": "a security rule that many rooms ask",
+    "adjudge.graders.verif_driver": "runs as source in the sandbox",
+    "adjudge.service.ray_router": "loaded by Ray Serve by its name",
+    "adjudge.trainers.verl.register": "loaded by verl as a file",
+    "adjudge_lab.judge_training.verl.register": "loaded by verl as a file",
+    "adjudge_lab.rl.verl.main_ppo": "run by `python -m`",
+}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax tree of each module of both packages, by its dotted name."""
+    found: dict[str, ast.Module] = {}
+    for source in SOURCES:
+        for path in sorted(source.rglob("*.py")):
+            parts = path.relative_to(source).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def lines_of(name: str) -> int:
+    """How long a module is."""
+    body = modules()[name].body
+    return max((node.end_lineno or 0 for node in body), default=0)
+
+
+def public_names(tree: ast.Module) -> Iterator[str]:
+    """Names that a module defines at its top and that do not begin with an underscore."""
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names = [name]
+            case ast.ClassDef(name=name):
+                names = [name]
+            case ast.Assign(targets=targets):
+                names = [one.id for one in targets if isinstance(one, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def public_methods(tree: ast.Module) -> Iterator[str]:
+    """Names of methods of a module's classes that do not begin with an underscore."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                name = inner.name if isinstance(inner, _FUNCTIONS) else "_"
+                if not name.startswith("_"):
+                    yield name
+
+
+def imports() -> dict[str, set[str]]:
+    """Which modules each module imports, anywhere in it: in functions and for types, too."""
+    known = modules()
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, tree in known.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found[name] |= {one.name for one in node.names if one.name in known}
+            elif isinstance(node, ast.ImportFrom) and node.module in known:
+                for one in node.names:
+                    inner = f"{node.module}.{one.name}"
+                    found[name].add(inner if inner in known else str(node.module))
+        found[name].discard(name)
+    return found
+
+
+def test_no_name_is_a_riddle() -> None:
+    """No module, public name or public method is a word that says nothing alone."""
+    riddles = [
+        f"{module}: {name}"
+        for module, tree in modules().items()
+        for name in {module.rpartition(".")[2], *public_names(tree), *public_methods(tree)}
+        if name.lower() in RIDDLES and module != OLD_PATHS
+    ]
+    assert riddles == []
+
+
+def test_a_name_is_defined_once() -> None:
+    """A public name has one home; few that every module may have, like ``main``, have more."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, tree in modules().items():
+        for name in set(public_names(tree)):
+            homes[name].append(module)
+    twice = {name: where for name, where in homes.items() if len(where) > 1}
+    assert len(twice) <= MOST_NAMES_TWICE, twice
+
+
+def test_files_are_few_and_not_shards() -> None:
+    """A module that is small and has one importer belongs to that importer."""
+    assert len(modules()) <= MOST_FILES
+    importers: dict[str, set[str]] = defaultdict(set)
+    for name, targets in imports().items():
+        for target in targets:
+            importers[target].add(name)
+    packages = {name.rpartition(".")[0] for name in modules()}
+    shards = [
+        name
+        for name in modules()
+        if name not in packages
+        and not name.endswith("__main__")
+        and lines_of(name) < SMALL
+        and len(importers[name]) <= 1
+        and name not in SMALL_ON_PURPOSE
+    ]
+    assert shards == []
+
+
+def test_imports_have_no_circle() -> None:
+    """No module imports itself by way of others, imports in functions and for types counted."""
+    graph = imports()
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join([*above[above.index(name) :], name])
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*above, name))
+            done.add(name)
+
+    for name in modules():
+        visit(name, ())
+
+
+def test_core_tests_need_the_core_alone() -> None:
+    """No test of the core names the lab; those of trainers run in environments that have both."""
+    named = [
+        str(path.relative_to(ROOT))
+        for folder in ("unit", "property", "integration", "e2e")
+        for path in sorted((ROOT / "tests" / folder).rglob("*.py"))
+        if any(
+            (isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES[1]))
+            or (isinstance(node, ast.Import) and node.names[0].name.startswith(PACKAGES[1]))
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    ]
+    assert named == []
+
+
+def test_the_page_of_errors_is_new() -> None:
+    """``docs/errors.md`` is what its script makes of the source."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate_errors.py"), "--check"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_distributions_have_one_version() -> None:
+    """They are released together, and the lab asks for the core of its own version."""
+    core, lab = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in ("", "lab")
+    )
+    assert core["version"] == lab["version"] == __version__
+    assert f"adjudge=={__version__}" in lab["dependencies"]
