@@ -44,8 +44,8 @@ def _multiline_patterns() -> list[re.Pattern[str]]:
 
 
 @cache
-def _wordless_lines(file: str) -> set[int]:
-    found: set[int] = _generator().find_wordless_lines(Path(file))
+def _worded_lines(file: str) -> set[int]:
+    found: set[int] = _generator().find_worded_lines(Path(file))
     return found
 
 
@@ -55,7 +55,7 @@ def _record(error: ConfigError, *arguments: Any) -> None:
     place = (frame.f_code.co_filename, frame.f_lineno)
     if place in _checked or not place[0].startswith(_SOURCES):
         return
-    if place[1] in _wordless_lines(place[0]):
+    if place[1] not in _worded_lines(place[0]):
         return
     text = str(error)
     lines = [] if any(one.search(text) for one in _multiline_patterns()) else text.splitlines()

@@ -93,8 +93,8 @@ def _templates_in(tree: ast.Module) -> Iterator[str]:
                         yield template
 
 
-def find_wordless_lines(path: Path) -> set[int]:
-    """Lines of calls that pass another error's text on and add no word of their own."""
+def find_worded_lines(path: Path) -> set[int]:
+    """Lines of calls that make a message; others pass on one that was made elsewhere."""
     calls = [
         node
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -103,7 +103,7 @@ def find_wordless_lines(path: Path) -> set[int]:
     return {
         line
         for call in calls
-        if call.args and not any(_has_words(template) for template in _texts(call.args[0]))
+        if call.args and any(_has_words(template) for template in _texts(call.args[0]))
         for line in range(call.lineno, (call.end_lineno or call.lineno) + 1)
     }
 

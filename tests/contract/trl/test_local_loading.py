@@ -17,15 +17,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from adjudge.judges.models.local_loading import LocalModelSpec, load_model
 
-wanted = [Wanted(folder, "score") for folder in sys.argv[1:]]
-with ThreadPoolExecutor(len(wanted)) as pool:
-    loaded = list(pool.map(load, wanted))
+specs = [LocalModelSpec(folder, "score") for folder in sys.argv[1:]]
+with ThreadPoolExecutor(len(specs)) as pool:
+    loaded = list(pool.map(load_model, specs))
 import torch
 
 assert not any(weight.is_meta for one in loaded for weight in one.model.parameters())
 # What one thread switched on must not be left on for those who make models later.
 assert not torch.nn.Linear(2, 2).weight.is_meta
-assert load(wanted[0]).model(torch.tensor([[3]])).logits.isfinite().all()
+assert load_model(specs[0]).model(torch.tensor([[3]])).logits.isfinite().all()
 """
 
 
