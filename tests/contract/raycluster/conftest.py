@@ -21,7 +21,7 @@ def two_nodes() -> Iterator[Any]:
     from cluster_of_two import TwoNodes
 
     # Workers get the environment that their node was started in.
-    os.environ["PYTHONPATH"] = str(Path("src").resolve())
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(p).resolve()) for p in ("src", "lab/src"))
     os.environ.pop("RAY_ADDRESS", None)
     nodes = TwoNodes()
     yield nodes

@@ -168,7 +168,7 @@ def test_a_submitted_job_goes_on_by_itself(address: str, run_file: Path) -> None
     lines: list[str] = []
     done = run_file.parent / "done"
     program = f"import pathlib; pathlib.Path({str(done)!r}).write_text('yes')"
-    (run_file.parent / "adjudge" / "__main__.py").write_text(program)
+    (run_file.parent / "adjudge_lab" / "__main__.py").write_text(program)
     assert (
         submit_job(
             run_file, address=address, arguments=[], env={}, poll=False, on_line=lines.append
@@ -184,7 +184,7 @@ def test_a_submitted_job_goes_on_by_itself(address: str, run_file: Path) -> None
 
 def test_adjudge_itself_refuses_a_file(address: str, run_file: Path) -> None:
     """The exit code of a run file that is wrong, and its message, come from the cluster."""
-    shutil.rmtree(run_file.parent / "adjudge")
+    shutil.rmtree(run_file.parent / "adjudge_lab")
     run_file.write_text("[training\n")
     lines: list[str] = []
     code = submit_job(
