@@ -134,8 +134,8 @@ def run_file(tmp_path: Path) -> Path:
         "runs/first/metrics.jsonl": "{}",
         ".gitignore": "big/\n",
         "big/data.bin": "0",
-        "adjudge/__init__.py": "",  # a whole package: it comes before the real one
-        "adjudge/__main__.py": ADJUDGE,
+        "adjudge_lab/__init__.py": "",  # a whole package: it comes before the real one
+        "adjudge_lab/__main__.py": ADJUDGE,
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
