@@ -210,7 +210,7 @@ def test_a_dataset_has_only_its_rows(work: Path, servers: dict[str, str]) -> Non
     command = ("eval", "policy", "run.toml", "--model", f"{servers['policy']}#policy")
     beyond = adjudge(*command, "--seeds", "0-1", "-o", "out", folder=work)
     assert beyond.returncode == 2
-    assert "1 is beyond rows, which has 1 rows" in beyond.stderr
+    assert "a seed is not a row of rows (found 1; allowed: 0 to 0)" in beyond.stderr
     done = adjudge(*command, "--seeds", "0", "-o", "out2", "--json", folder=work)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

@@ -115,7 +115,7 @@ def test_scores_by_hand_missing_intervals_and_going_on() -> None:
         ),
         (
             ["judge.toml", "--data", "data.jsonl", "--responses", "said.jsonl", "--by", "text"],
-            "--by: found 'text'",
+            "(found 'text'; allowed: prompt, key)",
         ),
     ],
 )

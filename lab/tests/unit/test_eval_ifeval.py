@@ -216,11 +216,14 @@ def test_the_page_is_whole_and_lets_nothing_in() -> None:
         (("--data", "data.jsonl"), "TARGET or --responses: is required"),
         (("--data", "data.jsonl", "--responses", "none.jsonl"), "none.jsonl: no such file"),
         (("--data", "data.jsonl", "r.jsonl", "--responses", "r.jsonl"), "is given twice"),
-        (("--data", "data.jsonl", "r.jsonl", "--by", "text"), "--by: found 'text'"),
+        (
+            ("--data", "data.jsonl", "r.jsonl", "--by", "text"),
+            "(found 'text'; allowed: prompt, key)",
+        ),
         (("--data", "data.jsonl", "r.jsonl", "--seeds", "1"), "No such option: --seeds"),
         (("--data", "data.jsonl", "r.jsonl", "--max-tokens", "9"), "has no effect without a model"),
         (("--data", "data.jsonl", "run.toml"), "run.toml: is not a model"),
-        (("--data", "r.jsonl", "r.jsonl"), "r.jsonl:1: is no prompt of IFEval"),
+        (("--data", "r.jsonl", "r.jsonl"), "r.jsonl:1: a prompt of IFEval must have"),
         (("--data", "data.jsonl", "other.jsonl"), "no response belongs to a prompt"),
     ],
 )
@@ -241,7 +244,7 @@ def test_its_options_go_with_it_alone() -> None:
 def test_two_prompts_that_are_one_are_refused() -> None:
     write_rows(Path("data.jsonl"), [prompt(1), prompt(2), prompt(1)])
     write_rows(Path("r.jsonl"), [response(1)])
-    assert "data.jsonl:3: the same prompt as data.jsonl:1" in refused(
+    assert "data.jsonl:3: has the same prompt as data.jsonl:1" in refused(
         "--data", "data.jsonl", "--responses", "r.jsonl"
     )
 

@@ -187,19 +187,19 @@ def test_a_server_that_is_away_ends_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--n-samples", "2"), "all would be the same at temperature 0"),
+        (("--n-samples", "2"), "all samples are the same at temperature 0"),
         (("--top-p", "0.5"), "--top-p: has no effect at temperature 0"),
-        (("--temperature", "-1"), "--temperature: found -1.0"),
-        (("--temperature", "1", "--top-p", "2"), "--top-p: found 2.0"),
-        (("--batch-size", "2"), "--batch-size: for a model that is loaded here"),
-        (("--tp-size", "2"), "--tp-size, --gpu-mem-util, --max-model-len: for a model that is"),
-        (("--tp-size", "0"), "--tp-size: found 0, must be at least 1"),
-        (("--gpu-mem-util", "95"), "--gpu-mem-util: found 95.0"),
+        (("--temperature", "-1"), "(found -1.0)"),
+        (("--temperature", "1", "--top-p", "2"), "(found 2.0)"),
+        (("--batch-size", "2"), "--batch-size: can only be used with a model that is loaded here"),
+        (("--tp-size", "2"), "--tp-size, --gpu-mem-util, --max-model-len: can only be used with"),
+        (("--tp-size", "0"), "--tp-size: must be at least 1 (found 0)"),
+        (("--gpu-mem-util", "95"), "(found 95.0)"),
         (
             ("--dtype", "bfloat61"),
             "--dtype: is unknown; did you mean 'bfloat16'? (found 'bfloat61'",
         ),
-        (("--responses", "a.jsonl", "--responses", "b.jsonl"), "it is the one file"),
+        (("--responses", "a.jsonl", "--responses", "b.jsonl"), "needs one model and one file"),
         (("--responses", "a.csv"), "a.csv: responses must be written to a .jsonl file"),
     ],
 )
@@ -218,7 +218,7 @@ def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     place = folder()
     assert "needs torch and transformers (torch is not installed)" in refused(place)
-    assert "need vLLM, which is not installed (pip install vllm)" in refused(
+    assert "need vLLM, which is not installed. Run: pip install vllm" in refused(
         place, "--tp-size", "2"
     )
     assert "--concurrency: can only be used with an endpoint" in refused(

@@ -100,7 +100,7 @@ def test_replies_of_which_none_can_be_read_are_no_success(judge: str) -> None:
     Path("scores.jsonl").write_text('{"prompt": "Say [[1]] or [[0]]."}\n')
     done = run(f"adjudge study replay scores.jsonl --judge {judge}#m -o out")
     assert done.exit_code == 3
-    assert "no reply could be read" in done.stderr
+    assert "No reply could be read" in done.stderr
 
 
 MERGER = """#!{python}
@@ -168,7 +168,7 @@ def test_the_folder_one_is_in_is_not_replaced(
 @pytest.mark.parametrize(
     ("gone", "said"),
     [
-        ("fsdp_config.json", "fsdp_config.json: is missing"),
+        ("fsdp_config.json", "fsdp_config.json: the file is missing"),
         ("model_world_size_1_rank_0.pt", "has no model_world_size_N_rank_K.pt"),
         ("huggingface/config.json", "config.json: the model's configuration is missing"),
         ("huggingface/tokenizer.json", "huggingface: has no tokenizer"),
@@ -223,7 +223,7 @@ def test_options_of_a_merge_that_cannot_be_meant(options: str, said: str) -> Non
     ("target", "python", "said"),
     [
         ("input_data.jsonl", None, "is a file"),
-        ("verl", None, "holds something else"),
+        ("verl", None, "holds other files"),
         ("m", "no/such", "no such program"),
     ],
 )

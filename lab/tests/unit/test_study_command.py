@@ -259,5 +259,5 @@ def test_diff_shows_what_two_runs_differ_in(tmp_path: Path) -> None:
     found = said("diff", a, b, "--json")
     assert json.loads(found.stdout) == [{"key": "rollout.temperature", "left": 0.7, "right": 1}]
     found = said("diff", b, c)
-    assert (found.exit_code, "the same" in found.output) == (0, True)
+    assert (found.exit_code, "are equal" in found.output) == (0, True)
     assert said("diff", a, tmp_path / "none.toml").exit_code == 2
