@@ -127,7 +127,7 @@ def resolve_data_file(name: str, beside: Path) -> Path:
     except ImportError:
         raise ConfigError(
             f"{name}: fetching a dataset needs the package datasets, which is not installed. Give "
-            "a file, or run: pip install 'adjudge[train]'"
+            "a file, or run: pip install 'adjudge[hub]'"
         ) from None
     try:
         found = datasets.load_dataset(repository, data_dir=folder or None, split=split or "train")

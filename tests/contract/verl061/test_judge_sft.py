@@ -154,5 +154,5 @@ def test_another_verl_is_refused(
 
     monkeypatch.setattr(run, "installed_verl", lambda: found)
     monkeypatch.setattr(run, "verl_version", lambda: "0.9.1")
-    with pytest.raises(ConfigError, match=r"verl 0\.6\.1, found (0\.9\.1|none)"):
+    with pytest.raises(ConfigError, match=r"verl 0\.6\.1 \(found (0\.9\.1|none)\)"):
         run_verl_judge(judge_of(tmp_path), tmp_path / "x", tmp_path / "out", launch=lambda *_: 0)

@@ -132,8 +132,8 @@ def test_a_judges_training_is_a_job_with_the_variables_that_change_it(
     )  # fmt: skip
     said = " ".join((done.stdout + done.stderr).split())
     assert "to follow it: ray job logs" in said
-    assert "model.path is tiny, by the environment variable MODEL_PATH" in said
-    assert "optim.lr is 0.125, by the environment variable LR" in said
+    assert "model.path is tiny, set by the environment variable MODEL_PATH" in said
+    assert "optim.lr is 0.125, set by the environment variable LR" in said
     assert "grpo.ray_address" not in said
     if find_spec("trl") is None:
         assert "trl is not installed" in said

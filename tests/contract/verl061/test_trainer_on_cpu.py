@@ -41,7 +41,9 @@ def check_dump(rows: list[dict[str, Any]], step: int) -> None:
     for row in rows:
         assert row["step"] == step
         assert [m["role"] for m in row["messages"]] == ["user", "assistant"]
-        assert row["messages"][1]["content"] == row["output"]
+        answer = row["messages"][1]
+        # A random model writes a tool call now and then; the reader takes it out of the text.
+        assert answer["content"] == row["output"] or answer["tool_calls"]
         failed = "fail" in row["output"]
         assert row["reward_missing"] == float(failed)
         assert (row["score"] is None) == (row["quality_score"] is None) == failed
