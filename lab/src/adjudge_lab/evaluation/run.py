@@ -323,7 +323,7 @@ class _PolicyEvaluation:
             for seed in self._job.seeds
             if seed not in todo and _is_unjudged(row := known[name, seed])
         ]
-        self._heard(len(self._job.seeds) - len(todo) - len(again))
+        self._report_progress(len(self._job.seeds) - len(todo) - len(again))
         if again:
             for one in run_blocking(judge_episodes(self._scorer, again)):
                 self._keep(one)
@@ -349,9 +349,9 @@ class _PolicyEvaluation:
         if (used := self._used.get(one.seed)) is not None:
             one.usage = used if one.usage is None else used + one.usage
         self._folder.append_episode(self._target.name, one)
-        self._heard(1)
+        self._report_progress(1)
 
-    def _heard(self, count: int) -> None:
+    def _report_progress(self, count: int) -> None:
         self._done += count
         self._job.on_progress(self._target.name, self._done, len(self._job.seeds))
 

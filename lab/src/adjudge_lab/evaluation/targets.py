@@ -410,11 +410,11 @@ class SeededEndpointPlayer(EndpointPlayer):
         rng = random.Random(f"{self._run_seed} {self._seeds[place]}")  # noqa: S311  (no secret)
         drawn = rng.getrandbits(31)
 
-        async def asked(messages: Sequence[Any]) -> str:
+        async def ask_policy(messages: Sequence[Any]) -> str:
             reply = await self._model.achat(list(messages), **self._sampling, seed=drawn)
             self.calls += 1
             if reply.usage is not None:
                 self.usage += reply.usage
             return reply.text
 
-        return asked
+        return ask_policy

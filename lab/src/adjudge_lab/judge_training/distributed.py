@@ -174,20 +174,20 @@ def run_distributed(job: JudgeJob) -> dict[str, Any]:
     judge, count, found = job.judge, process_count(job.judge), gpu_count()
     _check_processes(judge, count, found)
     mark = secrets.token_hex(8)
-    heard = _ProcessOutput(job, mark)
+    output = _ProcessOutput(job, mark)
     env = (
         {EVENT_MARK_VARIABLE: mark}
         if found
         else {EVENT_MARK_VARIABLE: mark, "OMP_NUM_THREADS": "1"}
     )
     with tempfile.TemporaryDirectory(prefix="adjudge-") as private:
-        said = Path(private) / "job.json"
-        said.write_bytes(_job_text(job))
+        job_file = Path(private) / "job.json"
+        job_file.write_bytes(_job_text(job))
         code = run_module(
-            distributed_command(judge, said, cuda=found > 0), env=env, on_line=heard.read_line
+            distributed_command(judge, job_file, cuda=found > 0), env=env, on_line=output.read_line
         )
     if code:
-        raise heard.make_error(count, code)
+        raise output.make_error(count, code)
     summary: dict[str, Any] = msgspec.json.decode((job.folder / "summary.json").read_bytes())
     return summary
 

@@ -111,11 +111,11 @@ class EndpointPlayer:
     def policy(self, place: int) -> Policy:  # noqa: ARG002  (all episodes ask alike)
         """A policy that asks the endpoint."""
 
-        async def asked(messages: Sequence[Any]) -> str:
+        async def ask_policy(messages: Sequence[Any]) -> str:
             reply = await self._model.achat(list(messages), **self._sampling)
             return reply.text
 
-        return asked
+        return ask_policy
 
     def close(self) -> None:
         """Nothing to be put away."""

@@ -233,12 +233,12 @@ class RolloutStore:
         except _ENCODING_ERRORS:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._said_path(step).open("ab") as file:
+        with self._judgements_path(step).open("ab") as file:
             file.write(line)
 
     def load_judgements(self, step: int) -> dict[str, GradedSample]:
         """What was said of the samples of ``step`` before an interruption, by their keys."""
-        path = self._said_path(step)
+        path = self._judgements_path(step)
         found: dict[str, GradedSample] = {}
         data = path.read_bytes() if path.exists() else b""
         whole = data.rfind(b"\n") + 1
@@ -268,7 +268,7 @@ class RolloutStore:
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:06}.msgpack"
 
-    def _said_path(self, step: int) -> Path:
+    def _judgements_path(self, step: int) -> Path:
         return self._folder / f"step-{step:06}.judged.jsonl"
 
 

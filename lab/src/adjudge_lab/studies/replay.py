@@ -435,12 +435,14 @@ def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyL
     done = len(wanted) - len(todo)
     job.on_progress("asking", done, len(wanted))
 
-    def heard() -> None:
+    def count_answer() -> None:
         nonlocal done
         done += 1
         job.on_progress("asking", done, len(wanted))
 
-    ask_prompts(job.judge, prompts, todo, answers, concurrency=job.concurrency, on_done=heard)
+    ask_prompts(
+        job.judge, prompts, todo, answers, concurrency=job.concurrency, on_done=count_answer
+    )
     return len(todo)
 
 

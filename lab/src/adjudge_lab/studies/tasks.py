@@ -142,16 +142,16 @@ class TaskPool:
 
 
 @contextmanager
-def start_workers(count: int, heard: WorkerProgress) -> Iterator[TaskPool]:
+def start_workers(count: int, on_progress: WorkerProgress) -> Iterator[TaskPool]:
     """``count`` fresh processes; they are killed where the caller is interrupted or fails.
 
-    ``heard`` is told of progress by a thread of its own.
+    ``on_progress`` is told of progress by a thread of its own.
     """
     # A second thread costs more than it computes where several processes share the cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
-    listener = threading.Thread(target=_forward_progress, args=(told, heard), daemon=True)
+    listener = threading.Thread(target=_forward_progress, args=(told, on_progress), daemon=True)
     listener.start()
     pool = ProcessPoolExecutor(
         count, mp_context=context, initializer=_init_worker, initargs=(told, os.getpid())
@@ -200,10 +200,10 @@ def _run_task(task: Callable[..., Any], name: str, given: Sequence[Any]) -> Task
         return TaskOutcome(name, error=str(error), kind=type(error).__name__)
 
 
-def _forward_progress(told: Any, heard: WorkerProgress) -> None:
+def _forward_progress(told: Any, on_progress: WorkerProgress) -> None:
     try:
         while (said := told.get()) is not None:
-            heard(*said)
+            on_progress(*said)
     except BaseException:
         while told.get() is not None:
             pass  # who tells would wait for room

@@ -234,7 +234,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One HTTP request of a call. ``heard`` is when it was sent, or last gave a sign of life."""
+    """One HTTP request of a call."""
 
     call: Call
     replica: Replica
@@ -242,6 +242,7 @@ class Attempt(msgspec.Struct, eq=False):
     probe: bool
     sent_at: float
     last_activity: float
+    """When it was sent, or last gave a sign of life."""
     running: bool = False
     streaming: bool = False
     """Its first chunk has come."""

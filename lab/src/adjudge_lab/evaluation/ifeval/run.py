@@ -367,10 +367,10 @@ def _evaluate_candidate(
         path = candidate
         responses, problems = read_ifeval_responses(path, job.by)
 
-    def heard(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         job.on_progress(_stage_name(job, "judging", place), done, total)
 
-    judged = judge_responses(job.prompts, responses, by=job.by, on_progress=heard)
+    judged = judge_responses(job.prompts, responses, by=job.by, on_progress=report_progress)
     _refuse_unjudged(job, name, judged)
     _write_results(own, job, judged)
     entry = {

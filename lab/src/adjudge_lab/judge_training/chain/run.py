@@ -266,21 +266,29 @@ def _run_stage(job: ChainJob, folder: ChainFolder, stage: ResolvedStage) -> dict
     """Do one stage; its summary, in which ``seconds.total`` is what this took now."""
     started = time.perf_counter()
 
-    def heard(what: str, done: int, total: int) -> None:
+    def report_progress(what: str, done: int, total: int) -> None:
         job.on_progress(f"{stage.name}: {what}", done, total)
 
     try:
         source = folder.stage_file(stage)
         match stage.file:
             case JudgeFile() as judge:
-                summary = run_judge(JudgeJob(judge, source, stage.folder, on_progress=heard))
+                summary = run_judge(
+                    JudgeJob(judge, source, stage.folder, on_progress=report_progress)
+                )
             case RunFile() as run:
                 summary = train_run(
-                    TrainingJob(run, source, stage.folder, on_progress=heard, on_alarm=job.on_alarm)
+                    TrainingJob(
+                        run,
+                        source,
+                        stage.folder,
+                        on_progress=report_progress,
+                        on_alarm=job.on_alarm,
+                    )
                 )
             case check:
                 stage.folder.mkdir(parents=True, exist_ok=True)
-                summary = evaluate_trained_judge(check, stage.beside, stage.folder, heard)
+                summary = evaluate_trained_judge(check, stage.beside, stage.folder, report_progress)
                 folder.write_json(f"{stage.name}/{_SUMMARY}", summary)
     except (ConfigError, RunFolderError) as error:
         raise _with_stage_name(error, stage) from error
