@@ -180,7 +180,7 @@ def test_the_reference_is_the_answer_or_the_field_that_is_named(spec: Path) -> N
     assert score(config(spec=str(spec)), "x").rewards["adjudge-test-judge"].score == 1.0
     named = config(spec=str(spec), reference_field="prompt")
     assert score(named, "x").rewards["adjudge-test-judge"].score == 0.25
-    with pytest.raises(vf.TaskError, match="no 'gold'"):
+    with pytest.raises(vf.TaskError, match="found 'gold'"):
         score(config(spec=str(spec), reference_field="gold"), "x")
 
 
