@@ -313,7 +313,7 @@ class LoopConnection:
     def _make_on_cancel(
         self, call: _SharedCall, key: bytes | None
     ) -> Callable[[asyncio.Future[RequestOutcome]], None]:
-        def left(waiter: asyncio.Future[RequestOutcome]) -> None:
+        def on_waiter_done(waiter: asyncio.Future[RequestOutcome]) -> None:
             if not waiter.cancelled() or call.item is None:
                 return
             call.waiters.remove(waiter)
@@ -322,7 +322,7 @@ class LoopConnection:
                     self._shared_calls.pop(key, None)
                 self.batcher.cancel(call.item)
 
-        return left
+        return on_waiter_done
 
     def _make_on_done(
         self, request: JudgeRequest, asked: float

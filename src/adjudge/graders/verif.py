@@ -509,7 +509,7 @@ class VerIFGrader(JudgeGrader):
                 trim_shipped_prompt(
                     self.type_name, frozenset(("constraints", "query", "response"))
                 ),
-                {"constraints": _lines(constraints.soft), "query": query, **_seen(shown)},
+                {"constraints": _lines(constraints.soft), "query": query, **_response_field(shown)},
                 self._form,
                 draw=draw,
                 group=get_group_name(fields),
@@ -535,7 +535,7 @@ def _lines(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
 
 
-def _seen(shown: Mapping[str, Any]) -> dict[str, Any]:
+def _response_field(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {"response": shown["response"]}
 
 

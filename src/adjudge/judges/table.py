@@ -299,7 +299,7 @@ ModelBuilder = Callable[[JudgeTable], ChatModel]
 
 
 class FeatureCheck(msgspec.Struct, frozen=True):
-    """Whether a server honours one thing, and what was seen.
+    """Whether a server honours one thing, and what its reply showed.
 
     ``honoured``: ``yes``; ``no`` (asked for and evidently not there); ``unclear`` (the reply was
     cut by its length limit before it could show); ``failed`` (the call failed: ``note`` has kind
@@ -389,9 +389,12 @@ def _check_usage(reply: Reply) -> tuple[FeatureStatus, str]:
 
 
 async def _check_feature(
-    feature: str, asked: Awaitable[Reply], sent: bool | None, seen: Callable[[Reply], str]
+    feature: str,
+    asked: Awaitable[Reply],
+    sent: bool | None,
+    describe: Callable[[Reply], str],
 ) -> FeatureCheck:
-    """A call for one feature; ``seen`` words what the reply shows."""
+    """A call for one feature; ``describe`` words what the reply shows."""
     try:
         reply = await asked
     except GradingFailure as failure:
@@ -402,7 +405,7 @@ async def _check_feature(
         return _check_truncated(feature, reply, sent)
     if not reply.text and feature != "logprobs":
         return FeatureCheck(feature, "no", f"the reply has no text ({reply.finish_reason})", sent)
-    return FeatureCheck(feature, "yes", seen(reply), sent)
+    return FeatureCheck(feature, "yes", describe(reply), sent)
 
 
 def _check_truncated(feature: str, reply: Reply, sent: bool | None) -> FeatureCheck:
@@ -430,12 +433,12 @@ async def _check_logprobs(model: ChatModel, table: JudgeTable, sent: bool) -> Fe
     if table.type == "anthropic":
         return FeatureCheck("logprobs", "not offered", "no expected scores from this API")
 
-    def seen(reply: Reply) -> str:
+    def describe_logprobs(reply: Reply) -> str:
         most = max(len(token.top) for token in reply.logprobs or ())
         return f"{most} alternatives a token"
 
     return await _check_feature(
-        "logprobs", model.achat(_COLOUR_MESSAGES, logprobs=True), sent, seen
+        "logprobs", model.achat(_COLOUR_MESSAGES, logprobs=True), sent, describe_logprobs
     )
 
 
@@ -446,10 +449,12 @@ async def _check_streaming(table: JudgeTable, build: ModelBuilder) -> FeatureChe
         )
     model = build(table.model_copy(update={"stream": True}))
 
-    def seen(reply: Reply) -> str:
+    def describe_reply(reply: Reply) -> str:
         return f"joined, {'with' if reply.usage else 'without'} usage"
 
-    return await _check_feature("streaming", model.achat(_COLOUR_MESSAGES), table.stream, seen)
+    return await _check_feature(
+        "streaming", model.achat(_COLOUR_MESSAGES), table.stream, describe_reply
+    )
 
 
 async def _check_seed(model: ChatModel, table: JudgeTable) -> FeatureCheck:

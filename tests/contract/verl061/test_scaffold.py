@@ -137,20 +137,18 @@ def test_the_actor_is_trained_on_original_prompts(folder: Path) -> None:
 def test_the_correction_is_the_ratio_of_both_prompts_truncated(folder: Path) -> None:
     first, _ = kept(folder, "update")
     old = first["old_log_probs"].float()
-    model = Qwen2ForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    # The actor computes in bfloat16; in float32 an unlikely token is off by more than .1.
+    model = Qwen2ForCausalLM.from_pretrained(folder / "model", dtype=torch.bfloat16)
     mask = first["response_mask"].bool()
     with torch.no_grad():
-        without = keeping.log_probs(model, first)
-    # The actor computes in bfloat16, whose steps are 1/32 here: rarely, a token is off by three.
-    rounding = (old - without)[mask].abs()
-    assert rounding.mean() < 0.03
-    assert rounding.max() < 0.25
+        without = keeping.log_probs(model, first).float()
+    assert torch.allclose(old[mask], without[mask], atol=0.05)
     ratio = torch.exp(old - first["rollout_log_probs"])
     expected = ratio.clamp(max=CAP)
     assert torch.allclose(first["rollout_is_weights"][mask], expected[mask], rtol=1e-4)
     shown = torch.tensor(first["scaffold_shown"])[:, None].expand_as(mask) > 0
     assert (ratio[mask & shown].log().abs() > 0.5).any()
-    assert torch.allclose(ratio[mask & ~shown], torch.ones(()), atol=0.25)
+    assert torch.allclose(ratio[mask & ~shown], torch.ones(()), atol=0.15)
 
 
 def test_what_was_shown_is_in_the_dump_and_the_log(folder: Path) -> None:

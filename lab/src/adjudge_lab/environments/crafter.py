@@ -94,15 +94,15 @@ class CrafterEnvironment:
         self._game = copy.deepcopy(begun)
         self._facing, self._steps = (0, 1), 0
         self._act("noop")
-        return self._seen([])
+        return self._describe_state([])
 
     def step(self, reply: str) -> Step:
         """Do a reply's actions, until one of them ends the episode."""
         if self._game is None:
             raise RuntimeError("reset comes before step")
-        wanted = self._wanted(reply)
+        wanted = self._parse_actions(reply)
         if isinstance(wanted, str):
-            return Step(f"{wanted}\n\n{self._seen([])}", 0.0, False, self._facts())
+            return Step(f"{wanted}\n\n{self._describe_state([])}", 0.0, False, self._facts())
         reward, done, happened = 0.0, False, []
         for action in wanted:
             gained, done, news = self._act(action)
@@ -112,7 +112,7 @@ class CrafterEnvironment:
                 break
         if done:
             happened.append("The episode is over.")
-        return Step(self._seen(happened), reward, done, self._facts())
+        return Step(self._describe_state(happened), reward, done, self._facts())
 
     def _act(self, action: str) -> tuple[float, bool, list[str]]:
         before = set(self._unlocked())
@@ -122,7 +122,7 @@ class CrafterEnvironment:
         news = [f"Achievement: {name}." for name in self._unlocked() if name not in before]
         return float(reward), bool(done), news
 
-    def _wanted(self, reply: str) -> list[str] | str:
+    def _parse_actions(self, reply: str) -> list[str] | str:
         """The reply's actions, or why there are none: those of its last line that says any."""
         line = reply[-_LONGEST_REPLY:].rstrip().rpartition("\n")[2].lower()
         words = _WORDS.findall(
@@ -144,7 +144,7 @@ class CrafterEnvironment:
         inventory = {name: int(count) for name, count in self._info["inventory"].items()}
         return {"achievements": self._unlocked(), "steps": self._steps, "inventory": inventory}
 
-    def _seen(self, happened: list[str]) -> str:
+    def _describe_state(self, happened: list[str]) -> str:
         inventory = self._info["inventory"]
         vitals = ", ".join(f"{name} {inventory[name]}" for name in _VITALS)
         carried = ", ".join(

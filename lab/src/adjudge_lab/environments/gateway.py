@@ -206,7 +206,7 @@ class _GatewayServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         try:
-            return _completion_response(await self._said(request))
+            return _completion_response(await self._complete_request(request))
         except _CompletionRefused as refused:
             error = {
                 "message": str(refused),
@@ -216,7 +216,7 @@ class _GatewayServer:
             }
             return _json_response(refused.status, {"error": error})
 
-    async def _said(self, request: web.Request) -> str:
+    async def _complete_request(self, request: web.Request) -> str:
         seat = self.seats.get(request.match_info["seat"])
         if seat is None:
             raise _CompletionRefused(404, "no such seat: its episode is over, or never was")

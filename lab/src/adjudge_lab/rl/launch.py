@@ -73,7 +73,7 @@ def submit_job(
     :class:`ConfigError` where the job could not be submitted or its end not be learnt.
     """
     ray, at = _ray_command(address), _address_without_password(address)
-    told = _hide_values(env, on_line)
+    report_line = _hide_values(env, on_line)
     job = f"adjudge-{secrets.token_hex(6)}"
     entry = ["python", "-m", "adjudge_lab", "train", run_file.name, *arguments]
     said: list[str] = []
@@ -83,21 +83,21 @@ def submit_job(
     if code:
         why = next((line.strip() for line in reversed(said) if line.strip()), f"exit code {code}")
         raise ConfigError(f"{at}: the job was not submitted: {why[:400]}")
-    told(
+    report_line(
         f"job {job}; to follow it: ray job logs --follow --address={at} {job}; "
         f"to stop it: ray job stop --address={at} {job}"
     )
     if not poll:
         return 0
     try:
-        _run_process([*ray("logs"), "--follow", job], {}, _skip_repeated(told))
+        _run_process([*ray("logs"), "--follow", job], {}, _skip_repeated(report_line))
         lost = (
             f"{at}: the dashboard does not say how job {job} ended. Check whether the job still "
             "runs."
         )
         return _job_exit_code([*ray("status"), job], lost)
     except KeyboardInterrupt:
-        told(f"job {job} is still running")
+        report_line(f"job {job} is still running")
         raise
 
 
@@ -155,25 +155,25 @@ def _hide_values(env: Mapping[str, str], on_line: OnLine) -> OnLine:
         key=lambda pair: -len(pair[0]),
     )
 
-    def told(line: str) -> None:
+    def hide_values(line: str) -> None:
         for value, name in hidden:
             line = line.replace(value, name)
         on_line(line)
 
-    return told
+    return hide_values
 
 
 def _skip_repeated(on_line: OnLine) -> OnLine:
     """``on_line`` without the second copy of a failed job's output, which Ray puts at the end."""
     over = False
 
-    def told(line: str) -> None:
+    def skip_repeated(line: str) -> None:
         nonlocal over
         if not over:
             over = "Status message: " in line and _REPEATED in line
             on_line(line.split(_REPEATED, 1)[0] if over else line)
 
-    return told
+    return skip_repeated
 
 
 def _job_exit_code(status: Sequence[str], on_failure: str) -> int:
@@ -263,7 +263,7 @@ def _forward_output(process: subprocess.Popen[bytes], on_line: OnLine) -> None:
 
 
 def _stop_group(process: subprocess.Popen[bytes]) -> None:
-    """End the group of ``process``: asked, then told, then killed."""
+    """End the group of ``process``: interrupted, then terminated, then killed."""
     if process.returncode is not None:
         return  # collected: its number may be another's
     try:

@@ -304,7 +304,7 @@ class _TrainingRun:
         self._player.reseed("evaluation")  # the same draws each time
         done = 0
 
-        def heard(_: EvaluatedEpisode) -> None:
+        def count_episode(_: EvaluatedEpisode) -> None:
             nonlocal done
             done += 1
             self._job.on_progress("evaluation", done, len(seeds))
@@ -312,7 +312,7 @@ class _TrainingRun:
         with self._timed("evaluation"):
             found = evaluate_policy(
                 _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player, self._scorer,
-                most=self._run.rollout.max_concurrent_rollouts, step=step, on_episode=heard,
+                most=self._run.rollout.max_concurrent_rollouts, step=step, on_episode=count_episode,
             )  # fmt: skip
             self._measure(found)
         when = "before" if step == 0 else "after"

@@ -237,10 +237,10 @@ class _ScaffoldedLane:
         """Who speaks in the episode at ``place``, with its scaffold before its eyes."""
         speak, text = self._lane.policy(place), self._texts[place]
 
-        def shown(messages: Sequence[Any]) -> Any:
+        def speak_with_scaffold(messages: Sequence[Any]) -> Any:
             return speak(add_scaffold_message(messages, text))
 
-        return shown
+        return speak_with_scaffold
 
     def close(self) -> None:
         """No more episodes."""

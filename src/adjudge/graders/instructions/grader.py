@@ -336,7 +336,7 @@ class IFEvalGrader(RuleGrader):
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
         asked = parse_instructions(instruction_id_list, kwargs)
-        text = _seen(require_text(response), self.view)
+        text = _judged_text(require_text(response), self.view)
         if text is None or not asked:
             return self._unread(asked)
         followed = follows(text, [check for _, check in asked], self.reading)
@@ -345,7 +345,7 @@ class IFEvalGrader(RuleGrader):
     async def aevaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response; a long one in a worker process, since a loop may wait for it."""
         asked = parse_instructions(instruction_id_list, kwargs)
-        text = _seen(require_text(response), self.view)
+        text = _judged_text(require_text(response), self.view)
         if text is None or not asked or len(text) <= self._INLINE_CHARS:
             return self.evaluate(response, instruction_id_list, kwargs)
         own = [select_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
@@ -377,7 +377,7 @@ class IFEvalGrader(RuleGrader):
         return self._score(score, _reason(missed, len(ids)), instructions=ids, followed=followed)
 
 
-def _seen(response: str, view: View) -> str | None:
+def _judged_text(response: str, view: View) -> str | None:
     """What is judged; white space that stood between thinking and answer belongs to neither."""
     text = view_text(response, view)
     return text if text is None or text == response else text.lstrip()

@@ -129,7 +129,7 @@ class LLMGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
         """The judge's answer about a sample's fields."""
         listwise = self.mode is GraderMode.LISTWISE
-        shown = self._group(fields) if listwise else self._shown(fields)
+        shown = self._group(fields) if listwise else self._render_fields(fields)
         if shown is None:
             return self._unsaid()
         if "query" in self.template.fields and (query := extract_query(shown)) is not None:
@@ -155,7 +155,7 @@ class LLMGrader(JudgeGrader):
             failure.provenance = told.provenance
             raise
 
-    def _shown(self, fields: dict[str, Any]) -> dict[str, Any] | None:
+    def _render_fields(self, fields: dict[str, Any]) -> dict[str, Any] | None:
         return self._showing.render(fields, self.language, reads_messages=self._reads_messages)
 
     def _group(self, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class RubricMarks:
         met = sum(mark is True for mark in self.marks.values())
         total = sum(mark is not None for mark in self.marks.values())
         metadata = {
-            "criteria": self._told(),
+            "criteria": self._criterion_marks(),
             "met": met,
             "total": total,
             "earned": outcome.earned,
@@ -170,7 +170,7 @@ class RubricMarks:
 
     def _failure(self, outcome: Any) -> GradingFailure:
         provenance = sum_provenance(self._provenances) if self._provenances else None
-        metadata: dict[str, Any] = {"criteria": self._told(), **self._notes()}
+        metadata: dict[str, Any] = {"criteria": self._criterion_marks(), **self._notes()}
         if not outcome.missing:
             return GradingFailure(
                 ErrorKind.INVALID_INPUT,
@@ -217,7 +217,7 @@ class RubricMarks:
         found = [self._failures[name] for name in missing if name in self._failures]
         return min(found, key=lambda failure: _is_consequence(failure.kind), default=None)
 
-    def _told(self) -> dict[str, Any]:
+    def _criterion_marks(self) -> dict[str, Any]:
         return {
             criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
             for criterion in self._rubric.criteria

@@ -127,7 +127,7 @@ class ShippedGrader(JudgeGrader):
             )
         except GradingFailure as failure:
             if "raw" in failure.metadata:
-                failure.metadata.update(self._known(form))
+                failure.metadata.update(self._failure_metadata(form))
             raise
         return self._scored(told)
 
@@ -139,7 +139,7 @@ class ShippedGrader(JudgeGrader):
         """What the reply must look like."""
         return self._score_form
 
-    def _known(self, form: JudgeReplyForm) -> Mapping[str, Any]:  # noqa: ARG002  (the usual form holds nothing)
+    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:  # noqa: ARG002  (the usual form holds nothing)
         """What replies without a verdict still tell; for the failure's metadata."""
         return {}
 
@@ -170,14 +170,14 @@ class ShippedGrader(JudgeGrader):
         shown = self._showing.render({"messages": turns}, self.language)
         return turns[:-1] if shown is None else list(shown["messages"])
 
-    def _asked(self, fields: Mapping[str, Any], before: Transcript) -> Any:
+    def _query_from_turns(self, fields: Mapping[str, Any], before: Transcript) -> Any:
         """The query of a sample without one: the conversation ``before``, or the prompt."""
         history = fields.get("history")
         if isinstance(history, list) and history:
             before = read_turns(history)
         return conversation_query(self._past(before)) or fields.get("prompt")
 
-    def _given(self, fields: Mapping[str, Any]) -> PromptValues:
+    def _prompt_values(self, fields: Mapping[str, Any]) -> PromptValues:
         """The fields that this grader takes, under the names of its prompt."""
         found = {}
         for name in (*self.needs, *self.needs_any, *self.takes):
@@ -236,8 +236,10 @@ class QualityGrader(ShippedGrader):
         place, response = split_question(turns, _own_response(fields.get("response")))
         if response is None:
             raise missing_field_failure(("response", "messages"), fields)
-        values = self._given(fields)
-        if "query" not in values and not is_blank(query := self._asked(fields, turns[:place])):
+        values = self._prompt_values(fields)
+        if "query" not in values and not is_blank(
+            query := self._query_from_turns(fields, turns[:place])
+        ):
             values["query"] = query
         self._require(values, fields)
         seen = {"response": response, "finish_reason": fields.get("finish_reason")}
@@ -371,8 +373,10 @@ class ToolSelectionGrader(ShippedGrader):
     def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
         turns = self._turns(fields)
         first = count_opening_turns(turns)
-        values = self._given(fields)
-        if "query" not in values and not is_blank(query := self._asked(fields, turns[:first])):
+        values = self._prompt_values(fields)
+        if "query" not in values and not is_blank(
+            query := self._query_from_turns(fields, turns[:first])
+        ):
             values["query"] = query
         self._require(values, fields)
         finish = fields.get("finish_reason")
@@ -399,7 +403,7 @@ class _PartGrader(ShippedGrader):
     score_range = (0.0, 1.0)
 
     def _material(self, fields: Mapping[str, Any]) -> PromptValues | str:
-        values = self._given(fields)
+        values = self._prompt_values(fields)
         turns = self._turns(fields)
         if "history" in self.needs_any and "history" not in values and turns:
             values["history"] = self._past(turns)

@@ -228,7 +228,7 @@ class _TrajectoryGrader(ShippedGrader):
         shown = self._showing.render({"messages": turns, "finish_reason": finish}, self.language)
         if shown is None:
             return "unclosed_think"
-        values = self._given(fields)
+        values = self._prompt_values(fields)
         if "query" not in values and all(turn["role"] != "user" for turn in turns):
             values |= {} if is_blank(fields.get("prompt")) else {"query": fields["prompt"]}
         if "tool_definitions" in values:
@@ -335,7 +335,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         }
         return self._score(score, told, metadata)
 
-    def _known(self, form: JudgeReplyForm) -> Mapping[str, Any]:
+    def _failure_metadata(self, form: JudgeReplyForm) -> Mapping[str, Any]:
         if not isinstance(form, StepForm):
             return {}
         read = {one.step for one in form.rated}

@@ -371,7 +371,7 @@ class JsonMatchGrader(RuleGrader):
     def _exact(self, value: Any, wanted: Any) -> GraderScore:
         if self.strict_order:
             path = _first_difference(value, wanted, self.ignore_extra_keys)
-            fault = "" if path is None else f"differs at {_shown(path)}"
+            fault = "" if path is None else f"differs at {_format_path(path)}"
         else:
             fault = "" if _digest(value) == _digest(wanted) else "differs"
         return self._score(0.0 if fault else 1.0, fault or "equal")
@@ -477,6 +477,6 @@ def _canonical(value: Any) -> str:
     return f"{int(value):x}"
 
 
-def _shown(path: _Path) -> str:
+def _format_path(path: _Path) -> str:
     text = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return shorten_text(text)

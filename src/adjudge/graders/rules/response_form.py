@@ -582,7 +582,7 @@ class LanguageGrader(RuleGrader):
 
     def _configured(self, language: Any) -> str:
         code = _code(language)
-        known = self._known()
+        known = self._known_languages()
         if code not in known:
             raise ConfigError(
                 f"language: language is not known (found {language!r}; "
@@ -595,12 +595,12 @@ class LanguageGrader(RuleGrader):
             message = "no language, neither configured nor in the row"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         code = _code(language)
-        if code not in self._known():
+        if code not in self._known_languages():
             message = f"unknown language code {shorten_text(language)!r}"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         return code
 
-    def _known(self) -> frozenset[str]:
+    def _known_languages(self) -> frozenset[str]:
         return _labels(self.candidates)
 
 

@@ -205,13 +205,13 @@ def resample_values(several: Sequence[PromptUnits], resamples: int) -> list[list
     """Each one's value in resamples of its prompts, which are the same of all: drawn once."""
     values: list[list[float | None]] = [[] for _ in several]
 
-    def drawn(places: list[list[int]]) -> None:
+    def add_values(places: list[list[int]]) -> None:
         for own, units in zip(values, several, strict=True):
             asked = sum(map(units.total.__getitem__, places[0]))
             followed = sum(map(units.followed.__getitem__, places[0]))
             own.append(followed / asked if asked else None)
 
-    resample_statistic([len(several[0].total)], drawn, resamples=resamples)
+    resample_statistic([len(several[0].total)], add_values, resamples=resamples)
     return values
 
 

@@ -275,12 +275,15 @@ def _speed(
     ``seconds`` are those of that start, verl's own preparations among them.
     """
 
-    def seen(some: Sequence[Mapping[str, float]]) -> float:
+    def count_tokens(some: Sequence[Mapping[str, float]]) -> float:
         if files.tokens is not None:
             return files.tokens * sum("train/loss" in row for row in some)
         return math.fsum(row.get("tokens", 0.0) for row in some)
 
-    return {"tokens": round(seen(rows)), "tokens_per_s": seen(latest) / max(seconds, 1e-9)}
+    return {
+        "tokens": round(count_tokens(rows)),
+        "tokens_per_s": count_tokens(latest) / max(seconds, 1e-9),
+    }
 
 
 def _validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
