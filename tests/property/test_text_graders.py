@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import GradingFailure
-from adjudge.graders.base import RuleGrader, select_part, split_words
+from adjudge.graders.base import RuleGrader, split_words, view_text
 from adjudge.graders.rules.json_graders import JsonMatchGrader, JsonValidatorGrader
 from adjudge.graders.rules.json_validation import (
     MAX_JSON_DEPTH,
@@ -33,6 +33,7 @@ from adjudge.graders.rules.response_form import (
     repetition_rate,
 )
 from adjudge.graders.rules.similarity import SimilarityGrader, StringMatchGrader, rouge_l
+from adjudge.text import thinking_text
 from adjudge.types import GraderScore, Role, decode_result, encode_result
 
 METRICS: tuple[Any, ...] = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
@@ -195,9 +196,9 @@ def test_words_lose_nothing_but_white_space(text: str) -> None:
 
 @given(text=texts)
 def test_parts_of_a_response(text: str) -> None:
-    assert select_part(text, "full") == text
+    assert view_text(text, "full") == text
     if "think>" not in text:
-        assert (select_part(text, "final"), select_part(text, "thought")) == (text, "")
+        assert (view_text(text, "final"), thinking_text(text)) == (text, "")
 
 
 @given(lengths=st.lists(st.integers(0, 400), min_size=2, max_size=2), floor=st.none() | st.just(-1))

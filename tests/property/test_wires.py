@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, Wire
 from adjudge.judges.wire.anthropic import AnthropicWire
-from adjudge.judges.wire.common import split_thinking
 from adjudge.judges.wire.openai import OpenAIWire, parse_events
+from adjudge.text import split_thinking
 
 CALL = ChatCall(
     model="m",

@@ -12,7 +12,7 @@ from tests.unit.helpers.reward_functions import build, samples
 from adjudge import ErrorKind, FunctionGrader, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
-from adjudge.rollouts.columns import split_events
+from adjudge.messages import split_events
 
 MOVE = {"id": "a", "function": {"name": "move", "arguments": '{"to": "tree"}'}}
 TRAJECTORY: list[dict[str, Any]] = [

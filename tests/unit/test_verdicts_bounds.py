@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from adjudge.errors import ErrorKind
+from adjudge.text import separate_thinking
 from adjudge.verdicts import (
     Menu,
     UnreadableReply,
@@ -17,7 +18,6 @@ from adjudge.verdicts import (
     read_marks,
     read_score,
 )
-from adjudge.verdicts.base import separate_thinking
 
 LIMIT = 64 * 1024
 LONG = "The answer is short and right, I think. " * 3_000

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
+from adjudge.messages import parse_conversation
 from adjudge.rewards import RewardResult, RewardSample
 from adjudge.trainers.verl.advantage import (
     MissingRewardUid,
@@ -21,7 +22,7 @@ from adjudge.trainers.verl.advantage import (
     impute_rewards,
     make_turn_reward,
 )
-from adjudge.trainers.verl.batches import parse_chat_messages, rebuild_messages
+from adjudge.trainers.verl.batches import rebuild_messages
 
 ROWS = st.lists(
     st.tuples(st.none() | st.floats(-10, 10), st.sampled_from("abc"), st.sampled_from("xy")),
@@ -99,7 +100,7 @@ def test_what_cannot_be_read_is_no_trajectory(
 
 @pytest.mark.parametrize("value", [None, "no JSON", "[1]", [], ["x"], {"role": "user"}])
 def test_what_is_no_conversation(value: Any) -> None:
-    assert parse_chat_messages(value) is None
+    assert parse_conversation(value) is None
 
 
 def test_estimators() -> None:

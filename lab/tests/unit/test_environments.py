@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.rollouts.columns import split_events
+from adjudge.messages import split_events
 from adjudge.rollouts.samples import sample_from_row
 from adjudge_lab.environments import DatasetTask, Episode, OutOfContext, Step, play, play_many
 

@@ -22,7 +22,8 @@ from adjudge.graders.registry import (
     load_grader_class,
     summarize_grader,
 )
-from adjudge.rollouts.columns import guess_mapping, parse_conversation
+from adjudge.messages import parse_conversation
+from adjudge.rollouts.columns import guess_mapping
 from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
 from adjudge.types import Role

@@ -15,6 +15,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
+from adjudge.text import replace_surrogates
 
 __all__ = [
     "BATCH_CALL",
@@ -72,19 +73,9 @@ def with_unicode_text(request: JudgeRequest) -> JudgeRequest:
     """
     written = {name: getattr(request, name) for name in ("completion", "messages", "metadata")}
     try:
-        return msgspec.structs.replace(request, **_replace_surrogates(written))
+        return msgspec.structs.replace(request, **replace_surrogates(written))
     except RecursionError:
         return request
-
-
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_surrogates(item) for item in value]
-    return value
 
 
 def encode_request(request: JudgeRequest) -> bytes:

@@ -17,7 +17,7 @@ import msgspec
 
 from adjudge.datasets.rows import BrokenRow, ChatMessages, describe_found
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text
 from adjudge.rollouts.rows import check_files, decode_line, parse_row, read_rows
 
 __all__ = [

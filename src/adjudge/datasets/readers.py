@@ -43,7 +43,7 @@ from adjudge.datasets.rows import (
     shared_prompt_length,
 )
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.columns import parse_conversation as guessed_conversation
+from adjudge.messages import parse_conversation as guessed_conversation
 
 __all__ = [
     "DataPaths",

@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text
 
 __all__ = [
     "MAX_PROBLEMS_SHOWN",

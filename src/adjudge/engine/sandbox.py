@@ -42,6 +42,7 @@ from adjudge.engine.bubblewrap import (
     seccomp_filter,
 )
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.text import encode_exactly
 
 __all__ = ["SANDBOX_DIR", "Sandbox", "SandboxResult", "check_sandbox", "sandbox_available"]
 
@@ -357,7 +358,7 @@ def _check_files(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]
 
 def _encode_text(text: str) -> bytes:
     # Lone surrogates become bytes that the program fails on, not an exception out here.
-    return text.encode("utf-8", "surrogatepass")
+    return encode_exactly(text)
 
 
 def _tail(text: bytes, limit: int = 300) -> str:

@@ -27,6 +27,7 @@ import msgspec
 
 from adjudge.engine.phases import InputTooLarge, WorkerPhase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.text import replace_surrogates
 
 __all__ = ["MEMORY_BYTES", "main"]
 
@@ -131,7 +132,7 @@ def _failure(kind: ErrorKind, message: str) -> dict[str, Any]:
 
 def _describe_error(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
-    return text.encode("utf-8", "replace").decode()
+    return replace_surrogates(text)
 
 
 def _send(replies: BinaryIO, message: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.text import final_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 __all__ = [
@@ -39,13 +40,10 @@ __all__ = [
     "check_number",
     "check_tag_name",
     "docstring_summary",
-    "final_text",
     "is_listwise",
     "read_references",
     "require_package",
     "require_text",
-    "select_part",
-    "shorten_text",
     "split_chunks",
     "split_words",
     "text_in_view",
@@ -55,19 +53,6 @@ __all__ = [
 
 View = Literal["final", "full"]
 """``final``: thinking stripped. ``full``: the response as the policy wrote it."""
-
-_OPEN, _CLOSE = "<think>", "</think>"
-
-
-def final_text(response: str) -> str | None:
-    """What stands after the last ``</think>``; ``None`` when a ``<think>`` was never closed.
-
-    An unclosed ``<think>`` means that the policy never got to an answer. A response without
-    thinking is its own final text.
-    """
-    close = response.rfind(_CLOSE)
-    rest = response if close < 0 else response[close + len(_CLOSE) :]
-    return None if _OPEN in rest else rest
 
 
 def view_text(response: str, view: View) -> str | None:
@@ -190,34 +175,6 @@ def split_chunks(text: str) -> list[str]:
     ['U.S.A.', '今', '天']
     """
     return _CHUNKS.findall(text)
-
-
-def select_part(response: str, part: Literal["full", "final", "thought"]) -> str:
-    """All of a response, what stands after its thinking, or the thinking; '' where there is none.
-
-    Thinking is what ``<think>…</think>`` holds, blocks joined by a line break. An unclosed
-    ``<think>`` reaches to the end; a ``</think>`` that nothing opened closes thinking that the
-    chat template opened.
-    """
-    if part == "full":
-        return response
-    if part == "final":
-        return view_text(response, "final") or ""
-    first, *others = response.split("</think>")
-    blocks = [_after_opening(piece) for piece in others]
-    opened = "<think>" in first or not others
-    return "\n".join(filter(None, [_after_opening(first) if opened else first, *blocks]))
-
-
-def _after_opening(piece: str) -> str:
-    return piece.partition("<think>")[2]
-
-
-def shorten_text(text: Any, limit: int = 200) -> str:
-    """Text of unknown length and content, cut and made encodable, for a reason or message."""
-    whole = str(text)
-    cut = whole if len(whole) <= limit else whole[:limit] + "…"
-    return cut.encode("utf-8", "replace").decode("utf-8")
 
 
 GraderAnswer = GraderScore | GraderRank | GraderError | float | bool

@@ -17,14 +17,7 @@ from typing import Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import (
-    check_flag,
-    check_integer,
-    check_number,
-    final_text,
-    require_text,
-    shorten_text,
-)
+from adjudge.graders.base import check_flag, check_integer, check_number, require_text
 from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
@@ -47,8 +40,10 @@ from adjudge.graders.llm.judge_input import (
 from adjudge.graders.llm.reply_forms import ScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.base import ChatModel
+from adjudge.messages import content_text, parse_conversation
 from adjudge.prompts import LanguageEnum
-from adjudge.rollouts.columns import MISSING, content_text, get_path, parse_conversation
+from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore, ScoreRange
 
 __all__ = [

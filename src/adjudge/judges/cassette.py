@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import ConfigError
 from adjudge.judges.encoding import decode_reply
+from adjudge.text import encode_exactly
 
 __all__ = [
     "CLOSE_WAIT_MS",
@@ -416,7 +417,7 @@ def _text_digest(reply: bytes) -> bytes | None:
         text = decode_reply(reply).text
     except ValueError:
         return None
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return sha256(encode_exactly(text)).digest()
 
 
 _FORK_WAIT_S = 1.0

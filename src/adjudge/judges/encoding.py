@@ -28,6 +28,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply
+from adjudge.text import encode_exactly, replace_surrogates
 
 __all__ = [
     "CALL_PARTS",
@@ -129,7 +130,7 @@ def _canonical_with_surrogates(
         ]
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(error) from None
-    return f"[{','.join(parts)}]".encode("utf-8", "surrogatepass")
+    return encode_exactly(f"[{','.join(parts)}]")
 
 
 def encode_reply_form(call: ChatCall) -> bytes:
@@ -143,7 +144,7 @@ def encode_reply_form(call: ChatCall) -> bytes:
     try:
         return _in_order(form)
     except UnicodeEncodeError:
-        return _dumps(form, sort_keys=False).encode("utf-8", "surrogatepass")
+        return encode_exactly(_dumps(form, sort_keys=False))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _not_json(error) from None
 
@@ -154,7 +155,7 @@ def encode_judge(call: ChatCall, provider: str) -> bytes:
     try:
         return _sorted(judge)
     except UnicodeEncodeError:
-        return _dumps(judge, sort_keys=True).encode("utf-8", "surrogatepass")
+        return encode_exactly(_dumps(judge, sort_keys=True))
 
 
 def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
@@ -218,7 +219,7 @@ def _encode_bytes(value: Any) -> bytes:
     try:
         return _in_order(value)
     except UnicodeEncodeError:
-        return _dumps(value, sort_keys=False).encode("utf-8", "surrogatepass")
+        return encode_exactly(_dumps(value, sort_keys=False))
 
 
 def is_sampled(call: ChatCall) -> bool:
@@ -236,7 +237,7 @@ def encode_reply(reply: Reply) -> bytes:
     except UnicodeEncodeError:
         pass
     plain = json.dumps(msgspec.to_builtins(reply), ensure_ascii=False, separators=(",", ":"))
-    return plain.encode("utf-8", "surrogatepass")
+    return encode_exactly(plain)
 
 
 def _has_other_numbers(reply: Reply) -> bool:
@@ -273,7 +274,7 @@ def encode_failure(failure: GradingFailure) -> bytes:
         return msgspec.json.encode(plain, enc_hook=lambda value: type(value).__name__)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
         # Nobody's reply depends on metadata; the kind and the message are what is repeated.
-        words = str(failure).encode(errors="replace").decode()
+        words = replace_surrogates(str(failure))
         return msgspec.json.encode(_Failure(failure.kind, words, {}))
 
 
@@ -415,7 +416,7 @@ def _describe_value(name: str, value: Any) -> str:
     if value is None or isinstance(value, bool | int | float) or name == "model":
         return str(value)[:80]
     text = value if isinstance(value, str) else repr(value)
-    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = sha256(encode_exactly(text)).hexdigest()[:8]
     if isinstance(value, str):
         return f"{len(value):,} characters ({digest})"
     return f"{type(value).__name__} of {len(value)} ({digest})"

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.messages import content_text
 from adjudge.mock.http import BadRequest
 
 __all__ = ["Api", "ChatRequest", "last_user_text", "read_chat_request"]
@@ -158,14 +159,5 @@ def last_user_text(messages: list[msgspec.Raw]) -> str:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadRequest(400, f"not a chat message: {str(error)[:200]}") from None
         if message.role == "user":
-            return _content_text(message.content)
+            return content_text(message.content)
     return ""
-
-
-def _content_text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = (part.get("text") for part in content if isinstance(part, dict))
-    return "".join(part for part in parts if isinstance(part, str))

@@ -16,6 +16,7 @@ import msgspec
 
 from adjudge.mock.behaviours import MockAnswer
 from adjudge.mock.requests import Api, ChatRequest
+from adjudge.text import encode_exactly
 
 __all__ = [
     "REFUSAL_TEXT",
@@ -64,7 +65,7 @@ def make_logprobs(
 
 
 def _logprob(token: str, probability: float) -> dict[str, Any]:
-    encoded = list(token.encode("utf-8", "surrogatepass"))
+    encoded = list(encode_exactly(token))
     return {"token": token, "logprob": math.log(probability), "bytes": encoded}
 
 

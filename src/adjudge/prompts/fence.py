@@ -23,6 +23,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from adjudge.text import SURROGATES, encode_exactly
+
 __all__ = [
     "PROCESS_KEY",
     "break_control_tokens",
@@ -197,8 +199,8 @@ _INVISIBLE = (
     "\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _ENDS = "\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-_UNCLEAN = re.compile(f"\r\n?|[{_ENDS}]|([{_INVISIBLE}])|([\ud800-\udfff])")
-_SUSPECT = re.compile(f"[\r{_ENDS}{_INVISIBLE}\ud800-\udfff]")
+_UNCLEAN = re.compile(f"\r\n?|[{_ENDS}]|([{_INVISIBLE}])|([{SURROGATES}])")
+_SUSPECT = re.compile(f"[\r{_ENDS}{_INVISIBLE}{SURROGATES}]")
 _ASCII_CONTROLS = dict.fromkeys((*range(9), *range(14, 28), 31, 127)) | dict.fromkeys(
     (11, 12, 13, 28, 29, 30), "\n"
 )
@@ -237,7 +239,7 @@ def _cleaned(found: re.Match[str]) -> str:
 def compute_tag(key: bytes, text: str, purpose: str = "") -> str:
     """The 16 hexadecimal digits that fence ``text`` under ``key``; ``purpose`` gives others."""
     tag = _keyed(key, purpose).copy()
-    tag.update(text.encode("utf-8", "surrogatepass"))
+    tag.update(encode_exactly(text))
     return tag.hexdigest()
 
 

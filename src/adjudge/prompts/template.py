@@ -16,6 +16,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
+from adjudge.text import replace_surrogates
 
 __all__ = [
     "ChatMessage",
@@ -159,7 +160,7 @@ def _json(value: Any) -> str:
         return f"[a {type(value).__name__} that is nested too deeply to be shown]"
     except UnicodeEncodeError:  # half a character, which a policy may have written
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "replace").decode()
+        return replace_surrogates(text)
     except (TypeError, ValueError, OverflowError):
         raise GradingFailure(
             ErrorKind.INVALID_INPUT,

@@ -11,7 +11,7 @@ from typing import Any
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import call_round
-from adjudge.rollouts.columns import split_events
+from adjudge.messages import split_events
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, RewardSample, Role
 

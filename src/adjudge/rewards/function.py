@@ -47,6 +47,7 @@ from adjudge.rewards.spec import (
 )
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Tally
+from adjudge.text import encode_exactly
 from adjudge.types import (
     GraderError,
     GraderResult,
@@ -230,7 +231,7 @@ class SpecRewardFunction(RewardFunction):
         if rate >= 1:
             return True
         text = f"{self.spec.reward.seed}\x00{step}\x00{group}"
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        digest = blake2b(encode_exactly(text), digest_size=8).digest()
         return int.from_bytes(digest) < rate * 2**64
 
     def reward(

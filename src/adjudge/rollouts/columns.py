@@ -1,8 +1,7 @@
-"""The columns of a rollout row: which field each is, and the messages and events that they hold.
+"""The columns of a rollout row: which field each is.
 
 Columns are named by dotted paths into rows (``traj``, ``info.answer``, ``choices.0.text``) or
-guessed from names and values. Chat messages are read as people really write them. A trajectory is
-cut into events: one turn of the assistant, and what came back from it.
+guessed from names and values.
 """
 
 from __future__ import annotations
@@ -11,17 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.messages import parse_conversation
 
 __all__ = [
     "MISSING",
-    "content_text",
     "get_path",
     "guess_mapping",
-    "parse_conversation",
-    "split_events",
 ]
 
 
@@ -98,18 +92,6 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {field: column for field, column in guessed.items() if field != column}
 
 
-def parse_conversation(value: Any) -> list[dict[str, Any]] | None:
-    """``value`` as chat messages, if it is such a list or the JSON text of one."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
-    if not isinstance(value, list) or not value:
-        return None
-    return value if all(isinstance(m, dict) and "role" in m for m in value) else None
-
-
 def _are_conversations(values: Sequence[Any]) -> bool:
     return bool(values) and all(parse_conversation(value) is not None for value in values)
 
@@ -142,130 +124,3 @@ _FITS = {
     "group": _are_ids,
     "env_reward": _are_numbers,
 }
-
-
-def content_text(content: Any) -> str:
-    """The text of a message's ``content``: a string, null, or a list of content parts.
-
-    Parts that are not text (images, audio) contribute nothing.
-    """
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
-    return str(content)
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    text = part.get("text") if isinstance(part, dict) else None
-    return text if isinstance(text, str) else ""
-
-
-_LONGEST = 20_000
-"""Messages; more are no trajectory that a judge could be shown."""
-
-_UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
-_encoder = msgspec.json.Encoder()
-
-
-def split_events(messages: Any) -> list[dict[str, Any]]:
-    r"""The events of a trajectory, in order; none where the assistant never spoke.
-
-    ``messages`` are in OpenAI chat format, each perhaps wrapped as ``{"message": …}``. An event is
-    one assistant message with all messages up to the next one: results of tools, and what the
-    environment says in the user's role. What stands before the first belongs to no event. Fields:
-
-    * ``index``: the event's place, from 0;
-    * ``response``: the turn as text: its content, then a line ``name(arguments)`` per call;
-    * ``event``: ``text``, ``tool_calls`` (as written) and ``observations`` (messages);
-    * ``history``: the messages before the turn, earlier events included.
-
-    Raises ``GradingFailure(invalid_input)`` for what is no list of messages.
-
-    >>> events = split_events([
-    ...     {"role": "user", "content": "Chop a tree."},
-    ...     {"role": "assistant", "content": "I go to it.", "tool_calls": [
-    ...         {"id": "a", "function": {"name": "move", "arguments": '{"to": "tree"}'}}]},
-    ...     {"role": "tool", "tool_call_id": "a", "content": "There is a tree."},
-    ...     {"role": "assistant", "content": "Done."},
-    ... ])
-    >>> [event["response"] for event in events]
-    ['I go to it.\nmove({"to": "tree"})', 'Done.']
-    >>> [len(event["history"]) for event in events]
-    [1, 3]
-    """
-    turns = _parse_messages(messages)
-    starts = [place for place, message in enumerate(turns) if message.get("role") == "assistant"]
-    ends = [*starts, len(turns)][1:]
-    return [
-        _build_event(index, turns, start, end)
-        for index, (start, end) in enumerate(zip(starts, ends, strict=True))
-    ]
-
-
-def _build_event(index: int, turns: list[Any], start: int, end: int) -> dict[str, Any]:
-    turn = turns[start]
-    calls = _tool_calls(turn)
-    try:
-        text = content_text(turn.get("content"))
-        lines = [*([text] if text else []), *map(_call_text, calls)]
-    except _UNREADABLE:
-        raise _invalid_messages(
-            f"messages.{start}: is nested too deeply, or no JSON data"
-        ) from None
-    return {
-        "index": index,
-        "response": "\n".join(lines),
-        "event": {"text": text, "tool_calls": calls, "observations": turns[start + 1 : end]},
-        "history": turns[:start],
-    }
-
-
-def _parse_messages(given: Any) -> list[Any]:
-    if not isinstance(given, list):
-        raise _invalid_messages(
-            f"a trajectory is a list of chat messages, not a {type(given).__name__}"
-        )
-    if len(given) > _LONGEST:
-        raise _invalid_messages(f"a trajectory of {len(given):,} messages; at most {_LONGEST:,} go")
-    turns = []
-    for place, message in enumerate(given):
-        inner = message.get("message", message) if isinstance(message, Mapping) else message
-        if not isinstance(inner, Mapping):
-            raise _invalid_messages(
-                f"messages.{place}: must be an object, not a {type(inner).__name__}"
-            )
-        turns.append(inner)
-    return turns
-
-
-def _tool_calls(turn: Mapping[str, Any]) -> list[Any]:
-    """The turn's calls as written, the former ``function_call`` form included."""
-    calls = turn.get("tool_calls")
-    if isinstance(calls, list) and calls:
-        return calls
-    former = turn.get("function_call")
-    return [former] if isinstance(former, Mapping) else []
-
-
-def _call_text(call: Any) -> str:
-    inner = call.get("tool_call", call) if isinstance(call, Mapping) else call
-    function = inner.get("function", inner) if isinstance(inner, Mapping) else None
-    if not isinstance(function, Mapping):
-        return _json(call)
-    arguments = function.get("arguments", "")
-    return (
-        f"{function.get('name')}({arguments if isinstance(arguments, str) else _json(arguments)})"
-    )
-
-
-def _json(value: Any) -> str:
-    return _encoder.encode(value).decode()
-
-
-def _invalid_messages(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.columns import content_text, parse_conversation
+from adjudge.messages import last_question, parse_conversation
 
 __all__ = [
     "RESPONSES_COLUMN",
@@ -31,7 +31,6 @@ __all__ = [
     "decode_line",
     "has_response_list",
     "is_parquet",
-    "last_question",
     "parse_row",
     "read_rows",
     "read_shard",
@@ -80,14 +79,6 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[dict[str, An
         if chat is not None:
             one["messages"] = [*chat, {"role": "assistant", "content": text}]
         yield one
-
-
-def last_question(chat: list[dict[str, Any]]) -> str | None:
-    """The text of a conversation's last user message; ``None`` without one."""
-    for message in reversed(chat):
-        if message.get("role") == "user":
-            return content_text(message.get("content"))
-    return None
 
 
 FileRow = tuple[str, "dict[str, Any] | RolloutError"]

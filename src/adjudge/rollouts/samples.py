@@ -14,7 +14,8 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.columns import MISSING, content_text, get_path
+from adjudge.messages import first_question, last_answer
+from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import FileRow, has_response_list, read_rows, split_responses
 from adjudge.types import Sample
 
@@ -108,8 +109,8 @@ def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, st
     return Sample(
         index=index,
         messages=messages,
-        prompt=prompt if prompt is not None else _first_question(messages),
-        response=response if response is not None else _last_answer(messages),
+        prompt=prompt if prompt is not None else first_question(messages),
+        response=response if response is not None else last_answer(messages),
         reference=columns.pop("reference", None),
         group=_parse_group(columns.pop("group", None)),
         env_reward=_parse_number(columns.pop("env_reward", None)),
@@ -143,7 +144,7 @@ def _parse_text(value: Any, field: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if field == "response" and isinstance(value, list) and value:
-        return _last_answer(_parse_messages(value)) or ""
+        return last_answer(_parse_messages(value)) or ""
     raise RolloutError(f"{field!r} must be text, got {_describe_value(value)}")
 
 
@@ -172,23 +173,6 @@ def _describe_value(value: Any) -> str:
         return f"{type(value).__name__}: {value!r:.60}"
     except ValueError:  # an integer too long to print
         return type(value).__name__
-
-
-def _last_answer(messages: list[dict[str, Any]] | None) -> str | None:
-    for message in reversed(messages or []):
-        if message.get("role") == "assistant" and (text := content_text(message.get("content"))):
-            return text
-    return None
-
-
-def _first_question(messages: list[dict[str, Any]] | None) -> str | None:
-    question = None
-    for message in messages or []:
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") == "user":
-            question = content_text(message.get("content"))
-    return question
 
 
 def compute_prompt_key(sample: Sample) -> str | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge.text import has_surrogates
 
 __all__ = [
     "CATEGORY_WEIGHTS",
@@ -56,7 +57,6 @@ Mark = bool | float | None
 CriterionScale = Literal["binary", "bounded"]
 
 _ID = re.compile(r"[\w.-]{1,64}")
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 class Category(StrEnum):
@@ -186,7 +186,7 @@ def check_text(text: object, what: str, limit: int = MAX_TEXT) -> None:
         raise ConfigError(
             f"{what}: is too long (found {len(text):,} characters; allowed: up to {limit:,})"
         )
-    if not text.isascii() and _HALF.search(text):
+    if has_surrogates(text):
         raise ConfigError(f"{what}: has half of a surrogate pair, which is not a character")
 
 

@@ -27,6 +27,7 @@ from adjudge.runs.code_syntax import (
     nodes_inside,
     word_set,
 )
+from adjudge.text import encode_exactly
 
 __all__ = [
     "ALLOW_COMMENT",
@@ -421,9 +422,7 @@ def check_code(code: bytes | str, where: str = "<code>") -> list[CodeFinding]:
     >>> [f.rule for f in check_code('total += getattr(result, "score", 0.0)')]
     ['default-score']
     """
-    source = SourceFile(
-        code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code, where
-    )
+    source = SourceFile(encode_exactly(code) if isinstance(code, str) else code, where)
     flow = DataFlow(source)
     found: dict[tuple[int, str], CodeFinding] = {}
     for rule in (_find_caught_failures, find_absent_scores):

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from adjudge.errors import ConfigError
+from adjudge.text import encode_exactly
 
 __all__ = [
     "FUNCTION_NODES",
@@ -53,7 +54,7 @@ class SourceFile:
     def __init__(self, code: bytes, where: str = "<code>") -> None:
         text, self.tree = _parse(code, where)
         # Columns of the tree count bytes of UTF-8, whatever the file's own encoding is.
-        self._lines = text.encode("utf-8", "surrogatepass").splitlines()
+        self._lines = encode_exactly(text).splitlines()
         self.parents: dict[ast.AST, ast.AST] = {}
         self.nodes: list[ast.AST] = []
         self._blocks: dict[ast.AST, tuple[list[ast.stmt], int]] = {}

@@ -27,6 +27,7 @@ from adjudge.service.backend import BackendQueue
 from adjudge.service.backends import Damping, load_backend
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.settings import ServiceSettings
+from adjudge.text import encode_exactly
 
 __all__ = [
     "JudgeReplica",
@@ -187,7 +188,7 @@ def compute_route_key(request: JudgeRequest) -> RouteKey:
     if isinstance(request, GroupRequest):
         run = (request.metadata or {}).get("run_id")
         return f"group {run} {request.group_id}"[:600]
-    return blake2b(request.prompt.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return blake2b(encode_exactly(request.prompt), digest_size=8).hexdigest()
 
 
 class RayBackend:

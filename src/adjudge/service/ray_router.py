@@ -11,6 +11,8 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
+from adjudge.text import encode_exactly
+
 __all__ = ["AffinityRouter"]
 
 _MAX_OWNERS = 65_536
@@ -55,6 +57,4 @@ class AffinityRouter(RequestRouter):  # type: ignore[misc]  # Ray is not install
 
 
 def _route_weight(key: str, replica: str) -> bytes:
-    return blake2b(
-        key.encode("utf-8", "replace"), key=replica.encode()[:64], digest_size=8
-    ).digest()
+    return blake2b(encode_exactly(key), key=replica.encode()[:64], digest_size=8).digest()

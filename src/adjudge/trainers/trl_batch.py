@@ -30,8 +30,8 @@ from types import FunctionType
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.messages import first_question, last_answer, prompt_messages
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.columns import content_text
 from adjudge.types import RewardSample
 
 __all__ = [
@@ -238,8 +238,8 @@ def _sample(
     return RewardSample(
         index,
         place,
-        prompt if isinstance(prompt, str) else _question(opening),
-        completion if isinstance(completion, str) else _answer(said),
+        prompt if isinstance(prompt, str) else first_question(opening),
+        completion if isinstance(completion, str) else last_answer(said) or "",
         messages,
         extra,
     )
@@ -248,7 +248,7 @@ def _sample(
 def _rollout_sample(
     index: int, place: int, messages: list[dict[str, Any]], extra: dict[str, Any]
 ) -> RewardSample:
-    question, answer = _question(messages), _answer(messages)
+    question, answer = first_question(messages), last_answer(messages) or ""
     return RewardSample(index, place, question, answer, messages, extra)
 
 
@@ -262,7 +262,7 @@ def _conversation(prompt: Any, messages: Any) -> list[dict[str, Any]]:
             f"completion (found a {type(messages).__name__})"
         )
     if messages and messages[0]["role"] == "assistant":
-        return [*_opening(prompt), *messages]
+        return [*prompt_messages(prompt), *messages]
     return messages
 
 
@@ -275,38 +275,15 @@ def _turns_by_mask(
             f"rollout_func: a mask must have an entry for each of {len(ids)} tokens "
             f"(found {len(mask)})"
         )
-    turns = _opening(prompt)
+    turns = prompt_messages(prompt)
     for own, tokens in groupby(zip(ids, mask, strict=True), key=lambda token: bool(token[1])):
         text = decode([token for token, _ in tokens], skip_special_tokens=True)
         turns.append({"role": "assistant" if own else "user", "content": text})
     return turns
 
 
-def _opening(prompt: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-
-
 def _messages(value: Any) -> list[dict[str, Any]] | None:
     return value if isinstance(value, list) else None
-
-
-def _question(messages: list[dict[str, Any]] | None) -> str | None:
-    """The last message of the user before the assistant's first."""
-    question = None
-    for message in messages or []:
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") == "user":
-            question = content_text(message.get("content"))
-    return question
-
-
-def _answer(messages: list[dict[str, Any]] | None) -> str:
-    """The last text of the assistant; an empty completion has said nothing."""
-    for message in reversed(messages or []):
-        if message.get("role") == "assistant" and (text := content_text(message.get("content"))):
-            return text
-    return ""
 
 
 @dataclass(frozen=True)

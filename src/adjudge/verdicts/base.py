@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.text import SURROGATES
 
 __all__ = [
     "LABEL_NOT_IN_MENU",
@@ -30,7 +31,6 @@ __all__ = [
     "normalize_text",
     "parse_amount",
     "parse_score",
-    "separate_thinking",
     "strip_invisible",
 ]
 
@@ -77,7 +77,7 @@ _INVISIBLE = re.compile(
 )
 # Half a surrogate pair is no character; private-use characters are what the phrase reader puts in
 # the place of names, so a reply must not bring its own.
-_NO_CHARACTER = re.compile("[\ud800-\udfff\ue000-\uf8ff]")
+_NO_CHARACTER = re.compile(f"[{SURROGATES}\ue000-\uf8ff]")
 _PLAIN_ASCII = re.compile(r"[\t\n -~]*")
 
 _FLAT = (
@@ -93,13 +93,6 @@ _FLAT = (
 
 _WIDE, _HIGH = " " * 8, "\n" * 4
 _RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
-
-_NAMES = r"\s{0,4}(?:think|thinking|thought|thoughts|reasoning)\s{0,4}>"
-# Quoted tags are spoken of. Thinking may end in a quotation, so an end is quoted on both sides.
-_THINK = re.compile(
-    rf"(?<![`\"'“「])<\s{{0,4}}(?P<end>/?){_NAMES}|<\s{{0,4}}(?P<after>/){_NAMES}(?![`\"'”」])",
-    re.IGNORECASE,
-)
 
 
 def strip_invisible(text: str) -> str:
@@ -127,37 +120,6 @@ def normalize_signs(text: str) -> str:
 def normalize_text(text: str) -> str:
     """``text`` for comparing: plain, flat, one case, each run of white space one blank."""
     return " ".join(normalize_signs(strip_invisible(text)).casefold().split())
-
-
-def separate_thinking(text: str) -> tuple[str, str]:
-    """``(text, thinking)``: what stands outside and inside thinking tags.
-
-    An opening tag that never closes makes all that follows thinking; a closing tag without an
-    opening one all that precedes. A tag in quotation marks or code is only spoken of.
-
-    >>> separate_thinking("<think>4, no: 5</think>[[3]]")
-    ('[[3]]', '4, no: 5')
-    """
-    if "<" not in text:
-        return text, ""
-    shown: list[str] = []
-    hidden: list[str] = []
-    depth = 0
-    start = 0
-    for tag in _THINK.finditer(text):
-        piece = text[start : tag.start()]
-        start = tag.end()
-        ends = bool(tag["end"] or tag["after"])
-        if ends and not depth:
-            hidden += [*shown, piece]
-            shown = []
-            continue
-        (hidden if depth else shown).append(piece)
-        depth = max(0, depth - 1) if ends else depth + 1
-    if not start:
-        return text, ""
-    (hidden if depth else shown).append(text[start:])
-    return "\n".join(shown).strip(), "\n".join(hidden).strip()
 
 
 _DIGITS = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})"

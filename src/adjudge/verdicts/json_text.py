@@ -16,6 +16,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from adjudge.text import SURROGATES
+
 __all__ = [
     "DUPLICATE_KEY",
     "MAX_REPLY_DEPTH",
@@ -196,7 +198,7 @@ def _deep(value: Any) -> bool:
     return any(isinstance(node, dict | list) for node in deepest)
 
 
-_HALF = re.compile("[\ud800-\udfff]")
+_HALF = re.compile(f"[{SURROGATES}]")
 
 
 def _with_characters(value: Any) -> Any:

@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
+from adjudge.text import separate_thinking
 from adjudge.verdicts.base import (
     TooManyMatchesError,
     UnreadableReply,
     Verdict,
     normalize_signs,
     normalize_text,
-    separate_thinking,
     strip_invisible,
 )
 from adjudge.verdicts.json_text import (

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.verdicts.base import NumberScale, UnreadableReply, separate_thinking, strip_invisible
+from adjudge.text import separate_thinking
+from adjudge.verdicts.base import NumberScale, UnreadableReply, strip_invisible
 from adjudge.verdicts.json_text import read_single_object
 
 __all__ = ["Ending", "find_key_fault", "parse_number", "read_ending", "read_object"]

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("crafter", reason="not installed here; run `make test-environments`")
 
 from adjudge.engine.loop import run_blocking
-from adjudge.rollouts.columns import split_events
+from adjudge.messages import split_events
 from adjudge_lab.environments import Episode, TaskAppTask, fetch_rubrics
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "task_app_crafter.py"

@@ -16,6 +16,8 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
+from adjudge.rollouts.samples import sample_from_row
+from adjudge.trainers.trl_batch import TrlBatch
 from adjudge.trainers.verl import JudgeRewardManager, register
 from adjudge.trainers.verl.advantage import MissingRewardUid
 
@@ -98,6 +100,17 @@ def test_what_a_sample_gets(spec: str) -> None:
         "data_source": "judge/x", "chat_date": "today", "level": 3, "reference": "5",
         "ground_truth": "5", "finish_reason": "stop",
     }  # fmt: skip
+
+
+def test_a_prompt_in_parts_is_the_same_prompt_for_verl_trl_and_files(spec: str) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    question = {"role": "user", "content": [picture, {"type": "text", "text": "what is 2 ?"}]}
+    answer = {"role": "assistant", "content": "the answer good"}
+    (sample,) = manager(spec).samples(tiny.batch(["the answer good"], raw_prompt=[[question]]))
+    (of_trl,) = TrlBatch([[question]], [[answer]], None, {}).samples(["g"], {})
+    of_file = sample_from_row({"messages": [question, answer]}, 0, {})
+    assert sample.prompt == of_trl.prompt == of_file.prompt == "what is 2 ?"
+    assert sample.messages == of_trl.messages == of_file.messages
 
 
 def test_without_a_conversation_there_are_no_messages_and_it_is_said_once(

@@ -18,7 +18,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.judge_evaluation.benchmarks.statistics import percentile_interval, resample_statistic
-from adjudge.rollouts.columns import MISSING, content_text, get_path, parse_conversation
+from adjudge.messages import content_text, parse_conversation
+from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import RESPONSES_COLUMN, read_rows
 from adjudge.rubrics import (
     Incomplete,

@@ -26,6 +26,7 @@ from adjudge.runs.folder import atomic_write
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, notes_section, render_page
+from adjudge.text import encode_exactly, encode_json
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchAnswer,
     HealthbenchItem,
@@ -309,7 +310,8 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
         details = _grader_details(grading, asked, grader)
         samples = [_score_sample(item, one, details) for item, one in pairs]
         atomic_write(
-            folder.path / "scores.jsonl", map(_encode_line, map(msgspec.to_builtins, samples))
+            folder.path / "scores.jsonl",
+            (encode_json(msgspec.to_builtins(one)) + b"\n" for one in samples),
         )
         judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
         job.summary = {
@@ -344,14 +346,14 @@ def _build_manifest(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": job.responses.stem,
         "models": [str(job.responses.resolve()), spec_hash],
-        "prompts": sha256(content.encode("utf-8", "replace")).hexdigest()[:16],
+        "prompts": sha256(encode_exactly(content)).hexdigest()[:16],
         "by": job.by,
     }
 
 
 def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnswer]) -> GradingJob:
     rollouts = job.folder / "rollouts.jsonl"
-    atomic_write(rollouts, (_encode_line(_rollout_row(item, one)) for item, one in pairs))
+    atomic_write(rollouts, (encode_json(_rollout_row(item, one)) + b"\n" for item, one in pairs))
     return GradingJob(
         paths=[rollouts],
         spec=spec,
@@ -416,22 +418,3 @@ def _coverage(
         "strays": {"count": len(strays), "first": strays[:_MOST_NAMED]},
         "cut_by_length": sum(one.cut for one in answers if one.place in places),
     }
-
-
-def _encode_line(row: Any) -> bytes:
-    try:
-        return msgspec.json.encode(row) + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate of a response has no UTF-8
-        return msgspec.json.encode(_replace_surrogates(row)) + b"\n"
-
-
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {key: _replace_surrogates(inner) for key, inner in value.items()}
-    return (
-        [_replace_surrogates(inner) for inner in value]
-        if isinstance(value, list | tuple)
-        else value
-    )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text
 from adjudge.runs.report import frame
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, notes_section, render_page

@@ -27,6 +27,7 @@ from adjudge.errors import (
 )
 from adjudge.judges.connections import CallCounter
 from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderError, Usage
 from adjudge_lab.environments import Episode, Task
@@ -89,14 +90,14 @@ class EvaluationFolder:
         """Append an episode; its row."""
         row = build_episode_row(model, one)
         self._append(EPISODES_FILE, row)
-        decoded: dict[str, Any] = msgspec.json.decode(_encode_row(row))
+        decoded: dict[str, Any] = msgspec.json.decode(encode_json(row, str))
         return decoded
 
     def sort(self, models: Sequence[str], seeds: Sequence[int]) -> None:
         """Write the episodes again, one a model and seed, in this order."""
         known = self.load_rows()
         places = [(model, seed) for model in models for seed in seeds]
-        lines = [_encode_row(known[place]) + b"\n" for place in places if place in known]
+        lines = [encode_json(known[place], str) + b"\n" for place in places if place in known]
         self.write(EPISODES_FILE, b"".join(lines))
 
     def append_usage(self, model: str, usage: Mapping[str, Any]) -> None:
@@ -122,7 +123,7 @@ class EvaluationFolder:
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
         with (self.path / name).open("ab") as file:
-            file.write(_encode_row(row) + b"\n")
+            file.write(encode_json(row, str) + b"\n")
 
     def _claim(self, manifest: Mapping[str, Any]) -> None:
         file = self.path / _MANIFEST
@@ -191,25 +192,6 @@ def read_episode(row: Mapping[str, Any]) -> Episode:
         columns=row["columns"],
         error=error and GraderError("rollout", ErrorKind(error["kind"]), error["message"]),
     )
-
-
-def _encode_row(row: Mapping[str, Any]) -> bytes:
-    # An environment's info and a dataset's columns are whatever they are; a lone surrogate of a
-    # reply has no UTF-8.
-    try:
-        return msgspec.json.encode(row, enc_hook=str)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(row, enc_hook=str)))
-
-
-def _replace_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list | tuple):
-        return [_replace_surrogates(one) for one in value]
-    if isinstance(value, dict):
-        return {_replace_surrogates(key): _replace_surrogates(one) for key, one in value.items()}
-    return value
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

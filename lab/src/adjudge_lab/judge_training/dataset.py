@@ -39,6 +39,7 @@ from adjudge.judges.models.local_loading import (
     convert_to_turns,
     get_special_tokens,
 )
+from adjudge.text import encode_exactly
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
 
 __all__ = [
@@ -465,7 +466,7 @@ def _hold_out_prompts(rows: list[_T], share: float, judge: JudgeFile) -> tuple[l
     prompts: dict[bytes, list[_T]] = defaultdict(list)
     for row in rows:
         prompt, _ = split_answers(row)
-        prompts[blake2b(render_transcript(prompt).encode("utf-8", "replace")).digest()].append(row)
+        prompts[blake2b(encode_exactly(render_transcript(prompt))).digest()].append(row)
     groups = list(prompts.values())
     if len(groups) < 2:
         judge.refuse("data.val_fraction", "there is only one prompt. Give a file data.val.")

@@ -51,7 +51,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
     JudgeMode,
     judge_prompt,
 )
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text
 from adjudge.verdicts import UnreadableReply
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,

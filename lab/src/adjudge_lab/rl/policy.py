@@ -20,6 +20,7 @@ from typing import Any
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.models.local_loading import LocalModelSpec, load_model
+from adjudge.messages import prompt_messages
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rubrics import Criterion
 from adjudge_lab.environments.tasks import has_rubrics, read_dataset, read_row_rubrics
@@ -120,7 +121,7 @@ def generate_rubric_demonstrations(
         lacking = max(len(_expected_words(criteria)) - len(said), 0)
         said += rng.sample(others, min(lacking, len(others)))
         told = add_scaffold_message(
-            _prompt_messages(prompt), build_scaffold_message(shown, _PLAIN_SCAFFOLD)
+            prompt_messages(prompt["prompt"]), build_scaffold_message(shown, _PLAIN_SCAFFOLD)
         )
         yield {"messages": [*told, {"role": "assistant", "content": "\n".join(said)}]}
 
@@ -142,11 +143,6 @@ def _expected_words(criteria: Sequence[Criterion]) -> list[str]:
     """What an answer that meets ``criteria`` has."""
     good = [one.text for one in criteria if one.worth > 0]
     return [word for text in good for word in _QUOTED.findall(text) or [text]]
-
-
-def _prompt_messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    prompt = row["prompt"]
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 _ROWS, _EPISODES = 2400, 64

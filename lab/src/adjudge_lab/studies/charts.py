@@ -12,6 +12,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from adjudge.runs.report.charts import escape_html, format_number
+from adjudge.text import replace_surrogates
 
 __all__ = [
     "CHART_WIDTH",
@@ -75,7 +76,7 @@ def svg_document(title: str, drawings: Sequence[Drawing]) -> str:
         f'aria-label="{escape_html(printable_text(f"{title}: {said}"))}"><style>{style}</style>'
         f'<text class="head" x="0" y="16">{escape_short(title, 70)}</text>{"".join(parts)}</svg>\n'
     )
-    return svg.encode("utf-8", "replace").decode()
+    return replace_surrogates(svg)
 
 
 def svg_title(text: str) -> str:

@@ -16,10 +16,11 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.rollouts.columns import MISSING, content_text, get_path, parse_conversation
+from adjudge.messages import content_text, parse_conversation
+from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
+from adjudge.text import separate_thinking
 from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
-from adjudge.verdicts.base import separate_thinking
 from adjudge.verdicts.json_text import find_json_values, read_single_object
 from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
 

@@ -17,6 +17,7 @@ from adjudge.datasets.synthetic import (
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.judge_evaluation.swap.judgements import compute_features
+from adjudge.text import encode_exactly
 from adjudge.types import GraderScore
 
 __all__ = ["MAX_FEATURE_UNITS", "ParametricJudge"]
@@ -174,6 +175,6 @@ def _seeded_draws(*parts: object) -> random.Random:
     """Draws that belong to ``parts``, the same in every process."""
     said = sha256()
     for part in parts:
-        text = str(part).encode("utf-8", "surrogatepass")
+        text = encode_exactly(str(part))
         said.update(len(text).to_bytes(8, "big") + text)
     return random.Random(said.digest())  # noqa: S311  (no secret)

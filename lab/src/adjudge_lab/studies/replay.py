@@ -33,6 +33,7 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.text import replace_surrogates
 from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
@@ -164,7 +165,7 @@ class ReplyLog:
         if isinstance(said, GradingFailure):
             row["error"] = {"kind": said.kind.value, "message": str(said)}
         else:
-            text = said.text.encode("utf-8", "replace").decode()
+            text = replace_surrogates(said.text)
             row |= {"text": text, "finish_reason": said.finish_reason, "model": said.model}
         self._rows[asked] = row
         with self.path.open("ab") as file:

@@ -13,6 +13,7 @@ from typing import Any
 
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, Tile, render_page, render_tiles
+from adjudge.text import replace_surrogates
 from adjudge_lab.studies import summary_view
 from adjudge_lab.studies.charts import (
     COLOUR_COUNT,
@@ -451,7 +452,7 @@ def write_study_report(path: Path, summary: _JsonObject, result: StudyResult) ->
     with its ``title`` and ``note``; and ``label``, ``pilot``, ``seeds``, ``tiny`` (whether the
     policy is a toy), ``manifest``, ``warnings`` and ``seconds``, as far as they are known.
     """
-    path.write_bytes(render_study_page(summary, result).encode("utf-8", "replace"))
+    path.write_bytes(replace_surrogates(render_study_page(summary, result)).encode())
 
 
 def render_study_page(summary: _JsonObject, result: StudyResult) -> str:

@@ -47,10 +47,10 @@ from adjudge.graders.base import (
     check_choice,
     check_number,
     require_package,
-    shorten_text,
     text_in_view,
 )
 from adjudge.graders.rules.json_graders import JsonMatchGrader
+from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
 
 __all__ = [
@@ -444,7 +444,9 @@ class AnswerGrader(RuleGrader):
         return AnswerMatch(1.0, text, f"the pattern matches {shorten_text(found, 80)!r}")
 
     async def _in_process(self, function: str, **payload: Any) -> Any:
-        return await get_pool().call(function, _unicode(payload), deadline_s=self.deadline_s)
+        return await get_pool().call(
+            function, replace_surrogates(payload), deadline_s=self.deadline_s
+        )
 
     def _found(
         self, finding: AnswerMatch, marked: bool, facts: dict[str, Any], **more: Any
@@ -475,17 +477,6 @@ def _patterns(reference: Any) -> list[str]:
     if not patterns or not all(isinstance(one, str) and one for one in patterns):
         raise_unusable_reference("a pattern", reference)
     return patterns
-
-
-def _unicode(value: Any) -> Any:
-    """Lone surrogates, which no encoding can carry, as question marks."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_unicode(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _unicode(item) for key, item in value.items()}
-    return value
 
 
 def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:

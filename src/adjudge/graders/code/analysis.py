@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from adjudge.engine.phases import WorkerPhase
 from adjudge.engine.processes import get_pool
-from adjudge.graders.base import shorten_text
+from adjudge.text import shorten_text
 
 __all__ = [
     "BlockSelection",

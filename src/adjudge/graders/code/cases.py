@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import shorten_text
 from adjudge.graders.code.analysis import find_requirements, parse_python
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE, encode_tree
+from adjudge.text import shorten_text
 
 __all__ = [
     "Case",

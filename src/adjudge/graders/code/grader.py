@@ -15,7 +15,6 @@ from adjudge.graders.base import (
     check_choice,
     check_integer,
     check_number,
-    shorten_text,
     text_in_view,
 )
 from adjudge.graders.code.analysis import BlockSelection, extract_python, find_syntax_fault
@@ -28,6 +27,7 @@ from adjudge.graders.code.cases import (
     parse_cases,
     run_cases,
 )
+from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
 __all__ = ["CodeExecutionGrader", "SyntaxCheckGrader"]

@@ -27,11 +27,11 @@ from adjudge.graders.base import (
     check_choice,
     check_number,
     require_text,
-    shorten_text,
     view_text,
 )
 from adjudge.graders.instructions import checks
 from adjudge.graders.instructions.checks import ArgumentReader
+from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
 __all__ = [

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import shorten_text
 from adjudge.graders.instructions.grader import (
     ReadingMode,
     follows,
     loose_results,
     parse_instructions,
 )
+from adjudge.text import shorten_text
 
 __all__ = [
     "IfevalFailure",

@@ -17,6 +17,8 @@ from operator import itemgetter
 
 import msgspec
 
+from adjudge.text import encode_exactly
+
 __all__ = [
     "CALIBRATION_FOLDS",
     "MIN_CALIBRATION_PAIRS",
@@ -488,7 +490,7 @@ def _cross_validated(
 
 def _assign_folds(clusters: Sequence[str]) -> list[int]:
     """A fold for each pair: the prompts in the order of their digests, dealt out in turn."""
-    digests = {name: sha256(name.encode("utf-8", "surrogatepass")).digest() for name in clusters}
+    digests = {name: sha256(encode_exactly(name)).digest() for name in clusters}
     fold_of = {
         name: n % CALIBRATION_FOLDS
         for n, name in enumerate(sorted(digests, key=digests.__getitem__))

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import View, final_text
+from adjudge.graders.base import View
+from adjudge.messages import content_text
 from adjudge.prompts import LanguageEnum
 from adjudge.prompts.template import render_value
-from adjudge.rollouts.columns import content_text
+from adjudge.text import final_text
 
 __all__ = [
     "CandidateView",

@@ -180,7 +180,7 @@ def _cut_note(
 
 
 def _is_event(event: Any) -> bool:
-    """Whether it is one of :func:`adjudge.rollouts.columns.split_events`."""
+    """Whether it is one of :func:`adjudge.messages.split_events`."""
     return isinstance(event, Mapping) and event.keys() >= _EVENT_KEYS
 
 

@@ -22,7 +22,6 @@ from adjudge.graders.base import (
     check_flag,
     check_number,
     require_package,
-    shorten_text,
     text_in_view,
 )
 from adjudge.graders.rules.json_validation import (
@@ -36,6 +35,7 @@ from adjudge.graders.rules.json_validation import (
     find_first_fault,
     is_too_deep,
 )
+from adjudge.text import encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
 __all__ = ["JsonMatchGrader", "JsonSchemaGrader", "JsonValidatorGrader", "read_response_json"]
@@ -147,7 +147,7 @@ class JsonSchemaGrader(RuleGrader):
         self.strict = strict
         self.deadline_s = deadline_s
         self.schema_text = self._configured(schema, schema_file)
-        self.fingerprint = sha256(self.schema_text.encode("utf-8", "surrogatepass")).hexdigest()
+        self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
         self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
 
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
@@ -462,7 +462,7 @@ def _digest(value: Any) -> bytes:
     elif kind == "array":
         parts = sorted(_digest(child) for child in value)
     elif kind == "text":
-        parts = [value.encode("utf-8", "surrogatepass")]
+        parts = [encode_exactly(value)]
     else:
         parts = [_canonical(value).encode()]
     return blake2b(kind.encode() + b"".join(parts), digest_size=16).digest()

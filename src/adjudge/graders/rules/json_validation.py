@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
-from adjudge.graders.base import shorten_text
+from adjudge.text import shorten_text
 
 __all__ = [
     "MAX_CHARS",

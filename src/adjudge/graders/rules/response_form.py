@@ -19,12 +19,12 @@ from adjudge.graders.base import (
     check_tag_name,
     require_package,
     require_text,
-    select_part,
-    shorten_text,
     split_words,
     text_in_view,
+    view_text,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
+from adjudge.text import shorten_text, thinking_text
 from adjudge.types import GraderScore, Role, ScoreRange
 
 __all__ = [
@@ -470,7 +470,11 @@ class NgramRepetitionPenaltyGrader(RuleGrader):
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
-        text = select_part(require_text(response), self.view)
+        response = require_text(response)
+        if self.view == "thought":
+            text = thinking_text(response)
+        else:
+            text = view_text(response, self.view) or ""
         tokens = split_words(text, signs=True)
         ngrams = len(tokens) - self.n + 1
         if ngrams < 1:

@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader, check_choice, check_flag
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text
 from adjudge.types import GraderScore
 
 __all__ = [

@@ -43,6 +43,7 @@ from adjudge.runner import GraderConfig
 from adjudge.runner.binding import BoundGrader
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import GradingRequest, GradingRunner, Tally
+from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, Message
 
 __all__ = [
@@ -352,7 +353,7 @@ def _verdict_or_missing(result: GraderResult | None) -> PairVerdict | MissingJud
 
 def _missing_judgement(result: GraderResult | None) -> MissingJudgement:
     if isinstance(result, GraderError):
-        said = result.error[:500].encode("utf-8", "replace").decode()  # no lone surrogates
+        said = replace_surrogates(result.error[:500])
         return MissingJudgement(result.kind, said)
     return MissingJudgement(
         ErrorKind.INVALID_INPUT, "a side is more than one answer: score it instead"

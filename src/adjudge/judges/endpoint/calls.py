@@ -23,6 +23,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, Reply, Wire
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.judges.endpoint.stats import LatencyDigest
+from adjudge.text import encode_exactly
 
 __all__ = [
     "RETRYABLE_KINDS",
@@ -188,7 +189,7 @@ def _replica_load(replica: Replica) -> tuple[int, int]:
 @functools.lru_cache(maxsize=16_384)
 def _rendezvous_weight(group: str, url: str) -> bytes:
     """Python's own hash differs between processes; the ranks of one run should agree."""
-    return hashlib.blake2b(f"{url}\n{group}".encode(errors="replace"), digest_size=8).digest()
+    return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
 
 
 class CancelReason(Enum):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
 __all__ = ["BudgetDecision", "EndpointSettings", "Price", "SpendCeiling", "estimate_tokens"]
@@ -141,7 +142,7 @@ def _count_bytes(content: Any) -> int:
     if content is None:
         return 0
     if isinstance(content, str):
-        return len(content) if content.isascii() else len(content.encode(errors="surrogatepass"))
+        return len(content) if content.isascii() else len(encode_exactly(content))
     if isinstance(content, Mapping):
         if isinstance(content.get("text"), str):
             return _count_bytes(content["text"])

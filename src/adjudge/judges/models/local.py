@@ -29,7 +29,8 @@ from adjudge.judges.models.local_loading import (
     load_model,
     read_control_tokens,
 )
-from adjudge.judges.wire.common import find_ignored_features, split_thinking
+from adjudge.judges.wire.common import find_ignored_features
+from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
 
 __all__ = ["LocalChatModel", "LocalScalarModel"]

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.messages import content_text
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
-from adjudge.rollouts.columns import content_text
 
 __all__ = [
     "DTYPES",

@@ -20,7 +20,9 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
 from adjudge.judges.cache import CacheReport, ReplyCache
-from adjudge.judges.wire.common import find_ignored_features, split_thinking
+from adjudge.judges.wire.common import find_ignored_features
+from adjudge.messages import content_text
+from adjudge.text import split_thinking
 from adjudge.types import Provenance
 
 __all__ = ["RecordedModel", "ScriptedModel"]
@@ -256,7 +258,7 @@ class ScriptedModel(ChatModel):
         if callable(script):
             return script(messages)
         if isinstance(script, Mapping):
-            last = _last_text(messages[-1].get("content")) if messages else ""
+            last = content_text(messages[-1].get("content")) if messages else ""
             for words, reply in script.items():
                 if words in last:
                     return reply
@@ -285,11 +287,3 @@ def _build_reply(call: ChatCall, found: ScriptedReply) -> Reply:
         ignored=tuple(name for name in ignored if name != "usage"),
         provenance=Provenance(source="live", model=call.model, attempts=1),
     )
-
-
-def _last_text(content: Any) -> str:
-    """A message's text, over all its parts."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))

@@ -19,8 +19,8 @@ from adjudge.judges.wire.common import (
     malformed_failure,
     parse_token_count,
     response_failure,
-    split_thinking,
 )
+from adjudge.text import split_thinking
 from adjudge.types import Usage
 
 __all__ = ["DEFAULT_MAX_TOKENS", "AnthropicWire", "convert_messages", "convert_tools"]

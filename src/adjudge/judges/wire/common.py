@@ -41,11 +41,9 @@ __all__ = [
     "parse_provider_error",
     "parse_token_count",
     "response_failure",
-    "split_thinking",
 ]
 
 
-_OPEN, _CLOSE = "<think>", "</think>"
 _encoder = msgspec.json.Encoder()
 _json = msgspec.json.Decoder(msgspec.Raw)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -62,36 +60,6 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
     except RecursionError:
         problem = "messages, schema or sampling are nested too deeply"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
-
-
-def split_thinking(text: str) -> tuple[str, str]:
-    """``(text, reasoning)`` of a reply with inline thinking.
-
-    Thinking ends at the last ``</think>``: what the judge quotes of a candidate may hold one too,
-    and only what follows the last is certainly its own verdict. Without an opening tag (some chat
-    templates write it into the prompt) everything before is thinking all the same. A ``<think>``
-    that begins the text, or what is left of it, and never closes makes all of it reasoning. A text
-    that is one JSON object from its first sign to its last has no thinking around it, only
-    quotations inside.
-
-    >>> split_thinking("<think>2 is even</think> yes")
-    ('yes', '2 is even')
-    >>> split_thinking("<think>2 is")
-    ('', '2 is')
-    >>> split_thinking('{"reason": "it wrote </think>", "score": 1}')
-    ('{"reason": "it wrote </think>", "score": 1}', '')
-    """
-    bare = text.strip()
-    if bare.startswith("{") and bare.endswith("}"):
-        return text, ""
-    if _CLOSE not in text:
-        opened = text.lstrip()
-        return ("", opened[len(_OPEN) :].strip()) if opened.startswith(_OPEN) else (text, "")
-    thought, _, rest = text.rpartition(_CLOSE)
-    rest, thought = rest.strip(), thought.strip()
-    if rest.startswith(_OPEN):
-        rest, thought = "", f"{thought}\n{rest[len(_OPEN) :]}"
-    return rest, thought.removeprefix(_OPEN).strip()
 
 
 def parse_token_count(value: Any) -> int | None:

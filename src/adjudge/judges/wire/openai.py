@@ -28,8 +28,8 @@ from adjudge.judges.wire.common import (
     malformed_failure,
     parse_token_count,
     response_failure,
-    split_thinking,
 )
+from adjudge.text import split_thinking
 from adjudge.types import Usage
 
 __all__ = ["STREAM_END", "OpenAIWire", "is_event_stream", "parse_completion", "parse_events"]

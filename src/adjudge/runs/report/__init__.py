@@ -18,6 +18,7 @@ import msgspec
 
 from adjudge.runs.report import frame, sections
 from adjudge.runs.report.frame import compute_csp_hash, read_asset
+from adjudge.text import SURROGATES, replace_surrogates
 
 __all__ = ["ReportRow", "write_grading_report"]
 
@@ -98,7 +99,7 @@ def _static_parts(
         "CALLS": frame.judge_calls_section(summary),
         "METRICS": sections.metrics_section(summary),
     }
-    return {name: _encodable(html) for name, html in parts.items()}
+    return {name: replace_surrogates(html) for name, html in parts.items()}
 
 
 def _columns(
@@ -154,9 +155,4 @@ def _embed_json(data: Mapping[str, Any]) -> str:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return re.sub("[\ud800-\udfff]", lambda lone: f"\\u{ord(lone[0]):04x}", text)
-
-
-def _encodable(html: str) -> str:
-    """Paths may hold undecodable bytes as lone surrogates; they are shown as "?"."""
-    return html.encode("utf-8", "replace").decode("utf-8")
+    return re.sub(f"[{SURROGATES}]", lambda lone: f"\\u{ord(lone[0]):04x}", text)

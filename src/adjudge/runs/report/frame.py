@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from adjudge.runs.judge_calls import endpoint_name, endpoint_rows, hedge_note
 from adjudge.runs.report.charts import escape_html
+from adjudge.text import replace_surrogates
 
 __all__ = [
     "Section",
@@ -93,7 +94,7 @@ def render_page(
         "</main>\n</body>\n</html>\n",
     )
     # What a file name or a policy said may hold lone surrogates, which UTF-8 does not have.
-    return "".join(parts).encode("utf-8", "replace").decode()
+    return replace_surrogates("".join(parts))
 
 
 def render_tiles(entries: Iterable[Tile]) -> str:

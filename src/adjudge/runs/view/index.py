@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 
 from adjudge.rewards.groups import GroupStep, group_step, mean_and_std
+from adjudge.text import replace_surrogates
 
 __all__ = [
     "MAX_CURVES",
@@ -521,12 +522,12 @@ def _decode_leniently(line: bytes) -> _Row | None:
     return _Row(
         step=_whole_number(found.get("step")),
         index=_whole_number(found.get("index")),
-        group=_encodable_text(group) if isinstance(group, str | int) else None,
+        group=replace_surrogates(str(group)) if isinstance(group, str | int) else None,
         reward=drawable_number(found.get("reward")),
-        missing=_Missing(_encodable_text(kind)) if isinstance(kind, str) else None,
+        missing=_Missing(replace_surrogates(kind)) if isinstance(kind, str) else None,
         env_reward=drawable_number(found.get("env_reward")),
         advantage=drawable_number(found.get("advantage")),
-        reward_info={_encodable_text(key): drawable_number(value) for key, value in info.items()}
+        reward_info={replace_surrogates(key): drawable_number(value) for key, value in info.items()}
         if isinstance(info, dict)
         else None,
         tokens=drawable_number(found.get("tokens")),
@@ -535,11 +536,6 @@ def _decode_leniently(line: bytes) -> _Row | None:
 
 def _whole_number(value: object) -> int | None:
     return value if type(value) is int else None
-
-
-def _encodable_text(value: str | int) -> str:
-    """A text without halves of surrogate pairs, which no encoder takes."""
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def _number(value: float | None) -> float:

@@ -19,6 +19,7 @@ from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_t
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.batch import GradedSample
+from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, RewardSample
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "request_failure_response",
     "request_to_sample",
     "result_to_response",
-    "sendable_text",
     "to_data_uri",
 ]
 
@@ -159,18 +159,13 @@ def result_to_response(
 
 def request_error_response(request: JudgeRequest, kind: ErrorKind, message: str) -> JudgeResponse:
     """The answer to a request that got no score."""
-    error = ErrorInfo(kind, sendable_text(message[:_MESSAGE_LIMIT]))
+    error = ErrorInfo(kind, replace_surrogates(message[:_MESSAGE_LIMIT]))
     return JudgeResponse(request_id=request.request_id, error=error)
-
-
-def sendable_text(text: str) -> str:
-    """``text`` that UTF-8 can hold: halves of surrogate pairs become question marks."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def request_failure_response(request: JudgeRequest, failure: GradingFailure) -> JudgeResponse:
     """:func:`request_error_response`, of an exception."""
-    error = ErrorInfo.of(failure, sendable_text(str(failure)[:_MESSAGE_LIMIT]))
+    error = ErrorInfo.of(failure, replace_surrogates(str(failure)[:_MESSAGE_LIMIT]))
     return JudgeResponse(request_id=request.request_id, error=error)
 
 
@@ -180,7 +175,7 @@ def _missing_error(missing: GraderError, judged: GradedSample) -> ErrorInfo:
         said = _bug_message(missing, judged)
     if not said.startswith(f"{missing.name}: "):
         said = f"{missing.name}: {said}"
-    return ErrorInfo.of(missing, sendable_text(said[:_MESSAGE_LIMIT]))
+    return ErrorInfo.of(missing, replace_surrogates(said[:_MESSAGE_LIMIT]))
 
 
 def _bug_message(missing: GraderError, judged: GradedSample) -> str:
@@ -214,7 +209,7 @@ def _join_reasons(judged: GradedSample) -> str | None:
             break
         lines.append(line)
         left -= len(line) + 1
-    return sendable_text("\n".join(lines)) or None
+    return replace_surrogates("\n".join(lines)) or None
 
 
 def _stated_confidence(judged: GradedSample) -> float | None:
@@ -322,7 +317,7 @@ def _read_explanation(value: Any) -> str | None:
         return None
     if not isinstance(value, str):
         raise _bug_failure(f"explanation is a {type(value).__name__}, must be text")
-    text = sendable_text(value)
+    text = replace_surrogates(value)
     return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
 
 

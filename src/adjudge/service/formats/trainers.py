@@ -35,7 +35,7 @@ import msgspec
 
 from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse, ReferenceAnswer
 from adjudge.errors import ErrorKind
-from adjudge.rollouts.columns import content_text
+from adjudge.messages import content_text, last_answer
 from adjudge.service.requests import (
     RequestRefused,
     ScoreFunction,
@@ -59,7 +59,6 @@ __all__ = [
     "find_failure",
     "invalid_request",
     "label_to_answer",
-    "last_reply",
     "refusal_reply",
     "strip_end_tokens",
     "user_text",
@@ -471,12 +470,6 @@ def user_text(messages: Iterable[Mapping[str, Any]]) -> str:
     return "\n\n".join(said)
 
 
-def last_reply(messages: Iterable[Mapping[str, Any]]) -> str:
-    """The assistant's last text; empty where it said nothing."""
-    said = [m["content"] for m in messages if m["role"] == "assistant" and m["content"]]
-    return said[-1] if said else ""
-
-
 _REFERENCES = ("expected_answer", "reference", "ground_truth", "answer", "label", "solution")
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
@@ -535,7 +528,7 @@ class NemoGym(Format):
         return [
             JudgeRequest(
                 user_text(before),
-                last_reply(after),
+                last_answer(after) or "",
                 label_to_answer(reference),
                 metadata=fields or None,
                 messages=[*before, *after],

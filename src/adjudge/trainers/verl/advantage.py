@@ -24,9 +24,9 @@ from typing import Any
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, MissingRewardError
+from adjudge.messages import parse_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.stats import mean
-from adjudge.trainers.verl.batches import parse_chat_messages
 from adjudge.types import RewardResult, RewardSample
 
 __all__ = [
@@ -205,7 +205,7 @@ def make_turn_reward(result: RewardResult, sample: RewardSample, raw_prompt: Any
         return result.score
     before: int | None = 0
     if (sample.extra or {}).get("events") is None:
-        opening = parse_chat_messages(raw_prompt)
+        opening = parse_conversation(raw_prompt)
         roles = [message.get("role") for message in opening or []]
         before = None if opening is None else roles.count("assistant")
     return TurnReward(result.score, result.event_rewards, before)

@@ -42,6 +42,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.messages import first_question, parse_conversation
 from adjudge.types import GraderError, RewardResult, RewardSample
 
 __all__ = [
@@ -52,13 +53,11 @@ __all__ = [
     "BatchRows",
     "RowReader",
     "details_text_column",
-    "first_question",
     "flat_loop_row",
     "last_output",
     "loop_row",
     "number_columns",
     "numpy_to_python",
-    "parse_chat_messages",
     "plain_details",
     "rebuild_messages",
     "results_from_columns",
@@ -66,30 +65,6 @@ __all__ = [
 
 
 DecodeTokens = Callable[[Sequence[int]], str]
-
-
-def parse_chat_messages(value: Any) -> list[dict[str, Any]] | None:
-    """A list of chat messages, perhaps as JSON text; ``None`` for anything else."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
-    if not isinstance(value, list | tuple) or not all(isinstance(item, dict) for item in value):
-        return None
-    return list(value) or None
-
-
-def first_question(messages: Sequence[dict[str, Any]] | None) -> str | None:
-    """The last user message before the assistant's first, when it is plain text."""
-    question = None
-    for message in messages or []:
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") == "user":
-            content = message.get("content")
-            question = content if isinstance(content, str) else None
-    return question
 
 
 def rebuild_messages(
@@ -244,8 +219,8 @@ class RowReader:
             own_mask = None if masks is None else masks[place][: valid[place]]
             messages = self._messages(own, text, ids[place], own_mask)
             extra = {**self._extra(own), "finish_reason": self._finish(ids[place], width)}
-            question = first_question(parse_chat_messages(own.get("raw_prompt")))
-            prompt = prompts.text(place, group) if question is None else question
+            question = first_question(parse_conversation(own.get("raw_prompt")))
+            prompt = question or prompts.text(place, group)
             samples.append(RewardSample(place, members[group], prompt, text, messages, extra))
             members[group] += 1
         last = [length - 1 if length else width - 1 for length in valid]
@@ -287,10 +262,10 @@ class RowReader:
         """The conversation with the response, or ``None``: graders that need it then say so."""
         carried = own.get("tool_extra_fields")
         inner = carried.get("messages") if isinstance(carried, dict) else None
-        given = parse_chat_messages(own.get("messages")) or parse_chat_messages(inner)
+        given = parse_conversation(own.get("messages")) or parse_conversation(inner)
         if given is not None:
             return given
-        opening = parse_chat_messages(own.get("raw_prompt"))
+        opening = parse_conversation(own.get("raw_prompt"))
         if opening is None:
             self.without_messages = (
                 "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"

@@ -24,18 +24,18 @@ from adjudge.errors import (
 )
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
-from adjudge.rollouts.columns import parse_conversation
+from adjudge.messages import last_question, parse_conversation
 from adjudge.rollouts.rows import (
     RESPONSES_COLUMN,
     check_files,
     decode_line,
     has_response_list,
     is_parquet,
-    last_question,
     parse_row,
     read_rows,
 )
 from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.text import encode_json, replace_surrogates
 
 __all__ = [
     "BenchmarkFolder",
@@ -331,30 +331,19 @@ class ResponsesFile:
         row["generated_by"] = self.origin
         self._rows[wanted] = row
         with self.path.open("ab") as file:
-            file.write(_encode_line(row))
+            file.write(encode_json(row) + b"\n")
 
     def sort(self, order: Iterable[SampleKey]) -> None:
         """Write the file again, whole: ``order`` first, then whatever else it has."""
         places = dict.fromkeys([*order, *self._rows])
         atomic_write(
-            self.path, (_encode_line(self._rows[one]) for one in places if one in self._rows)
+            self.path, (encode_json(self._rows[one]) + b"\n" for one in places if one in self._rows)
         )
 
     def failures(self, wanted: Iterable[SampleKey]) -> list[Mapping[str, Any]]:
         """The errors of those that could not be made."""
         rows = (self._rows.get(one, {}) for one in wanted)
         return [row["error"] for row in rows if "error" in row]
-
-
-def _encode_line(row: Mapping[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(row) + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate of a response has no UTF-8
-        mended = {
-            name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-            for name, value in row.items()
-        }
-        return msgspec.json.encode(mended) + b"\n"
 
 
 def _truncate_torn_line(path: Path) -> None:
@@ -464,7 +453,7 @@ def _parquet_row(number: int, prompt: Mapping[str, Any], texts: list[str | None]
         "extra_info": {"index": number, "key": prompt.get("key")},
         "instruction_id_list": prompt["instruction_id_list"],
         "kwargs": _fill_kwargs(prompt.get("kwargs") or []),
-        "responses": [None if text is None else _replace_surrogates(text) for text in texts],
+        "responses": [None if text is None else replace_surrogates(text) for text in texts],
     }
 
 
@@ -473,8 +462,3 @@ def _fill_kwargs(kwargs: Any) -> Any:
     if not isinstance(kwargs, list):
         return kwargs
     return [{"prompt_to_repeat": None, **one} if isinstance(one, dict) else one for one in kwargs]
-
-
-def _replace_surrogates(text: str) -> str:
-    """A lone surrogate has no UTF-8."""
-    return text.encode("utf-8", "replace").decode()

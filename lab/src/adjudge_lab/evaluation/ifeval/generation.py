@@ -34,7 +34,7 @@ from adjudge.judges.models.local_loading import (
     convert_to_turns,
     get_special_tokens,
 )
-from adjudge.judges.wire.common import split_thinking
+from adjudge.text import split_thinking
 from adjudge_lab.evaluation.ifeval.files import OnResponse, SampleKey
 from adjudge_lab.evaluation.targets import PolicyTarget
 

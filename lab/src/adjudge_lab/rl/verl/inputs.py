@@ -25,6 +25,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.rewards.spec import RewardSpec
+from adjudge.text import encode_exactly
 from adjudge.types import Role
 from adjudge_lab.environments.tasks import read_row_rubrics
 from adjudge_lab.rl.episodes import draw_training_seeds
@@ -312,7 +313,7 @@ def _estimate_tokens(text: str) -> int:
 
 def _content_bytes(content: Any) -> int:
     if isinstance(content, str):
-        return len(content.encode(errors="surrogatepass"))
+        return len(encode_exactly(content))
     if isinstance(content, Sequence):
         return sum(
             _content_bytes(part.get("text") if isinstance(part, dict) else part) for part in content

@@ -1,0 +1,182 @@
+"""Text that a policy, a judge or a dataset wrote: what UTF-8 cannot hold, and thinking.
+
+A policy can write half of a surrogate pair (a lone surrogate), which is a Python string and no
+UTF-8. Here is what is done with it: replaced where people or programs read the text, kept byte for
+byte where a digest tells texts apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, overload
+
+import msgspec
+
+__all__ = [
+    "SURROGATES",
+    "THINK_CLOSE",
+    "THINK_OPEN",
+    "encode_exactly",
+    "encode_json",
+    "final_text",
+    "has_surrogates",
+    "replace_surrogates",
+    "separate_thinking",
+    "shorten_text",
+    "split_thinking",
+    "thinking_text",
+]
+
+
+SURROGATES = "\ud800-\udfff"
+"""For a character class of a pattern."""
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+_SURROGATE = re.compile(f"[{SURROGATES}]")
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether UTF-8 cannot hold ``text``."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+@overload
+def replace_surrogates(value: str) -> str: ...
+@overload
+def replace_surrogates(value: Any) -> Any: ...
+def replace_surrogates(value: Any) -> Any:
+    r"""A text, or data with texts inside, with a question mark for each lone surrogate.
+
+    Keys of objects included; tuples become lists. Raises ``RecursionError`` for what is nested
+    without end.
+
+    >>> replace_surrogates(["half \ud83d"])
+    ['half ?']
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_surrogates(item) for item in value]
+    return value
+
+
+def encode_exactly(text: str) -> bytes:
+    """The bytes of ``text`` for a digest or a size: texts that differ have bytes that differ."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """``value`` as JSON, lone surrogates replaced; ``enc_hook`` as in ``msgspec.json.encode``."""
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, enc_hook=enc_hook)
+        return msgspec.json.encode(replace_surrogates(plain))
+
+
+def shorten_text(text: Any, limit: int = 200) -> str:
+    """Text of unknown length and content, cut and made encodable, for a reason or message."""
+    whole = str(text)
+    return replace_surrogates(whole if len(whole) <= limit else whole[:limit] + "…")
+
+
+def final_text(response: str) -> str | None:
+    """What stands after the last ``</think>``; ``None`` when a ``<think>`` was never closed.
+
+    An unclosed ``<think>`` means that the policy never got to an answer. A response without
+    thinking is its own final text.
+    """
+    close = response.rfind(THINK_CLOSE)
+    rest = response if close < 0 else response[close + len(THINK_CLOSE) :]
+    return None if THINK_OPEN in rest else rest
+
+
+def thinking_text(response: str) -> str:
+    """What ``<think>…</think>`` holds, blocks joined by a line break; ``""`` without thinking.
+
+    An unclosed ``<think>`` reaches to the end; a ``</think>`` that nothing opened closes thinking
+    that the chat template opened.
+    """
+    first, *others = response.split(THINK_CLOSE)
+    blocks = [_after_opening(piece) for piece in others]
+    opened = THINK_OPEN in first or not others
+    return "\n".join(filter(None, [_after_opening(first) if opened else first, *blocks]))
+
+
+def _after_opening(piece: str) -> str:
+    return piece.partition(THINK_OPEN)[2]
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """``(text, reasoning)`` of a reply with inline thinking.
+
+    Thinking ends at the last ``</think>``: what the judge quotes of a candidate may hold one too,
+    and only what follows the last is certainly its own verdict. Without an opening tag (some chat
+    templates write it into the prompt) everything before is thinking all the same. A ``<think>``
+    that begins the text, or what is left of it, and never closes makes all of it reasoning. A text
+    that is one JSON object from its first sign to its last has no thinking around it, only
+    quotations inside.
+
+    >>> split_thinking("<think>2 is even</think> yes")
+    ('yes', '2 is even')
+    >>> split_thinking("<think>2 is")
+    ('', '2 is')
+    >>> split_thinking('{"reason": "it wrote </think>", "score": 1}')
+    ('{"reason": "it wrote </think>", "score": 1}', '')
+    """
+    bare = text.strip()
+    if bare.startswith("{") and bare.endswith("}"):
+        return text, ""
+    if THINK_CLOSE not in text:
+        opened = text.lstrip()
+        return (
+            ("", opened[len(THINK_OPEN) :].strip()) if opened.startswith(THINK_OPEN) else (text, "")
+        )
+    thought, _, rest = text.rpartition(THINK_CLOSE)
+    rest, thought = rest.strip(), thought.strip()
+    if rest.startswith(THINK_OPEN):
+        rest, thought = "", f"{thought}\n{rest[len(THINK_OPEN) :]}"
+    return rest, thought.removeprefix(THINK_OPEN).strip()
+
+
+_NAMES = r"\s{0,4}(?:think|thinking|thought|thoughts|reasoning)\s{0,4}>"
+# Quoted tags are spoken of. Thinking may end in a quotation, so an end is quoted on both sides.
+_THINK = re.compile(
+    rf"(?<![`\"'“「])<\s{{0,4}}(?P<end>/?){_NAMES}|<\s{{0,4}}(?P<after>/){_NAMES}(?![`\"'”」])",
+    re.IGNORECASE,
+)
+
+
+def separate_thinking(text: str) -> tuple[str, str]:
+    """``(text, thinking)``: what stands outside and inside thinking tags.
+
+    An opening tag that never closes makes all that follows thinking; a closing tag without an
+    opening one all that precedes. A tag in quotation marks or code is only spoken of.
+
+    >>> separate_thinking("<think>4, no: 5</think>[[3]]")
+    ('[[3]]', '4, no: 5')
+    """
+    if "<" not in text:
+        return text, ""
+    shown: list[str] = []
+    hidden: list[str] = []
+    depth = 0
+    start = 0
+    for tag in _THINK.finditer(text):
+        piece = text[start : tag.start()]
+        start = tag.end()
+        ends = bool(tag["end"] or tag["after"])
+        if ends and not depth:
+            hidden += [*shown, piece]
+            shown = []
+            continue
+        (hidden if depth else shown).append(piece)
+        depth = max(0, depth - 1) if ends else depth + 1
+    if not start:
+        return text, ""
+    (hidden if depth else shown).append(text[start:])
+    return "\n".join(shown).strip(), "\n".join(hidden).strip()
