@@ -11,6 +11,8 @@ ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importli
 
 # What `adjudge serve` needs, in environments that have no hashes for it.
 SERVER := fastapi==0.165.0 httptools==0.9.0 prometheus-client==0.26.0 uvicorn==0.54.0
+# What `adjudge eval` and `study` need there.
+STATS  := scipy==1.17.1
 
 .PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
 
@@ -76,7 +78,7 @@ $(ENVS)/torch/.done: requirements/core.txt Makefile
 	$(PYTHON) -m venv $(ENVS)/torch
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 trl==1.16.0 \
-	    "transformers[serving]==5.23.0" crafter==1.8.3 peft==0.21.2 requests pytest==9.2.0 $(SERVER)
+	    "transformers[serving]==5.23.0" crafter==1.8.3 peft==0.21.2 requests pytest==9.2.0 $(SERVER) $(STATS)
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install --no-deps openrlhf==0.11.2 \
 	    llamafactory==0.9.5
 	@touch $@
@@ -107,14 +109,14 @@ $(ENVS)/verl061/.done: requirements/core.txt Makefile
 	$(ENVS)/verl061/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
 	$(ENVS)/verl061/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 verl==0.6.1 \
 	    "transformers>=4.57,<5" "numpy<2" "pyarrow>=19,<22" "pandas<3" "datasets<4.5" "packaging<26" \
-	    openai cachetools uvicorn fastapi pytest==9.2.0
+	    openai cachetools uvicorn fastapi pytest==9.2.0 $(STATS)
 	@touch $@
 
 $(ENVS)/verl091/.done: requirements/core.txt Makefile
 	$(PYTHON) -m venv $(ENVS)/verl091
 	$(ENVS)/verl091/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
 	$(ENVS)/verl091/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 verl==0.9.1 \
-	    "TransferQueue==0.1.11" openai pytest==9.2.0 $(SERVER)
+	    "TransferQueue==0.1.11" openai pytest==9.2.0 $(SERVER) $(STATS)
 	@touch $@
 
 bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge
@@ -184,7 +186,7 @@ lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
 	    --custom-compile-command "make lock" pyproject.toml requirements/build.in -o requirements/core.txt
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
-	    --custom-compile-command "make lock" pyproject.toml --extra rules --extra parquet --extra server --group dev --group docs \
+	    --custom-compile-command "make lock" pyproject.toml --extra rules --extra parquet --extra stats --extra server --group dev --group docs \
 	    -c requirements/core.txt -o requirements/dev.txt
 
 clean:  ## remove what the other targets made here
