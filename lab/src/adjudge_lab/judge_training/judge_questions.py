@@ -52,6 +52,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
     judge_prompt,
 )
 from adjudge.messages import content_text
+from adjudge.text import THINK_OPEN
 from adjudge.verdicts import UnreadableReply
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
@@ -481,7 +482,7 @@ def template_opens_thinking(tokenizer: Any) -> bool:
     """Whether the chat template writes ``<think>`` itself where the judge's turn begins."""
     turns = [{"role": "user", "content": "."}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    return bool(text.rstrip().endswith("<think>"))
+    return bool(text.rstrip().endswith(THINK_OPEN))
 
 
 def check_form_tags(encoder: ConversationEncoder, judge: JudgeFile) -> None:

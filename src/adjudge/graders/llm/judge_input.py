@@ -107,7 +107,7 @@ def _final_messages(messages: Any) -> tuple[Any, bool]:
             shown.append(message)
             continue
         content = message.get("content")
-        if isinstance(content, list) and any(_is_image(part) for part in content):
+        if isinstance(content, list) and any(map(_is_image, content)):
             shown.append(message)
             continue
         text = final_text(content_text(content))
@@ -165,9 +165,7 @@ def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
 def turn_content(turn: Mapping[str, Any]) -> Any:
     """The text of a turn, or its parts where some are no text."""
     content = turn.get("content")
-    if isinstance(content, list) and any(
-        isinstance(part, Mapping) and not isinstance(part.get("text"), str) for part in content
-    ):
+    if isinstance(content, list) and any(map(_is_image, content)):
         return content
     return content_text(content)
 

@@ -52,6 +52,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
 )
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import PromptTemplate
+from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.types import GraderScore
 from adjudge.verdicts import UnreadableReply, Verdict
 
@@ -141,9 +142,6 @@ def _checked_template(
     if form.language not in template.languages:
         raise ConfigError(f"{folder}: prompt: has no texts in its language ({form.language})")
     return template
-
-
-_OPEN, _CLOSE = "<think>", "</think>"
 
 
 class _TrainedGrader(JudgeGrader):
@@ -361,9 +359,9 @@ def _request_text(query: Any) -> Any:
 
 def _full_reply(reply: Reply) -> str:
     """The reply as it was written: the thinking in its tags again, then the text."""
-    if not reply.reasoning and reply.text.lstrip().startswith(_OPEN):
+    if not reply.reasoning and reply.text.lstrip().startswith(THINK_OPEN):
         return reply.text
-    return f"{_OPEN}{reply.reasoning}{_CLOSE}{reply.text}"
+    return f"{THINK_OPEN}{reply.reasoning}{THINK_CLOSE}{reply.text}"
 
 
 class RankedScalar(ScalarGrader):

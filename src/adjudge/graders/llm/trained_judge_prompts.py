@@ -40,6 +40,7 @@ from adjudge.datasets.rows import (
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge.verdicts.base import strip_invisible
 
@@ -113,7 +114,6 @@ class ReplyFault(StrEnum):
     FORM = "a verdict in another form"
 
 
-_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 _WHITESPACE = " \t\r\n"
 # Every spelling that some reader may take for a tag of the form. Bounded, so linear.
 _TAG = re.compile(
@@ -197,17 +197,17 @@ def _split_thinking(reply: str, *, opened: bool) -> tuple[str, str] | ReplyFault
     if len(reply) > MAX_REPLY_CHARACTERS:
         return ReplyFault.TOO_LONG
     text = reply.strip(_WHITESPACE)
-    if not opened and not text.startswith(_THINK_OPEN):
+    if not opened and not text.startswith(THINK_OPEN):
         return ReplyFault.NO_THINKING
-    start = 0 if opened else len(_THINK_OPEN)
-    end = text.find(_THINK_CLOSE, start)
+    start = 0 if opened else len(THINK_OPEN)
+    end = text.find(THINK_CLOSE, start)
     if end < 0:
         return ReplyFault.UNCLOSED
     thinking = text[start:end]
     inside = _TAG.search(strip_invisible(thinking))
     if inside is not None:
         return ReplyFault.THINKING_TWICE if inside["think"] else ReplyFault.VERDICT_INSIDE
-    return thinking, text[end + len(_THINK_CLOSE) :].lstrip(_WHITESPACE)
+    return thinking, text[end + len(THINK_CLOSE) :].lstrip(_WHITESPACE)
 
 
 def _tag_content(rest: str, tag: str) -> str | None:

@@ -20,7 +20,7 @@ from adjudge.judges.wire.common import (
     parse_token_count,
     response_failure,
 )
-from adjudge.text import split_thinking
+from adjudge.text import THINK_OPEN, split_thinking
 from adjudge.types import Usage
 
 __all__ = ["DEFAULT_MAX_TOKENS", "AnthropicWire", "convert_messages", "convert_tools"]
@@ -286,7 +286,7 @@ def _build_reply(call: ChatCall, message: _Message) -> Reply:
     thought = "".join(
         b.thinking for b in blocks if b.type == "thinking" and isinstance(b.thinking, str)
     )
-    if text.lstrip().startswith("<think>"):
+    if text.lstrip().startswith(THINK_OPEN):
         text, inline = split_thinking(text)
         thought = f"{thought}\n{inline}" if thought else inline
     stop = message.stop_reason if isinstance(message.stop_reason, str) else None

@@ -29,7 +29,7 @@ from adjudge.judges.wire.common import (
     parse_token_count,
     response_failure,
 )
-from adjudge.text import split_thinking
+from adjudge.text import THINK_OPEN, split_thinking
 from adjudge.types import Usage
 
 __all__ = ["STREAM_END", "OpenAIWire", "is_event_stream", "parse_completion", "parse_events"]
@@ -254,7 +254,7 @@ def _message_texts(message: _Message) -> tuple[str, str, bool]:
         thought += "".join(_part_texts(part.get("thinking")) for part in thinking)
     text = _part_texts(content)
     # Where the server parts them itself, a tag in the text is only a mention of one.
-    if "think>" in text and (not thought or text.lstrip().startswith("<think>")):
+    if "think>" in text and (not thought or text.lstrip().startswith(THINK_OPEN)):
         text, inline = split_thinking(text)
         thought = f"{thought}\n{inline}" if thought and inline else thought or inline
     return text, thought, refused

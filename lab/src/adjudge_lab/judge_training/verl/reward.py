@@ -33,6 +33,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm, JudgeMode, ReplyFault
+from adjudge.text import THINK_OPEN
 from adjudge.trainers.verl.advantage import impute_for_validation
 from adjudge.trainers.verl.batches import (
     DETAILS_COLUMN,
@@ -58,7 +59,6 @@ JUDGE_MANAGER_NAME = "adjudge_judgements"
 REGISTER_FILE = Path(__file__).with_name("register.py")
 """What makes it known to verl: the value of ``custom_reward_function.path``."""
 
-_THINK_TAG = "<think>"
 _LETTER_VALUES = {"A": 1.0, "B": 0.0}
 _MODE_COLUMNS = {
     "pointwise": ("accuracy", "error"),
@@ -175,7 +175,7 @@ def _group_replies(
             questions[key] = JudgeQuestion(
                 messages=[], label=label, row=row, swapped=swapped, answer_lengths=lengths
             )
-        opened = (sample.prompt or "").rstrip().endswith(_THINK_TAG)
+        opened = (sample.prompt or "").rstrip().endswith(THINK_OPEN)
         cut = (sample.extra or {}).get("finish_reason") == "length"
         places.setdefault(key, []).append(place)
         replies.setdefault(key, []).append(form.read(sample.response or "", opened=opened, cut=cut))

@@ -24,6 +24,7 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import list_parameters, load_grader_class
+from adjudge.messages import content_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
 from adjudge.types import Role
@@ -304,21 +305,13 @@ def write_parquet_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _prompt_room(messages: Sequence[Mapping[str, Any]]) -> int:
-    return 64 + sum(16 + _content_bytes(message.get("content")) // 2 for message in messages)
+    return 64 + sum(
+        16 + _estimate_tokens(content_text(message.get("content"))) for message in messages
+    )
 
 
 def _estimate_tokens(text: str) -> int:
-    return _content_bytes(text) // 2
-
-
-def _content_bytes(content: Any) -> int:
-    if isinstance(content, str):
-        return len(encode_exactly(content))
-    if isinstance(content, Sequence):
-        return sum(
-            _content_bytes(part.get("text") if isinstance(part, dict) else part) for part in content
-        )
-    return 0
+    return len(encode_exactly(text)) // 2
 
 
 _BATCHED_TOKENS = 8192  # verl's default
