@@ -232,4 +232,4 @@ def test_both_distributions_have_one_version() -> None:
         for folder in ("", "lab")
     )
     assert core["version"] == lab["version"] == __version__
-    assert f"adjudge=={__version__}" in lab["dependencies"]
+    assert f"adjudge[stats]=={__version__}" in lab["dependencies"]
