@@ -18,7 +18,8 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import RunFolderError
-from adjudge.runner.journal import add_checksum, is_intact, sample_key
+from adjudge.files import add_checksum, is_intact
+from adjudge.runner.journal import sample_key
 
 
 def scores(runner: GradingRunner, items: list[Any]) -> list[float | None]:

@@ -10,7 +10,7 @@ from adjudge.errors import ConfigError, ErrorKind, RunFolderError
 from adjudge.types import GraderError
 from adjudge_lab.environments import Episode
 from adjudge_lab.evaluation.report import write_evaluation_report
-from adjudge_lab.evaluation.run import open_evaluation_folder, read_episode
+from adjudge_lab.evaluation.run import EvaluationFolder, read_episode
 from adjudge_lab.evaluation.targets import find_policy_target
 from adjudge_lab.rl.held_out import EvaluatedEpisode
 
@@ -103,7 +103,7 @@ def evaluated(said: str = "hi", **given: Any) -> EvaluatedEpisode:
 
 
 def test_an_episode_comes_back_as_it_was(tmp_path: Path) -> None:
-    with open_evaluation_folder(tmp_path / "e", MANIFEST) as folder:
+    with EvaluationFolder(tmp_path / "e", MANIFEST) as folder:
         row = folder.append_episode("a", evaluated("a lone \ud800"))
         assert folder.load_rows() == {("a", 1): row}
         episode = read_episode(row)
@@ -112,13 +112,13 @@ def test_an_episode_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_and_a_later_row(tmp_path: Path) -> None:
-    with open_evaluation_folder(tmp_path, MANIFEST) as folder:
+    with EvaluationFolder(tmp_path, MANIFEST) as folder:
         folder.append_episode("a", evaluated("old"))
         folder.append_episode("a", evaluated("new"))
         folder.append_usage("a", {"calls": 2})
     with (tmp_path / "episodes.jsonl").open("ab") as file:
         file.write(b'{"model": "a", "se')
-    with open_evaluation_folder(tmp_path, MANIFEST) as folder:
+    with EvaluationFolder(tmp_path, MANIFEST) as folder:
         folder.append_usage("a", {"calls": 3})
         assert folder.load_rows()["a", 1]["messages"][1]["content"] == "new"
         assert folder.total_usage("a") == {"calls": 5}
@@ -129,12 +129,12 @@ def test_a_torn_line_and_a_later_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["models", "seeds", "judges", "settings"])
 def test_another_evaluation_is_refused(tmp_path: Path, key: str) -> None:
-    with open_evaluation_folder(tmp_path, MANIFEST):
+    with EvaluationFolder(tmp_path, MANIFEST):
         pass
     other = {**MANIFEST, key: "other"}
     with (
         pytest.raises(RunFolderError, match="Give another output folder"),
-        open_evaluation_folder(tmp_path, other),
+        EvaluationFolder(tmp_path, other),
     ):
         pass
 
@@ -143,13 +143,13 @@ def test_a_folder_of_something_else_or_in_use_is_refused(tmp_path: Path) -> None
     (tmp_path / "metrics.jsonl").write_text("")
     with (
         pytest.raises(RunFolderError, match=r"holds metrics\.jsonl"),
-        open_evaluation_folder(tmp_path, MANIFEST),
+        EvaluationFolder(tmp_path, MANIFEST),
     ):
         pass
     with (
-        open_evaluation_folder(tmp_path / "e", MANIFEST),
+        EvaluationFolder(tmp_path / "e", MANIFEST),
         pytest.raises(RunFolderError, match="another process"),
-        open_evaluation_folder(tmp_path / "e", MANIFEST),
+        EvaluationFolder(tmp_path / "e", MANIFEST),
     ):
         pass
 

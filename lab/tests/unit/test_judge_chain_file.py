@@ -190,19 +190,19 @@ def test_a_folder_is_one_chain_s(tmp_path: Path) -> None:
     made = chain(SFT)
     assert not claimed(out, made, source)
     assert claimed(out, made, source)
-    with pytest.raises(RunFolderError, match="seed differs"):
+    with pytest.raises(RunFolderError, match="of another seed"):
         claimed(out, made.with_seed_offset(1), source)
     source.write_text("a = 2")
-    with pytest.raises(RunFolderError, match="another run"):
+    with pytest.raises(RunFolderError, match="another run file"):
         claimed(out, made, source)
     source.write_text("a = 1")
     (out / "summary.json").write_text("{}")
-    with pytest.raises(RunFolderError, match="is over"):
+    with pytest.raises(RunFolderError, match="is complete"):
         claimed(out, made, source)
     other = tmp_path / "other"
     other.mkdir()
     (other / "metrics.jsonl").touch()
-    with pytest.raises(RunFolderError, match="holds metrics.jsonl of something else"):
+    with pytest.raises(RunFolderError, match="holds metrics.jsonl of another run"):
         claimed(other, made, source)
 
 
@@ -212,7 +212,7 @@ def test_what_another_run_left_where_a_stage_will_be_is_not_taken_for_it(tmp_pat
     (out / "sft").mkdir(parents=True)
     (out / "sft" / "summary.json").write_text("{}")
     for _ in range(2):  # nor when it is tried again
-        with pytest.raises(RunFolderError, match=r"sft: holds summary\.json of something else"):
+        with pytest.raises(RunFolderError, match=r"holds sft/summary\.json of another run"):
             claimed(out, chain(SFT), source)
 
 

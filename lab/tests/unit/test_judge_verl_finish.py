@@ -10,9 +10,9 @@ import pytest
 from lab.tests.unit.helpers.verl_judges import GRPO, SFT, files_of, judge_of
 
 from adjudge.errors import ConfigError
+from adjudge.files import iter_rows
 from adjudge_lab.judge_training.run import JudgeFolder
 from adjudge_lab.judge_training.verl import run
-from adjudge_lab.rl.run_folder import read_intact_rows
 
 LOG = [
     (0, {"val-core/judge/reward/mean@1": 0.1, "val-aux/judge/accuracy/mean@1": 0.5}),
@@ -100,7 +100,7 @@ def test_an_end_that_was_interrupted_leaves_each_row_once(
         with pytest.raises(KeyboardInterrupt):
             ended()
     ended()
-    assert [row["step"] for row in read_intact_rows(out / "metrics.jsonl")] == [0, 1, 2]
+    assert [row["step"] for row in iter_rows(out / "metrics.jsonl", dict[str, float])] == [0, 1, 2]
     assert (out / "model.safetensors").read_bytes() == b"weights"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from adjudge import GraderError, GraderScore
 from adjudge.errors import ErrorKind, RunFolderError
+from adjudge.files import JsonlLog, iter_rows
 from adjudge.rewards.batch import GradedSample
 from adjudge.types import Provenance, Usage
 from adjudge_lab.environments import Episode
@@ -20,7 +21,6 @@ from adjudge_lab.rl.run_folder import (
     TrainingFolder,
     compute_run_digest,
     find_newest_checkpoint,
-    read_intact_rows,
     truncate_after_step,
 )
 from adjudge_lab.rl.runfile_checks import load_run_file
@@ -45,8 +45,8 @@ def test_a_new_folder_is_claimed(tmp_path: Path) -> None:
     with closing(opened(tmp_path / "run", seed=3)) as run:
         assert not run.resumed
         assert (run.step, run.checkpoint) == (0, None)
-    assert (run.folder / "config.toml").read_bytes() == EXAMPLE.read_bytes()
-    facts = json.loads((run.folder / "run.json").read_text())
+    assert (run.path / "config.toml").read_bytes() == EXAMPLE.read_bytes()
+    facts = json.loads((run.path / "run.json").read_text())
     assert (facts["kind"], facts["seed"], facts["pid"]) == ("train", 3, os.getpid())
     assert (facts["steps_planned"], facts["batch_size"], facts["group_size"]) == (60, 64, 8)
 
@@ -97,7 +97,7 @@ def test_a_run_of_another_file_or_seed_or_that_is_over_is_refused(tmp_path: Path
     other.write_bytes(EXAMPLE.read_bytes() + b"\n")
     with pytest.raises(RunFolderError, match="its config.toml differs"):
         opened(tmp_path / "run", source=other)
-    with pytest.raises(RunFolderError, match=r"the run of another seed \(found 0, now 1\)"):
+    with pytest.raises(RunFolderError, match=r"a run of another seed \(found 0; now 1\)"):
         opened(tmp_path / "run", seed=1)
     facts = (tmp_path / "run" / "run.json").read_bytes()
     (tmp_path / "run" / "run.json").write_bytes(facts[:20])
@@ -105,7 +105,7 @@ def test_a_run_of_another_file_or_seed_or_that_is_over_is_refused(tmp_path: Path
         opened(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_bytes(facts)
     (tmp_path / "run" / "summary.json").write_text("{}")
-    with pytest.raises(RunFolderError, match="the run there is complete"):
+    with pytest.raises(RunFolderError, match="its run is complete"):
         opened(tmp_path / "run")
 
 
@@ -135,9 +135,9 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path: Path, state: str) -> None:
 
 def test_old_checkpoints_go_and_the_first_policy_stays(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as run:
-        (run.folder / "checkpoints" / "checkpoint-0").mkdir(parents=True)
+        (run.path / "checkpoints" / "checkpoint-0").mkdir(parents=True)
         for step in (9, 10, 20, 100):
-            checkpoint(run.folder, step)
+            checkpoint(run.path, step)
         run.on_policy_saved(100)
         assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
             "checkpoint-0", "checkpoint-20", "checkpoint-100",
@@ -149,15 +149,15 @@ def test_rows_after_a_step_and_a_torn_one_are_cut_off(tmp_path: Path) -> None:
     whole = [b'{"step":1,"a":"\\n"}\n', b'{"step":2}\n', b'{"step":2,"b":null}\n', b'{"step":3}\n']
     for torn in (b"", b'{"step":2', b'{"step":2}', b"\x00\x00"):
         file.write_bytes(b"".join(whole) + torn)
-        truncate_after_step(file, 5)
+        truncate_after_step(JsonlLog(file), 5)
         assert file.read_bytes() == b"".join(whole)
-        truncate_after_step(file, 2)
+        truncate_after_step(JsonlLog(file), 2)
         assert file.read_bytes() == b"".join(whole[:3])
-    assert [row["step"] for row in read_intact_rows(file)] == [1, 2, 2]
-    truncate_after_step(file, 0)
+    assert [row["step"] for row in iter_rows(file, dict[str, Any])] == [1, 2, 2]
+    truncate_after_step(JsonlLog(file), 0)
     assert file.read_bytes() == b""
-    truncate_after_step(tmp_path / "nothing", 0)
-    assert read_intact_rows(tmp_path / "nothing") == []
+    truncate_after_step(JsonlLog(tmp_path / "nothing"), 0)
+    assert list(iter_rows(tmp_path / "nothing", dict[str, Any])) == []
 
 
 def test_a_runs_digest_is_its_files_content(tmp_path: Path) -> None:

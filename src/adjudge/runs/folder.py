@@ -1,181 +1,161 @@
-"""The folder of a run: its lock, files that are written whole, and resuming the same run.
+"""The folder of a run: what it is, its lock, and resuming the same run.
 
-It has one writer at a time. Readers of a file see the old one or the new one, whenever the writer
-is killed. A folder is made, locked, resumed by the same command, and refused to any other.
+A folder is made and claimed by one command, has one writer at a time, is gone on with by the same
+command after a kill, and is refused to any other.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from adjudge.errors import RunFolderError
+from adjudge.files import atomic_write, write_json
+from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.version import __version__
 
-__all__ = ["RunFolder", "acquire_lock", "atomic_write", "hold_lock", "write_json"]
+__all__ = [
+    "JOURNAL_FILE",
+    "LOCK_FILE",
+    "SPEC_IDENTITY",
+    "RunFolder",
+    "hold_lock",
+    "read_json_object",
+    "spec_facts",
+]
 
+JOURNAL_FILE, LOCK_FILE = "journal.jsonl", ".lock"
+SPEC_IDENTITY = {"spec_hash": "another spec", "inputs": "other inputs", "map": "another column map"}
+"""What makes a run over a reward spec that run; see :func:`spec_facts`."""
 
-def acquire_lock(folder: Path) -> int:
-    """The lock of ``folder``, made if need be: a file handle that :func:`os.close` lets go of.
-
-    It ends with the process if nobody closes it. Raises
-    :class:`~adjudge.errors.RunFolderError` for a folder that another process is writing to, and for
-    one that cannot be used.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise RunFolderError(f"{folder}: another process is writing to it") from None
-    return lock
+_MANIFEST, _CONFIG, _SUMMARY = "run.json", "config.toml", "summary.json"
+_RESULT_FILES = (
+    _SUMMARY,
+    "metrics.jsonl",
+    "rewards.jsonl",
+    JOURNAL_FILE,
+    "episodes.jsonl",
+    "judgements.jsonl",
+    "judge.json",
+)
+"""What runs of any kind leave: a folder that has one and says nothing of its run is another's."""
+_OTHER_FOLDER = "Give another output folder with -o."
+_LONGEST_VALUES = 240
 
 
 @contextmanager
 def hold_lock(folder: Path) -> Iterator[None]:
-    """``folder`` for this process alone; raises as :func:`acquire_lock` does."""
-    lock = acquire_lock(folder)
+    """``folder``, made if need be, for this process alone; the lock ends with the process.
+
+    Raises :class:`~adjudge.errors.RunFolderError` for a folder that another process is writing to,
+    and for one that cannot be used.
+    """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"{folder}: cannot be used: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(f"{folder}: another process is writing to it") from None
         yield
     finally:
         os.close(lock)
 
 
-def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
-    """Write ``data``, or its pieces one after the other, to ``path``; makes its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.writelines([data] if isinstance(data, bytes) else data)
-    os.replace(part, path)  # noqa: PTH105  (atomic)
-    return path
+def read_json_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object that a run left; ``None`` where there is none.
+
+    Raises :class:`~adjudge.errors.RunFolderError` for a file that is broken.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise RunFolderError(f"{path}: cannot be read: {error}") from None
 
 
-def write_json(path: Path, value: Any) -> Path:
-    """Write ``value`` as indented JSON."""
-    return atomic_write(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-
-
-_MANIFEST = "run.json"
-_JOURNAL = "journal.jsonl"
-_RUN_FILES = ("rewards.jsonl", "summary.json", "report.html", _JOURNAL)
-
-
-class _Manifest(msgspec.Struct):
-    adjudge: str
-    created: str
-    spec_path: str
-    spec_hash: str
-    inputs: list[str]
-    map: dict[str, str]
-    reward: dict[str, Any] = {}
+def spec_facts(
+    spec: RewardSpec, graders: Mapping[str, Any], inputs: Sequence[Path], mapping: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a run over a reward spec is: the spec with its built ``graders``, inputs, columns."""
+    return {
+        "spec_path": spec.where,
+        "spec_hash": compute_fingerprint(spec, graders),
+        "inputs": [str(path.resolve()) for path in inputs],
+        "map": dict(sorted(mapping.items())),
+    }
 
 
 class RunFolder:
-    """Files of one run; a context manager that holds the folder's lock.
+    """``path``, claimed for the run that ``facts`` describe, or gone on with if it holds that run.
 
-    A new folder gets ``run.json``, which says what the run is: spec, inputs and column map, and the
-    spec's table ``reward`` for ``adjudge view``. The same run finds its ``journal.jsonl`` there and
-    resumes; anything else is refused with :class:`RunFolderError`, as is a folder that another
-    process is writing to.
+    A new folder gets ``run.json``: ``facts`` with the version and the time. It holds the same run
+    if its ``kind`` and all that ``identity`` names are the same in both; the values of
+    ``identity`` are the words of a message, as "another spec". ``config``: the text of the run's
+    file, kept as ``config.toml``; it too must be the same. ``outputs``: files that this run writes
+    and that are another's in a folder without ``run.json``, besides those of all runs. With
+    ``once`` a run whose ``summary.json`` is there is refused. ``journal``: the log of this run's
+    results; where it has no more than its head and nothing else was written, the folder is claimed
+    anew: a first try with a mistake burns no folder.
+
+    ``resumed`` says whether a run is gone on with; ``facts`` are then what ``run.json`` has. The
+    folder is locked until :meth:`close`, and a context manager. Raises
+    :class:`~adjudge.errors.RunFolderError` for the folder of another run, of one that is over, and
+    for one that another process is writing to.
     """
+
+    manifest_name = _MANIFEST
 
     def __init__(
         self,
         path: Path,
+        facts: Mapping[str, Any],
+        identity: Mapping[str, str],
         *,
-        version: str,
-        spec_path: str,
-        spec_hash: str,
-        inputs: Sequence[Path],
-        mapping: Mapping[str, str],
-        reward: Mapping[str, Any] | None = None,
+        config: bytes | None = None,
+        outputs: Sequence[str] = (),
+        once: bool = False,
+        journal: str | None = None,
     ) -> None:
         self.path = path
-        self._manifest = _Manifest(
-            adjudge=version,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            spec_path=spec_path,
-            spec_hash=spec_hash,
-            inputs=[str(item.resolve()) for item in inputs],
-            map=dict(sorted(mapping.items())),
-            reward=dict(reward or {}),
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        self.facts: dict[str, Any] = msgspec.to_builtins(
+            {"adjudge": __version__, "created": created, **facts}
         )
-        self._lock: int | None = None
+        self._identity = {"kind": "another kind", **identity}
+        self._config, self._once, self._journal = config, once, journal
+        self._outputs = dict.fromkeys((*_RESULT_FILES, *outputs))
+        with ExitStack() as held:
+            held.enter_context(hold_lock(path))
+            self.resumed = self._claim()
+            self._prepare()
+            self._held = held.pop_all()
 
-    def __enter__(self) -> RunFolder:
-        self._lock = acquire_lock(self.path)
-        try:
-            self._claim()
-        except BaseException:
-            os.close(self._lock)
-            raise
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def created(self) -> str:
         """When the run was first started, in UTC."""
-        return self._manifest.created
+        return str(self.facts.get("created"))
 
-    @property
-    def spec_hash(self) -> str:
-        """The fingerprint of the run's spec."""
-        return self._manifest.spec_hash
-
-    def _claim(self) -> None:
-        file = self.path / _MANIFEST
-        if not file.exists():
-            if taken := [name for name in _RUN_FILES if (self.path / name).exists()]:
-                raise RunFolderError(
-                    f"{self.path}: has a {taken[0]} but no {_MANIFEST}. Give another output folder."
-                )
-            self.write_json(_MANIFEST, self._manifest)
-            return
-        try:
-            found = msgspec.json.decode(file.read_bytes(), type=_Manifest)
-        except msgspec.MsgspecError as error:
-            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
-        if self._is_empty():  # nothing was graded yet: a first try with a mistake burns no folder
-            self.write_json(_MANIFEST, self._manifest)
-            (self.path / _JOURNAL).unlink(missing_ok=True)
-            return
-        self._check(found)
-        self._manifest = found
-
-    def _is_empty(self) -> bool:
-        journal = self.path / _JOURNAL
-        if (self.path / "rewards.jsonl").exists():
-            return False
-        return not journal.exists() or journal.read_bytes().count(b"\n") <= 1
-
-    def _check(self, found: _Manifest) -> None:
-        for what, key in (("spec", "spec_hash"), ("input", "inputs"), ("column map", "map")):
-            theirs, ours = getattr(found, key), getattr(self._manifest, key)
-            if theirs != ours:
-                raise RunFolderError(
-                    f"{self.path}: has a run with another {what} (found {theirs}; now {ours}). "
-                    "Give another output folder with -o."
-                )
+    def close(self) -> None:
+        """Let others have the folder."""
+        self._held.close()
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole: readers see the old one or the new one."""
@@ -184,3 +164,70 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> Path:
         """Write ``value`` as indented JSON."""
         return write_json(self.path / name, value)
+
+    def update_facts(self, **facts: Any) -> None:
+        """Write ``facts`` to ``run.json``, besides what it has."""
+        self.facts = {**self.facts, **msgspec.to_builtins(facts)}
+        self.write_json(self.manifest_name, self.facts)
+
+    def _prepare(self) -> None:
+        """What a kind of run does first in its folder; what this raises unlocks the folder."""
+
+    def _claim(self) -> bool:
+        """Whether a run is gone on with."""
+        config = self.path / _CONFIG
+        mark = self.path / self.manifest_name if self._config is None else config
+        if not mark.exists():
+            if taken := self._written_files():
+                raise RunFolderError(
+                    f"{self.path}: holds {taken[0]} of another run. {_OTHER_FOLDER}"
+                )
+            self._write_claim()
+            return False
+        if self._config is not None and config.read_bytes() != self._config:
+            raise RunFolderError(
+                f"{self.path}: holds a run of another run file (its {_CONFIG} differs). "
+                f"{_OTHER_FOLDER}"
+            )
+        known = read_json_object(self.path / self.manifest_name)
+        if known is None:
+            raise RunFolderError(f"{self.path / self.manifest_name}: is not there. {_OTHER_FOLDER}")
+        if self._journal is not None and self._written_files() in ([], [self._journal]):
+            journal = self.path / self._journal
+            if not _has_rows(journal):
+                journal.unlink(missing_ok=True)
+                self._write_claim()
+                return False
+        self._check(known)
+        if self._once and (self.path / _SUMMARY).exists():
+            raise RunFolderError(f"{self.path}: its run is complete. {_OTHER_FOLDER}")
+        self.facts = known
+        return True
+
+    def _written_files(self) -> list[str]:
+        """Which files of results the folder has."""
+        return [name for name in self._outputs if (self.path / name).exists()]
+
+    def _write_claim(self) -> None:
+        self.write_json(self.manifest_name, self.facts)
+        if self._config is not None:
+            self.write(_CONFIG, self._config)  # with this the folder is the run's
+
+    def _check(self, known: Mapping[str, Any]) -> None:
+        """Raise where ``known``, the folder's manifest, is not of this run."""
+        for key, words in self._identity.items():
+            theirs, ours = known.get(key), self.facts.get(key)
+            if theirs != ours:
+                values = f" (found {theirs}; now {ours})"
+                raise RunFolderError(
+                    f"{self.path}: holds a run of {words}"
+                    f"{values if len(values) < _LONGEST_VALUES else ''}. {_OTHER_FOLDER}"
+                )
+
+
+def _has_rows(log: Path) -> bool:
+    """Whether a log has more than its first line."""
+    if not log.exists():
+        return False
+    with log.open("rb") as file:
+        return next(file, b"").endswith(b"\n") and next(file, b"").endswith(b"\n")

@@ -21,12 +21,12 @@ from adjudge.judges.connections import CallCounter, aclose_owned
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
+from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import check_files, count_rows
 from adjudge.rollouts.samples import check_mapping, compute_prompt_key, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
-from adjudge.runs.folder import RunFolder
+from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.report import ReportRow, write_grading_report
 from adjudge.runs.summary import SampleFacts, answer_properties, summarise_grading
 from adjudge.types import RewardResult, RewardSample, Sample
@@ -137,16 +137,17 @@ def _grade_into_folder(
     with (
         RunFolder(
             job.folder,
-            version=__version__,
-            spec_path=job.spec.where,
-            spec_hash=compute_fingerprint(job.spec, graders),
-            inputs=job.paths,
-            mapping=job.mapping,
-            reward=job.spec.reward.model_dump(mode="json"),
+            {
+                **spec_facts(job.spec, graders, job.paths, job.mapping),
+                "reward": job.spec.reward.model_dump(mode="json"),  # for `adjudge view`
+            },
+            SPEC_IDENTITY,
+            outputs=("report.html",),
+            journal=JOURNAL_FILE,
         ) as folder,
         Progress(tally, show=job.show_progress),
     ):
-        journal = Journal(folder.path / "journal.jsonl", folder.spec_hash)
+        journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
         function = SpecRewardFunction(
             job.spec,
             graders=graders,

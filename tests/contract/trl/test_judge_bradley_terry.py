@@ -181,7 +181,7 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
             assert other.get(name) == pytest.approx(one.get(name), abs=1e-6), (one["step"], name)
     for name in ("best_step", "validation"):
         assert resumed[name] == plain[name]
-    with pytest.raises(RunFolderError, match="is over"):
+    with pytest.raises(RunFolderError, match="is complete"):
         run_judge(job(source, tmp_path / "moved"))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge_lab.rl.run_folder import read_intact_rows
+from adjudge.files import iter_rows
 
 STUDY = """
 version = 1
@@ -142,7 +142,9 @@ def test_arms_of_a_seed_begin_alike(whole: tuple[Path, Path, dict[str, Any]]) ->
     _, folder, summary = whole
     first: dict[int, set[str]] = {}
     for arm in summary["arms"]:
-        rows = read_intact_rows(folder / "arms" / arm["name"] / "evaluation_rollouts.jsonl")
+        rows = list(
+            iter_rows(folder / "arms" / arm["name"] / "evaluation_rollouts.jsonl", dict[str, Any])
+        )
         said = json.dumps([row["messages"] for row in rows if row["step"] == 0])
         first.setdefault(arm["seed"], set()).add(said)
         kls = [row["kl"] for row in rows if row["step"] == 0]
@@ -156,9 +158,9 @@ def test_the_proxy_is_what_the_arm_was_paid(whole: tuple[Path, Path, dict[str, A
     """What a scorer says of stored answers is what the run's own judge said of them."""
     _, folder, _ = whole
     for name, judge in (("plain.none.seed-0", "plain"), ("long.none.seed-1", "long")):
-        rows = read_intact_rows(folder / "arms" / name / "evaluation_rollouts.jsonl")
+        rows = list(iter_rows(folder / "arms" / name / "evaluation_rollouts.jsonl", dict[str, Any]))
         paid = [row["reward"] for row in rows if row["step"] == 4]
-        scores = read_intact_rows(folder / "scores" / f"{judge}.jsonl")[1:]
+        scores = list(iter_rows(folder / "scores" / f"{judge}.jsonl", dict[str, Any]))[1:]
         (line,) = [s for s in scores if (s["source"], s["step"]) == (f"arms/{name}", 4)]
         assert line["values"] == pytest.approx(paid)
 

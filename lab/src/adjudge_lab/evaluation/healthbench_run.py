@@ -19,14 +19,14 @@ import msgspec
 import adjudge
 from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError
+from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.page import interval_strip
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
-from adjudge.runs.folder import atomic_write
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, notes_section, render_page
-from adjudge.text import encode_exactly, encode_json
+from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchAnswer,
     HealthbenchItem,
@@ -309,10 +309,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
         grading = _build_grading_job(job, spec, asked)
         details = _grader_details(grading, asked, grader)
         samples = [_score_sample(item, one, details) for item, one in pairs]
-        atomic_write(
-            folder.path / "scores.jsonl",
-            (encode_json(msgspec.to_builtins(one)) + b"\n" for one in samples),
-        )
+        JsonlLog(folder.path / "scores.jsonl").rewrite(samples)
         judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
         job.summary = {
             "adjudge": adjudge.__version__,
@@ -342,8 +339,6 @@ def _build_manifest(
     content = "\n".join(f"{one.place} {rubric_digest(one.rubric)}" for one in items)
     return {
         "kind": "healthbench",
-        "adjudge": adjudge.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": job.responses.stem,
         "models": [str(job.responses.resolve()), spec_hash],
         "prompts": sha256(encode_exactly(content)).hexdigest()[:16],
@@ -353,7 +348,7 @@ def _build_manifest(
 
 def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnswer]) -> GradingJob:
     rollouts = job.folder / "rollouts.jsonl"
-    atomic_write(rollouts, (encode_json(_rollout_row(item, one)) + b"\n" for item, one in pairs))
+    JsonlLog(rollouts).rewrite(_rollout_row(item, one) for item, one in pairs)
     return GradingJob(
         paths=[rollouts],
         spec=spec,

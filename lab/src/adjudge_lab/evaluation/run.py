@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +22,10 @@ from adjudge.errors import (
     ConfigError,
     ErrorKind,
     JudgeUnavailable,
-    RunFolderError,
 )
+from adjudge.files import JsonlLog, iter_rows
 from adjudge.judges.connections import CallCounter
-from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.runs.folder import RunFolder
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderError, Usage
@@ -47,49 +46,41 @@ __all__ = [
     "KnownRows",
     "build_episode_row",
     "evaluate_targets",
-    "open_evaluation_folder",
     "read_episode",
 ]
 
 
 EPISODES_FILE = "episodes.jsonl"
-_MANIFEST = "run.json"
 _SPENT_FILE = "spent.jsonl"
-_OTHER_RUN_FILES = (
-    "summary.json",
-    "metrics.jsonl",
-    "rewards.jsonl",
-    "rollouts.jsonl",
-    EPISODES_FILE,
-)
-_IDENTITY_KEYS = {
-    "models": "models",
-    "seeds": "seeds",
-    "judges": "judges (--no-judges or not)",
-    "settings": "config",
+_IDENTITY = {
+    "models": "other models",
+    "seeds": "other seeds",
+    "judges": "other judges (--no-judges or not)",
+    "settings": "another config",
 }
 
 KnownRows = dict[tuple[str, int], dict[str, Any]]
 """Rows of ``episodes.jsonl`` by model and seed; a later one replaces an earlier one."""
 
 
-class EvaluationFolder:
+class EvaluationFolder(RunFolder):
     """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self.path = path
-        self._claim(manifest)
-        _truncate_torn_line(path / EPISODES_FILE)
-        _truncate_torn_line(path / _SPENT_FILE)
+        super().__init__(path, manifest, _IDENTITY, outputs=("rollouts.jsonl",))
+
+    def _prepare(self) -> None:
+        self._episodes = JsonlLog(self.path / EPISODES_FILE)
+        self._spent = JsonlLog(self.path / _SPENT_FILE)
 
     def load_rows(self) -> KnownRows:
         """The episodes that are kept."""
-        return {(row["model"], row["seed"]): row for row in _read_lines(self.path / EPISODES_FILE)}
+        return {(row["model"], row["seed"]): row for row in _read_log(self._episodes)}
 
     def append_episode(self, model: str, one: EvaluatedEpisode) -> dict[str, Any]:
         """Append an episode; its row."""
         row = build_episode_row(model, one)
-        self._append(EPISODES_FILE, row)
+        self._episodes.append(row)
         decoded: dict[str, Any] = msgspec.json.decode(encode_json(row, str))
         return decoded
 
@@ -97,67 +88,20 @@ class EvaluationFolder:
         """Write the episodes again, one a model and seed, in this order."""
         known = self.load_rows()
         places = [(model, seed) for model in models for seed in seeds]
-        lines = [encode_json(known[place], str) + b"\n" for place in places if place in known]
-        self.write(EPISODES_FILE, b"".join(lines))
+        self._episodes.rewrite(known[place] for place in places if place in known)
 
     def append_usage(self, model: str, usage: Mapping[str, Any]) -> None:
         """Note what a policy's replies consumed in this invocation."""
-        self._append(_SPENT_FILE, {"model": model, **usage})
+        self._spent.append({"model": model, **usage})
 
     def total_usage(self, model: str) -> dict[str, int]:
         """What a policy's replies consumed in all invocations; ``{}`` where nobody said."""
         total: dict[str, int] = {}
-        for row in _read_lines(self.path / _SPENT_FILE):
+        for row in _read_log(self._spent):
             if row.pop("model") == model:
                 for name, count in row.items():
                     total[name] = total.get(name, 0) + count
         return total
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file whole: readers see the old one or the new one."""
-        atomic_write(self.path / name, data)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Write ``value`` as indented JSON."""
-        write_json(self.path / name, value)
-
-    def _append(self, name: str, row: Mapping[str, Any]) -> None:
-        with (self.path / name).open("ab") as file:
-            file.write(encode_json(row, str) + b"\n")
-
-    def _claim(self, manifest: Mapping[str, Any]) -> None:
-        file = self.path / _MANIFEST
-        if not file.exists():
-            if taken := [name for name in _OTHER_RUN_FILES if (self.path / name).exists()]:
-                raise RunFolderError(
-                    f"{self.path}: holds {taken[0]} of another run. Give another output folder "
-                    "with -o."
-                )
-            self.write_json(_MANIFEST, manifest)
-            return
-        try:
-            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
-        if found.get("kind") != "eval":
-            raise RunFolderError(f"{self.path}: holds another run. Give another folder with -o.")
-        for key, words in _IDENTITY_KEYS.items():
-            if found.get(key) != manifest[key]:
-                raise RunFolderError(
-                    f"{self.path}: holds an evaluation with other {words}. Give another output "
-                    "folder with -o."
-                )
-
-
-@contextmanager
-def open_evaluation_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[EvaluationFolder]:
-    """The folder of one evaluation, for this process alone.
-
-    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
-    process is writing to it.
-    """
-    with hold_lock(path):
-        yield EvaluationFolder(path, manifest)
 
 
 def build_episode_row(model: str, one: EvaluatedEpisode) -> dict[str, Any]:
@@ -194,20 +138,9 @@ def read_episode(row: Mapping[str, Any]) -> Episode:
     )
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            try:
-                yield msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError:
-                continue  # cut by a crash: that episode is played again
-
-
-def _truncate_torn_line(path: Path) -> None:
-    """End the file at its last whole line, so that appending starts on a line."""
-    if path.exists() and not (data := path.read_bytes()).endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
+def _read_log(log: JsonlLog) -> Iterator[dict[str, Any]]:
+    """Its rows; a damaged one is passed over: that episode is played again."""
+    return iter_rows(log.path, dict[str, Any], damaged=[])
 
 
 _RETRIED_KINDS = PASSING_KINDS | REDRAW_KINDS
@@ -248,7 +181,7 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
     check_service_libraries(run)
     calls = run_blocking(_count_calls())
     with (
-        open_evaluation_folder(job.folder, _build_manifest(job)) as folder,
+        EvaluationFolder(job.folder, _build_manifest(job)) as folder,
         start_run_judge(run, job.folder) as (spec, _),
     ):
         scorer, task = Scorer(spec), build_task(run, spec)
@@ -369,8 +302,6 @@ def _build_manifest(job: EvaluationJob) -> dict[str, Any]:
     cards: Sequence[Path | None] = job.run.judge_cards or [None]
     return {
         "kind": "eval",
-        "adjudge": adjudge.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": " against ".join(target.name for target in job.targets),
         "models": [[target.name, target.identity] for target in job.targets],
         "seeds": list(job.seeds),

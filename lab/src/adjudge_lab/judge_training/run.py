@@ -19,14 +19,15 @@ import msgspec
 
 import adjudge
 from adjudge.errors import ConfigError, RunFolderError
+from adjudge.files import JsonlLog, iter_rows
 from adjudge.graders.llm.trained_judge_card import (
     CARD_FILE,
     SPEC_FILE,
     JudgeCard,
     reward_spec_of_card,
 )
-from adjudge.judges.models.local_loading import compute_model_digest, hash_model_files
-from adjudge.runs.folder import acquire_lock, atomic_write, write_json
+from adjudge.judges.models.local_loading import compute_model_digest
+from adjudge.runs.folder import RunFolder
 from adjudge_lab.judge_training.base_model import (
     add_lora,
     merge_lora,
@@ -47,9 +48,8 @@ from adjudge_lab.judge_training.method import BradleyTerryMethod, ConversationMe
 from adjudge_lab.judge_training.report import write_judge_report
 from adjudge_lab.judge_training.trl_trainers import unsupported_settings
 from adjudge_lab.rl.run_folder import (
-    check_base_files,
+    check_base_model,
     find_newest_checkpoint,
-    read_intact_rows,
     truncate_after_step,
 )
 from adjudge_lab.rl.trl_backend import load_libraries
@@ -58,7 +58,6 @@ __all__ = ["JudgeFolder", "ReadOnlyJudgeFolder", "open_judge_folder", "run_judge
 
 
 _METRICS_FILE = "metrics.jsonl"
-_RUN_FILE = "run.json"
 
 
 def open_judge_folder(path: Path, judge: JudgeFile, source: Path) -> JudgeFolder:
@@ -74,29 +73,33 @@ def open_judge_folder(path: Path, judge: JudgeFile, source: Path) -> JudgeFolder
     return ReadOnlyJudgeFolder(path)
 
 
-class JudgeFolder:
+class JudgeFolder(RunFolder):
     """``path``, claimed for a run (its file is ``source``), or taken up again where it stopped.
 
     The trained judge lies in the folder itself, so that the folder is what others are given.
     ``step`` is where it was last saved; rows of later steps are cut off (all of them where it was
-    not saved). The folder is locked until
-    :meth:`close`. Raises :class:`~adjudge.errors.RunFolderError` for another run's folder, for one
-    whose run is over, and for one that another process is writing to.
+    not saved). Raises :class:`~adjudge.errors.RunFolderError` as
+    :class:`~adjudge.runs.folder.RunFolder`, and where the base model has changed.
     """
 
     def __init__(self, path: Path, judge: JudgeFile, source: Path) -> None:
-        self.path = path
-        self._lock = acquire_lock(path)
-        try:
-            self.resumed = self._claim_folder(judge, source.read_bytes())
-            self.step, self.checkpoint = find_newest_checkpoint(path)
-            if self.resumed:
-                # Without a checkpoint all begins anew, the validation before any step, too.
-                truncate_after_step(path / _METRICS_FILE, self.step if self.checkpoint else -1)
-            self._metrics = (path / _METRICS_FILE).open("ab")
-        except BaseException:
-            os.close(self._lock)
-            raise
+        self._base = judge.base
+        super().__init__(
+            path,
+            _run_facts(judge),
+            {"asked": "another seed, or other environment variables"},
+            config=source.read_bytes(),
+            outputs=("config.json",),
+            once=True,
+        )
+
+    def _prepare(self) -> None:
+        check_base_model(self, self._base)
+        self.step, self.checkpoint = find_newest_checkpoint(self.path)
+        self._metrics = JsonlLog(self.path / _METRICS_FILE)
+        if self.resumed:
+            # Without a checkpoint all begins anew, the validation before any step, too.
+            truncate_after_step(self._metrics, self.step if self.checkpoint else -1)
 
     @property
     def checkpoints(self) -> Path:
@@ -108,31 +111,20 @@ class JudgeFolder:
 
         Raises :class:`~adjudge.errors.RunFolderError` where it has learned from something else.
         """
-        path = self.path / _RUN_FILE
-        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        if self.checkpoint is not None and known.get("rows", digests) != digests:
+        if self.checkpoint is not None and self.facts.get("rows", digests) != digests:
             raise RunFolderError(
                 f"{self.path}: its run began with other rows, so the data has changed. Give "
                 "another output folder with -o."
             )
-        self.write_json(_RUN_FILE, {**known, "rows": digests})
+        self.update_facts(rows=digests)
 
     def rows(self) -> list[dict[str, float]]:
         """The metrics that are written."""
-        return read_intact_rows(self.path / _METRICS_FILE)
+        return list(iter_rows(self.path / _METRICS_FILE, dict[str, Any]))
 
     def append(self, row: Mapping[str, float]) -> None:
         """One step's metrics."""
-        self._metrics.write(msgspec.json.encode(row) + b"\n")
-        self._metrics.flush()
-
-    def write_json(self, name: str, value: Any) -> None:
-        """A file of its own, in one piece."""
-        write_json(self.path / name, value)
-
-    def write(self, name: str, data: bytes) -> None:
-        """A file of its own, in one piece."""
-        atomic_write(self.path / name, data)
+        self._metrics.append(row)
 
     def save_judge(self, model: Any, tokenizer: Any) -> None:
         """Model and tokenizer into the folder, each file whole or not at all."""
@@ -143,43 +135,6 @@ class JudgeFolder:
         for file in part.iterdir():
             os.replace(file, self.path / file.name)  # noqa: PTH105  (atomic)
         part.rmdir()
-
-    def close(self) -> None:
-        """Close the files, and let others have the folder."""
-        self._metrics.close()
-        os.close(self._lock)
-
-    def _claim_folder(self, judge: JudgeFile, text: bytes) -> bool:
-        """Whether a run is gone on with."""
-        config, asked = self.path / "config.toml", _run_identity(judge)
-        if not config.exists():
-            names = (_METRICS_FILE, "summary.json", "config.json")
-            if taken := [name for name in names if (self.path / name).exists()]:
-                raise RunFolderError(
-                    f"{self.path}: holds {taken[0]} of something else. Give another output folder "
-                    "with -o."
-                )
-            self.write_json(_RUN_FILE, {**_run_facts(judge), "asked": asked})
-            self.write("config.toml", text)  # with this the folder is the run's
-            return False
-        try:
-            known = msgspec.json.decode((self.path / _RUN_FILE).read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError) as error:
-            raise RunFolderError(f"{self.path}: {_RUN_FILE}: cannot be read: {error}") from None
-        if config.read_bytes() != text or known.get("asked") != asked:
-            raise RunFolderError(
-                f"{self.path}: holds another run (its file, seed or environment variables differ). "
-                "Give another output folder with -o."
-            )
-        if (self.path / "summary.json").exists():
-            raise RunFolderError(
-                f"{self.path}: its run is over. Give another output folder with -o."
-            )
-        now = hash_model_files(judge.base)
-        base = known.get("base_files") or {}
-        check_base_files(self.path, base, now)
-        self.write_json(_RUN_FILE, {**known, "base_files": base or now, "pid": os.getpid()})
-        return True
 
 
 class ReadOnlyJudgeFolder(JudgeFolder):
@@ -203,22 +158,14 @@ class ReadOnlyJudgeFolder(JudgeFolder):
         """Nothing is open."""
 
 
-def _run_identity(judge: JudgeFile) -> dict[str, Any]:
-    """All that the run depends on, as plain data."""
-    asked: dict[str, Any] = msgspec.json.decode(judge.model_dump_json())
-    return asked
-
-
 def _run_facts(judge: JudgeFile) -> dict[str, Any]:
     return {
         "kind": "judge",
         "method": judge.method,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": judge.model.label,
         "seed": judge.trainer.seed,
         "overrides": judge.overrides,
-        "base_files": hash_model_files(judge.base),
-        "pid": os.getpid(),
+        "asked": msgspec.json.decode(judge.model_dump_json()),  # all that the run depends on
     }
 
 

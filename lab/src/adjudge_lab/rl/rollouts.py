@@ -5,8 +5,6 @@ Credit says which turn a reward belongs to, and what that makes of a group's adv
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +14,17 @@ import msgspec
 
 from adjudge.engine.loop import Job
 from adjudge.errors import REDRAW_KINDS
+from adjudge.files import (
+    UNENCODABLE,
+    JsonlLog,
+    atomic_write,
+    encode_checked_line,
+    iter_rows,
+    warn_damaged_lines,
+)
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.groups import turn_advantages
-from adjudge.runner.journal import Journal, add_checksum, is_intact
+from adjudge.runner.journal import Journal
 from adjudge.runs.stats import mean
 from adjudge.types import GraderError, GraderResult, Provenance, RewardResult, RewardSample
 from adjudge_lab.environments import Episode
@@ -140,9 +146,6 @@ class ScoredRollouts:
         }
 
 
-_log = logging.getLogger("adjudge")
-
-
 class _StoredStep(msgspec.Struct):
     version: int
     rollouts: list[_StoredRollout]
@@ -170,10 +173,12 @@ class _StoredJudgements(msgspec.Struct):
     keys: list[str]
     judged: list[GradedSample]
 
+    def __post_init__(self) -> None:
+        if len(self.keys) != len(self.judged):
+            raise ValueError("a key is there for each judgement")
+
 
 _step_decoder = msgspec.msgpack.Decoder(_StoredStep)
-_judgements_decoder = msgspec.json.Decoder(_StoredJudgements)
-_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class FlushedJournal(Journal):
@@ -204,11 +209,7 @@ class RolloutStore:
     def save(self, batch: RolloutBatch) -> None:
         """Keep a step's rollouts, before anything is learned from them."""
         kept = _StoredStep(batch.version, [_to_stored(one) for one in batch.rollouts])
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(batch.step)
-        part = path.with_suffix(".part")
-        part.write_bytes(msgspec.msgpack.encode(kept, enc_hook=str))
-        os.replace(part, path)  # noqa: PTH105  (atomic)
+        atomic_write(self._path(batch.step), msgspec.msgpack.encode(kept, enc_hook=str))
 
     def load(self, step: int) -> tuple[int, list[Rollout]] | None:
         """The policy's version and the rollouts of ``step``, if they were played."""
@@ -229,39 +230,26 @@ class RolloutStore:
         if len(named) < len(keys):
             return
         try:
-            line = add_checksum(msgspec.json.encode(_StoredJudgements(named, list(judged)))) + b"\n"
-        except _ENCODING_ERRORS:
+            line = encode_checked_line(_StoredJudgements(named, list(judged)))
+        except UNENCODABLE:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with self._judgements_path(step).open("ab") as file:
-            file.write(line)
+        JsonlLog(self._judgements_path(step)).append_lines(line)
 
     def load_judgements(self, step: int) -> dict[str, GradedSample]:
         """What was said of the samples of ``step`` before an interruption, by their keys."""
         path = self._judgements_path(step)
         found: dict[str, GradedSample] = {}
-        data = path.read_bytes() if path.exists() else b""
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):  # the rest of a line would swallow the next one
-            os.truncate(path, whole)
-        for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
-            try:
-                call = _judgements_decoder.decode(line) if is_intact(line) else None
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                call = None
-            if call is None or len(call.keys) != len(call.judged):
-                _log.warning(
-                    "%s:%d: the line is damaged; its samples are judged again", path, number
-                )
-                continue
+        damaged: list[int] = []
+        for call in iter_rows(path, _StoredJudgements, checked=True, damaged=damaged):
             _share_provenance(call.judged)
             found.update(zip(call.keys, call.judged, strict=True))
+        warn_damaged_lines(path, damaged, "Its samples are judged again.")
         return found
 
     def forget(self, until: int) -> None:
         """Drop steps up to ``until``: the policy that learned from them is saved."""
-        for path in self._folder.glob("step-*"):
-            number = path.name.removeprefix("step-").split(".")[0]
+        for path in self._folder.glob("*step-*"):
+            number = path.name.lstrip(".").removeprefix("step-").split(".")[0]
             if number.isdecimal() and int(number) <= until:
                 path.unlink(missing_ok=True)
 

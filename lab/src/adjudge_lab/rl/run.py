@@ -21,6 +21,7 @@ import msgspec
 import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
+from adjudge.files import JsonlLog
 from adjudge.judges.connections import CallCounter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
@@ -214,7 +215,7 @@ class _TrainingRun:
         run = self._run
         calls = run_blocking(_count_calls())
         self._sink = open_sink(
-            run.logging.to, self._dir.folder, label=run.model.label, config=grpo_settings(run)
+            run.logging.to, self._dir.path, label=run.model.label, config=grpo_settings(run)
         )
         with self._timed("warm_start"):
             model, tokenizer, losses = self._first(scratch)
@@ -235,7 +236,7 @@ class _TrainingRun:
         steps = len(self._rows)
         if not run.evaluation.every_n_iters or steps % run.evaluation.every_n_iters:
             self._evaluate(steps)
-        _save_atomically(model, tokenizer, self._dir.folder / "model")
+        _save_atomically(model, tokenizer, self._dir.path / "model")
         self._finish(losses, self._calls_made(calls))
 
     def _first(self, scratch: str) -> tuple[Any, Any, list[float]]:
@@ -252,7 +253,7 @@ class _TrainingRun:
             self._dir.write_json("state/warm_start.json", losses)
             _save_atomically(model, tokenizer, start)
             del model
-        kept = self._dir.folder / "state" / "warm_start.json"
+        kept = self._dir.path / "state" / "warm_start.json"
         losses = msgspec.json.decode(kept.read_bytes()) if kept.exists() else []
         return *load_policy(self._dir.checkpoint or start), losses
 
@@ -319,7 +320,7 @@ class _TrainingRun:
         self._shown = [one for one in self._shown if one.when != when]
         self._shown += [build_answer_sample(one, when) for one in found]
         # The samples first: rows that are there are not asked for again.
-        self._dir.write_lines("samples.jsonl", self._shown)
+        JsonlLog(self._dir.path / "samples.jsonl").rewrite(self._shown)
         self._dir.write_evaluation(step, found)
         if (drift := self._last_drift()) is not None:
             self._sink.log(step, {"evaluation/kl": drift})
@@ -384,7 +385,7 @@ class _TrainingRun:
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "endpoints": endpoints,
         }
-        write_training_report(folder.folder / "report.html", job.summary, self._rows, self._shown)
+        write_training_report(folder.path / "report.html", job.summary, self._rows, self._shown)
         folder.write_json("summary.json", job.summary)
         self._sink.close()
 

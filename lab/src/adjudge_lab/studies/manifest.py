@@ -11,12 +11,11 @@ import platform
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,8 +27,7 @@ from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
 from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file
 from adjudge.judges.base import PRESETS
 from adjudge.rewards.spec import GraderEntry
-from adjudge.runs.folder import acquire_lock, atomic_write, write_json
-from adjudge_lab.judge_training.chain.run import read_stage_summary
+from adjudge.runs.folder import RunFolder
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import RunFile
@@ -562,60 +560,33 @@ def _settings_digest(value: Any) -> str:
     return sha256(encoded).hexdigest()
 
 
-_MANIFEST = "manifest.json"
-_FOREIGN_FILES = ("config.toml", "metrics.jsonl", "judge.json", "summary.json")
-
-
-class StudyFolder:
+class StudyFolder(RunFolder):
     """``path``, claimed for the study of ``source`` that ``manifest`` describes, or taken up again.
 
-    Locked until it is closed. ``warnings``: what is worth saying where a study is gone on with.
-    Raises :class:`~adjudge.errors.RunFolderError` for the folder of something else, or of a study
-    whose arms meant something else.
+    ``warnings``: what is worth saying where a study is gone on with. Raises
+    :class:`~adjudge.errors.RunFolderError` for the folder of something else, or of a study whose
+    arms meant something else.
     """
 
+    manifest_name = "manifest.json"
+
     def __init__(self, path: Path, source: Path, manifest: Mapping[str, Any]) -> None:
-        self.path = path
         self.warnings: list[str] = []
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = acquire_lock(path)
-        try:
-            self._claim(source, manifest)
-        except BaseException:
-            os.close(self._lock)
-            raise
+        self._manifest, self._source = manifest, source.read_bytes()
+        super().__init__(path, manifest, {}, outputs=("config.toml",))
 
-    def __enter__(self) -> Self:
-        return self
+    def _check(self, known: Mapping[str, Any]) -> None:
+        self.warnings = check_manifest(known, self._manifest)
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+    def _prepare(self) -> None:
+        self.write("study.toml", self._source)
+        self.write_manifest(self._manifest)
 
     def write_toml(self, name: str, data: Mapping[str, Any]) -> Path:
         """Plain tables as a file below the folder; its path."""
-        return atomic_write(self.path / name, format_toml(dict(data)).encode())
-
-    def write_json(self, name: str, value: Any) -> Path:
-        """A file of its own, in one piece."""
-        return write_json(self.path / name, value)
-
-    def _claim(self, source: Path, manifest: Mapping[str, Any]) -> None:
-        known = read_stage_summary(self.path / _MANIFEST)
-        if known is None:
-            if taken := [name for name in _FOREIGN_FILES if (self.path / name).exists()]:
-                raise RunFolderError(
-                    f"{self.path}: holds {taken[0]} of something else. Give another output folder "
-                    "with -o."
-                )
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-        else:
-            self.warnings = check_manifest(known, manifest)
-            created = str(known.get("created"))
-        self._created = created
-        atomic_write(self.path / "study.toml", source.read_bytes())
-        self.write_manifest(manifest)
+        return self.write(name, format_toml(dict(data)).encode())
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Write ``manifest``, of what is there by now."""
-        told = {"adjudge": adjudge.__version__, "created": self._created, **manifest}
-        self.write_json(_MANIFEST, told)
+        self.facts = {"adjudge": adjudge.__version__, "created": self.created, **manifest}
+        self.write_json(self.manifest_name, self.facts)

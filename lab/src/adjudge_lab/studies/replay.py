@@ -27,12 +27,12 @@ from adjudge.errors import (
     GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
-    RunFolderError,
 )
+from adjudge.files import JsonlLog, atomic_write
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
 from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
 from adjudge_lab.studies.judge_dumps import (
@@ -137,19 +137,13 @@ class ReplyLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.problems: list[FileProblem] = []
         self._rows: dict[PromptDraw, dict[str, Any]] = {}
-        if not path.exists():
-            return
-        for _, row in read_tolerant_rows(path, self.problems):
+        for _, row in read_tolerant_rows(path, self.problems) if path.exists() else ():
             sha, draw = row.get("prompt_sha256"), row.get("draw")
             if isinstance(sha, str) and type(draw) is int and isinstance(row.get("text"), str):
                 self._rows[sha, draw] = row  # failures are asked again
-        data = path.read_bytes()
-        if data and not data.endswith(b"\n"):
-            with path.open("ab") as file:
-                file.write(b"\n")  # what follows starts on a line of its own
+        self._log = JsonlLog(path)
 
     def has(self, asked: PromptDraw) -> bool:
         """Whether there is a reply."""
@@ -168,8 +162,7 @@ class ReplyLog:
             text = replace_surrogates(said.text)
             row |= {"text": text, "finish_reason": said.finish_reason, "model": said.model}
         self._rows[asked] = row
-        with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+        self._log.append(row)
 
 
 def ask_prompts(
@@ -359,14 +352,13 @@ def replay_dump(job: ReplayJob) -> dict[str, Any]:
     """
     _check(job)
     dumped, problems = read_dump(job.dump, job.mapping)
-    with hold_lock(job.folder):
-        _claim(job)
+    with _open_folder(job) as folder:
         answers = ReplyLog(job.folder / "answers.jsonl")
         made = _ask_missing(job, dumped, answers)
         lines = [_replay_row(job, one, answers) for one in dumped]
         job.summary = _summary(job, lines, problems, made)
-        atomic_write(job.folder / "rows.jsonl", map(_encode_row, lines))
-        write_json(job.folder / "summary.json", job.summary)
+        atomic_write(folder.path / "rows.jsonl", map(_encode_row, lines))
+        folder.write_json("summary.json", job.summary)
     return job.summary
 
 
@@ -394,36 +386,14 @@ def _check(job: ReplayJob) -> None:
         )
 
 
-def _claim(job: ReplayJob) -> None:
+def _open_folder(job: ReplayJob) -> RunFolder:
     """The folder for this judge; raises where it holds anything else."""
-    file = job.folder / "run.json"
-    said = {
+    facts = {
         "kind": _KIND,
-        "adjudge": adjudge.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": f"replay of {job.dump.name}",
         "judge": None if job.judge is None else job.judge.identity,
     }
-    if not file.exists():
-        if taken := [
-            one for one in ("summary.json", "rewards.jsonl") if (job.folder / one).exists()
-        ]:
-            raise RunFolderError(
-                f"{job.folder}: holds {taken[0]} of another run. Give another folder with -o."
-            )
-        write_json(file, said)
-        return
-    try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from None
-    if found.get("kind") != _KIND:
-        raise RunFolderError(f"{job.folder}: holds another run. Give another folder with -o.")
-    if found.get("judge") != said["judge"]:
-        raise RunFolderError(
-            f"{job.folder}: holds replies of another judge, or drawn with other settings. Give "
-            "another folder with -o."
-        )
+    return RunFolder(job.folder, facts, {"judge": "another judge, or of other settings"})
 
 
 def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyLog) -> int:

@@ -21,9 +21,9 @@ import msgspec
 
 import adjudge
 from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, RunFolderError
+from adjudge.files import iter_rows
 from adjudge.judge_evaluation.swap.judgements import compute_features
 from adjudge_lab.rl.plan import plan_run
-from adjudge_lab.rl.run_folder import read_intact_rows
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
@@ -156,7 +156,7 @@ def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
             _gather_checkpoint(source, step, answers, scores)
             for step, answers in sorted(read_answers_by_step(source).items())
         ],
-        curves=_training_curves(read_intact_rows(path / "metrics.jsonl")),
+        curves=_training_curves(list(iter_rows(path / "metrics.jsonl", dict[str, Any]))),
         missing=dict(kinds),
         rewards=len(rollouts),
         calls=summary["endpoints"],

@@ -35,10 +35,10 @@ from adjudge.errors import (
     JudgeUnavailable,
     RunFolderError,
 )
+from adjudge.files import JsonlLog, iter_lines, iter_rows
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal, sample_key
-from adjudge.runs.folder import atomic_write
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderResult, RewardResult, RewardSample
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
@@ -49,7 +49,6 @@ from adjudge_lab.rl.local_player import LocalPlayer
 from adjudge_lab.rl.policy import build_first_policy, save_policy
 from adjudge_lab.rl.rewards import build_reward_spec, start_run_judge
 from adjudge_lab.rl.run import TrainingJob, train_run
-from adjudge_lab.rl.run_folder import read_intact_rows
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL
@@ -260,7 +259,7 @@ class _ScoresHeader(msgspec.Struct):
 def read_answers_by_step(source: AnswerSource) -> dict[int, list[SampledAnswer]]:
     """The answers of a file by step, in the order of its rows."""
     found: dict[int, list[SampledAnswer]] = {}
-    for row in read_intact_rows(source.path):
+    for row in iter_rows(source.path, dict[str, Any]):
         answer = _parse_answer(row)
         found.setdefault(answer.step, []).append(answer)
     return found
@@ -291,8 +290,8 @@ def score_sources(
     run, reward = _load_reward(file, beside)
     if run.judge.folder is not None:
         load_libraries()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = {(line.source, line.step): line for line in _read_lines(path, reward)}
+    scores = JsonlLog(path)
+    known = {(line.source, line.step): line for line in _read_scores(path, reward)}
     wanted = [
         (source.name, step, answers)
         for source in sources
@@ -311,13 +310,12 @@ def score_sources(
         said = _AnswerScorer(name, Scorer(spec, journal=journal), journal).about(
             [a for *_, a in wanted]
         )
-    with path.open("ab") as log:
-        if log.tell() == 0:
-            log.write(msgspec.json.encode(_ScoresHeader(reward)) + b"\n")
-        for source, step, answers in wanted:
-            line = _scores_line(source, step, answers, [said(answer) for answer in answers])
-            if line != known.get((source, step)):
-                log.write(msgspec.json.encode(line) + b"\n")
+    lines = [
+        _scores_line(source, step, answers, [said(answer) for answer in answers])
+        for source, step, answers in wanted
+    ]
+    head = [] if path.exists() and path.stat().st_size else [_ScoresHeader(reward)]
+    scores.append(*head, *(one for one in lines if one != known.get((one.source, one.step))))
     return len(wanted)
 
 
@@ -325,7 +323,7 @@ def read_scores_by_step(path: Path) -> dict[tuple[str, int], AnswerScores]:
     """What a judge said, by source and step."""
     return {
         (line.source, line.step): AnswerScores(line.values, line.missing)
-        for line in _read_lines(path, None)
+        for line in _read_scores(path, None)
     }
 
 
@@ -442,25 +440,19 @@ def _answers_digest(answers: Sequence[SampledAnswer]) -> str:
     return sample_key({"answers": said}) or ""
 
 
-def _read_lines(path: Path, spec: str | None) -> Iterator[_ScoresLine]:
-    """The whole lines of a scores file; one that was torn is written again."""
-    data = path.read_bytes() if path.exists() else b""
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-    lines = data[:whole].splitlines()
+def _read_scores(path: Path, spec: str | None) -> Iterator[_ScoresLine]:
+    """The whole lines of a scores file; what was torn or damaged is scored again."""
+    head = next(iter_lines(path), None)
     if (
-        lines
+        head is not None
         and spec is not None
-        and msgspec.json.decode(lines[0], type=_ScoresHeader).spec != spec
+        and msgspec.json.decode(head[1], type=_ScoresHeader).spec != spec
     ):
         raise RunFolderError(
             f"{path}: holds scores of another reward than the study's now. Delete it to score all "
             "answers again."
         )
-    for line in lines[1:]:
-        yield msgspec.json.decode(line, type=_ScoresLine)
+    return iter_rows(path, _ScoresLine, first=2, damaged=[])
 
 
 _GENERATION_BATCH = 512
@@ -551,8 +543,7 @@ def sample_answers(
             for one in found
         ]
         tell("sampling", len(rows), len(wanted))
-    lines = (msgspec.json.encode(row, enc_hook=str) + b"\n" for row in rows)
-    atomic_write(Path(target), lines)
+    JsonlLog(Path(target)).rewrite(rows)
     return len(rows)
 
 

@@ -7,8 +7,7 @@ The folder is claimed for one set of judges and items, and gone on with by the s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -18,7 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import PASSING_KINDS, ConfigError, JudgeUnavailable, RunFolderError
+from adjudge.errors import PASSING_KINDS, ConfigError, JudgeUnavailable
 from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     BenchmarkData,
     item_digest,
@@ -66,80 +65,24 @@ from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
 from adjudge.judges.connections import CallCounter
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
-from adjudge.runs.folder import atomic_write, hold_lock, write_json
+from adjudge.runs.folder import RunFolder
 from adjudge.version import __version__
 
 __all__ = [
-    "ValidationFolder",
     "ValidationJob",
     "candidate_mode",
     "evaluate_judge",
     "find_benchmark_data",
     "find_candidates",
-    "open_validation_folder",
     "validate_judges",
 ]
 
 
-_MANIFEST = "run.json"
-_FILES_OF_OTHER_RUNS = (
-    "summary.json",
-    "metrics.jsonl",
-    "rewards.jsonl",
-    "episodes.jsonl",
-    "judgements.jsonl",
-)
-_MUST_MATCH = {
-    "judges": "judges",
-    "items": "items (--data, --benchmark)",
-    "asked": "settings (--mode)",
+_IDENTITY = {
+    "judges": "other judges",
+    "items": "other items (--data, --benchmark)",
+    "asked": "other settings (--mode)",
 }
-
-
-class ValidationFolder:
-    """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
-
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self.path = path
-        file = path / _MANIFEST
-        if not file.exists():
-            if taken := [name for name in _FILES_OF_OTHER_RUNS if (path / name).exists()]:
-                raise RunFolderError(
-                    f"{path}: holds {taken[0]} of another run. Give another output folder with -o."
-                )
-            self.write_json(_MANIFEST, manifest)
-            return
-        try:
-            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
-        if found.get("kind") != manifest["kind"]:
-            raise RunFolderError(f"{path}: holds another run. Give another folder with -o.")
-        for key, words in _MUST_MATCH.items():
-            if found.get(key) != msgspec.to_builtins(manifest[key]):
-                raise RunFolderError(
-                    f"{path}: holds a validation with other {words}. Give another output folder "
-                    "with -o."
-                )
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file whole: readers see the old one or the new one."""
-        atomic_write(self.path / name, data)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Write ``value`` as indented JSON."""
-        write_json(self.path / name, value)
-
-
-@contextmanager
-def open_validation_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[ValidationFolder]:
-    """The folder of one validation, for this process alone.
-
-    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
-    process is writing to it.
-    """
-    with hold_lock(path):
-        yield ValidationFolder(path, manifest)
 
 
 @dataclass
@@ -247,7 +190,7 @@ def candidate_mode(job: ValidationJob, one: Candidate, benchmark: Benchmark) -> 
 
 def evaluate_judge(
     job: ValidationJob,
-    folder: ValidationFolder,
+    folder: RunFolder,
     material: BenchmarkData,
     one: Candidate,
     mode: EvaluationMode,
@@ -299,7 +242,7 @@ def _card_calibration(
 
 def _ask_or_resume(
     job: ValidationJob,
-    folder: ValidationFolder,
+    folder: RunFolder,
     benchmark: Benchmark,
     one: Candidate,
     mode: EvaluationMode,
@@ -347,7 +290,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     benchmark = material.benchmark
     modes = [candidate_mode(job, one, benchmark) for one in candidates]
     calls = run_blocking(_start_call_count())
-    with open_validation_folder(job.folder, _manifest(job, candidates, material)) as folder:
+    with RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder:
         if material.local:
             _write_sample_file(folder.path, job.kind)
         entries = [
@@ -376,8 +319,6 @@ def _manifest(
 ) -> dict[str, Any]:
     return {
         "kind": "validation",
-        "adjudge": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": " against ".join(one.name for one in candidates),
         "judges": [[one.name, one.identity] for one in candidates],
         "items": material.identity,

@@ -54,11 +54,11 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.connections import CallCounter, aclose_owned
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, compute_fingerprint
+from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
 from adjudge.runner.binding import GraderConfig
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import GradingRequest, GradingRunner, Progress, Tally
-from adjudge.runs.folder import RunFolder
+from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.types import GraderError, GraderResult, RewardSample
 from adjudge.version import __version__
@@ -326,15 +326,19 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
     with (
         RunFolder(
             job.folder,
-            version=__version__,
-            spec_path=job.spec.where,
-            spec_hash=compute_fingerprint(job.spec, main),
-            inputs=[] if job.items is None else [job.items],
-            mapping={"probed": prepared.entry.name},
+            spec_facts(
+                job.spec,
+                main,
+                [] if job.items is None else [job.items],
+                {"probed": prepared.entry.name},
+            ),
+            SPEC_IDENTITY,
+            outputs=("report.html",),
+            journal=JOURNAL_FILE,
         ) as folder,
         Progress(tally, show=job.show_progress, title="probing"),
     ):
-        journal = ProbeJournal(folder.path / "journal.jsonl", folder.spec_hash)
+        journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
         answers = run_blocking(_ask_questions(job, prepared, journal, tally))
         _check_answers(job, answers)
         prepared.bench.set_answers(answers)

@@ -42,6 +42,7 @@ from adjudge.judge_evaluation.swap.judgements import (
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import check_files, read_rows
 from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
+from adjudge.runs.folder import LOCK_FILE
 from adjudge.runs.grading import BrokenInputRow, GroupNames
 from adjudge.types import Sample
 
@@ -198,7 +199,7 @@ def _replace_rollouts(fresh: Path, target: Path) -> None:
 
     A folder in which no judge was asked yet is none: a first try with a mistake burns no folder.
     """
-    others = {path.name for path in target.parent.iterdir()} - {fresh.name, target.name}
+    others = {path.name for path in target.parent.iterdir()} - {fresh.name, target.name, LOCK_FILE}
     same = target.exists() and target.read_bytes() == fresh.read_bytes()
     if others and not same:
         fresh.unlink()

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.benchmarks.items import MissingJudgement, PairItem, PairVerdict
 from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
 from adjudge.judge_evaluation.swap.comparison import (
@@ -42,7 +43,7 @@ from adjudge.judge_evaluation.swap.rollouts import (
 )
 from adjudge.rewards.groups import mean_and_std
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
-from adjudge.runs.folder import atomic_write, write_json
+from adjudge.runs.folder import hold_lock
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.version import __version__
 
@@ -262,19 +263,19 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
             f"a swap compares two judges or more (found {', '.join(names) or 'none'})"
         )
     sources = find_rollout_sources(study.rollouts, study.mapping)
-    study.folder.mkdir(parents=True, exist_ok=True)
-    rollouts = study.folder / "rollouts.jsonl"
-    gathered = gather_rollouts(sources, rollouts, group=study.group, stored=study.stored)
-    asked = [_judge_with(study, one, rollouts, gathered.table) for one in files]
-    gathered.table.judges[:0] = asked
-    gathered.table.snap_ties()
-    numbers = summarise_swap(gathered.table, seed=study.seed)
-    circumstances = _study_facts(study, sources, gathered)
-    study.summary = {**circumstances, **numbers}
-    study.summary["rows"] = write_swap_rows(study.folder, gathered.table).name
-    study.summary["elapsed_s"] = round(time.perf_counter() - started, 3)
-    write_json(study.folder / "summary.json", study.summary)
-    atomic_write(study.folder / "report.html", render_swap_page(study.summary).encode())
+    with hold_lock(study.folder):
+        rollouts = study.folder / "rollouts.jsonl"
+        gathered = gather_rollouts(sources, rollouts, group=study.group, stored=study.stored)
+        asked = [_judge_with(study, one, rollouts, gathered.table) for one in files]
+        gathered.table.judges[:0] = asked
+        gathered.table.snap_ties()
+        numbers = summarise_swap(gathered.table, seed=study.seed)
+        circumstances = _study_facts(study, sources, gathered)
+        study.summary = {**circumstances, **numbers}
+        study.summary["rows"] = write_swap_rows(study.folder, gathered.table).name
+        study.summary["elapsed_s"] = round(time.perf_counter() - started, 3)
+        write_json(study.folder / "summary.json", study.summary)
+        atomic_write(study.folder / "report.html", render_swap_page(study.summary).encode())
     return study.summary
 
 

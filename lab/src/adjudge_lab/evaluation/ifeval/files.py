@@ -7,9 +7,7 @@ prompts, and a model's responses are appended as they come; only the same ones c
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from adjudge.errors import (
     RolloutError,
     RunFolderError,
 )
+from adjudge.files import JsonlLog
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
@@ -34,11 +33,10 @@ from adjudge.rollouts.rows import (
     parse_row,
     read_rows,
 )
-from adjudge.runs.folder import atomic_write, hold_lock, write_json
-from adjudge.text import encode_json, replace_surrogates
+from adjudge.runs.folder import RunFolder
+from adjudge.text import replace_surrogates
 
 __all__ = [
-    "BenchmarkFolder",
     "FileProblem",
     "IfevalResponse",
     "JoinKey",
@@ -225,64 +223,17 @@ def _first_problem(problems: Sequence[FileProblem]) -> str:
     return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
 
 
-_MANIFEST = "run.json"
-_OTHER_RUN_FILES = (
-    "summary.json",
-    "metrics.jsonl",
-    "rewards.jsonl",
-    "episodes.jsonl",
-    "judgements.jsonl",
-)
-_IDENTITY_KEYS = {"models": "models or responses", "prompts": "prompts (--data)", "by": "--by"}
-_UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
+def open_benchmark_folder(path: Path, facts: Mapping[str, Any]) -> RunFolder:
+    """The folder of one benchmark's evaluation; see :class:`~adjudge.runs.folder.RunFolder`.
 
-
-class BenchmarkFolder:
-    """``path``, claimed for what ``manifest`` says, or gone on with if it says the same."""
-
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self.path = path
-        file = path / _MANIFEST
-        if not file.exists():
-            if taken := [name for name in _OTHER_RUN_FILES if (path / name).exists()]:
-                raise RunFolderError(
-                    f"{path}: holds {taken[0]} of another run. Give another folder with -o."
-                )
-            self.write_json(_MANIFEST, manifest)
-            return
-        try:
-            found = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise RunFolderError(f"{file}: is not a run of adjudge: {error}") from error
-        if found.get("kind") != manifest["kind"]:
-            raise RunFolderError(f"{path}: holds another run. Give another folder with -o.")
-        for key, words in _IDENTITY_KEYS.items():
-            if found.get(key) != msgspec.to_builtins(manifest[key]):
-                raise RunFolderError(
-                    f"{path}: holds an evaluation with other {words}. Give another folder with -o."
-                )
-
-    def model_folder(self, place: int, name: str, count: int) -> Path:
-        """Where the files of one model go: here, or with several in a folder each."""
-        if count == 1:
-            return self.path
-        slug = _UNSAFE.sub("-", name)[-60:].strip("-.") or "model"
-        return self.path / f"{place + 1}-{slug}"
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Write ``value`` as indented JSON; readers see the old file or the new one."""
-        write_json(self.path / name, value)
-
-
-@contextmanager
-def open_benchmark_folder(path: Path, manifest: Mapping[str, Any]) -> Iterator[BenchmarkFolder]:
-    """The folder of one evaluation, for this process alone.
-
-    Raises :class:`~adjudge.errors.RunFolderError` where it holds anything else, and where another
-    process is writing to it.
+    ``facts`` have what makes it this evaluation: ``models``, ``prompts`` and ``by``.
     """
-    with hold_lock(path):
-        yield BenchmarkFolder(path, manifest)
+    words = {
+        "models": "other models or responses",
+        "prompts": "other prompts (--data)",
+        "by": "another --by",
+    }
+    return RunFolder(path, facts, words)
 
 
 class ResponsesFile:
@@ -300,11 +251,9 @@ class ResponsesFile:
         self.problems: list[FileProblem] = []
         self.origin = sha256(identity.encode()).hexdigest()[:16]
         self._rows: dict[SampleKey, dict[str, Any]] = {}
-        if path.exists():
-            for line, row in read_tolerant_rows(path, self.problems):
-                self._take(line, row)
-            _truncate_torn_line(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for line, row in read_tolerant_rows(path, self.problems) if path.exists() else ():
+            self._take(line, row)
+        self._log = JsonlLog(path)
 
     def _take(self, line: int, row: dict[str, Any]) -> None:
         prompt, sample = row.get("prompt"), row.get("sample")
@@ -330,28 +279,17 @@ class ResponsesFile:
             row |= {"response": said.text, "finish_reason": said.finish_reason}
         row["generated_by"] = self.origin
         self._rows[wanted] = row
-        with self.path.open("ab") as file:
-            file.write(encode_json(row) + b"\n")
+        self._log.append(row)
 
     def sort(self, order: Iterable[SampleKey]) -> None:
         """Write the file again, whole: ``order`` first, then whatever else it has."""
         places = dict.fromkeys([*order, *self._rows])
-        atomic_write(
-            self.path, (encode_json(self._rows[one]) + b"\n" for one in places if one in self._rows)
-        )
+        self._log.rewrite(self._rows[one] for one in places if one in self._rows)
 
     def failures(self, wanted: Iterable[SampleKey]) -> list[Mapping[str, Any]]:
         """The errors of those that could not be made."""
         rows = (self._rows.get(one, {}) for one in wanted)
         return [row["error"] for row in rows if "error" in row]
-
-
-def _truncate_torn_line(path: Path) -> None:
-    """End the file at its last whole line, so that appending starts on a line."""
-    data = path.read_bytes()
-    if not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
 
 
 IFEVAL_DATA_SOURCE = "ifeval"

@@ -6,6 +6,7 @@ Whatever prompts, files and models are called is escaped everywhere on the page.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,6 @@ from adjudge.rollouts.rows import is_parquet
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, notes_section, render_page
 from adjudge_lab.evaluation.ifeval.files import (
-    BenchmarkFolder,
     FileProblem,
     IfevalResponse,
     ResponsesFile,
@@ -247,6 +247,7 @@ def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]
 
 RESPONSES_FILE = "responses.jsonl"
 _MOST_NAMED = 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
 
 @dataclass
@@ -288,7 +289,7 @@ def evaluate_ifeval(job: IfevalJob) -> dict[str, Any]:
     with open_benchmark_folder(job.folder, _build_manifest(job)) as folder:
         entries, models = [], []
         for place, candidate in enumerate(job.candidates):
-            entry, judged = _evaluate_candidate(job, folder, candidate, place)
+            entry, judged = _evaluate_candidate(job, candidate, place)
             entries.append(entry)
             models.append((entry["name"], judged))
         job.summary = {
@@ -343,8 +344,6 @@ def _build_manifest(job: IfevalJob) -> dict[str, Any]:
     prompts = sha256(json.dumps(job.prompts, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "kind": "ifeval",
-        "adjudge": adjudge.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "label": " against ".join(_candidate_names(job.candidates)),
         "models": [_candidate_identity(one) for one in job.candidates],
         "prompts": prompts,
@@ -353,11 +352,11 @@ def _build_manifest(job: IfevalJob) -> dict[str, Any]:
 
 
 def _evaluate_candidate(
-    job: IfevalJob, folder: BenchmarkFolder, candidate: PolicyTarget | Path, place: int
+    job: IfevalJob, candidate: PolicyTarget | Path, place: int
 ) -> tuple[dict[str, Any], JudgedResponses]:
     """One candidate's entry in the summary, its files written."""
     name = _candidate_names(job.candidates)[place]
-    own = folder.model_folder(place, name, len(job.candidates))
+    own = _model_folder(job, place, name)
     made: dict[str, Any] | None = None
     if isinstance(candidate, PolicyTarget):
         table = job.responses_to if job.responses_to and is_parquet(job.responses_to) else None
@@ -382,6 +381,14 @@ def _evaluate_candidate(
         **compute_ifeval_metrics(judged, resamples=job.resamples),
     }
     return entry, judged
+
+
+def _model_folder(job: IfevalJob, place: int, name: str) -> Path:
+    """Where the files of one model go: the job's folder, or with several one in it for each."""
+    if len(job.candidates) == 1:
+        return job.folder
+    slug = _UNSAFE.sub("-", name)[-60:].strip("-.") or "model"
+    return job.folder / f"{place + 1}-{slug}"
 
 
 def _stage_name(job: IfevalJob, what: str, place: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.files import iter_rows
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.runs.report.charts import escape_html, format_integer, format_number, format_percent
 from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
@@ -18,7 +19,6 @@ from adjudge.runs.stats import mean
 from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
 from adjudge_lab.rl.report import ChartLine, line_chart
-from adjudge_lab.rl.run_folder import read_intact_rows
 
 __all__ = [
     "StageSummary",
@@ -82,7 +82,7 @@ def _held_out_means(stage: ResolvedStage) -> dict[str, dict[str, float | None]]:
 
 
 def _evaluations(folder: Path) -> list[dict[str, Any]]:
-    return read_intact_rows(folder / "evaluation.jsonl")
+    return list(iter_rows(folder / "evaluation.jsonl", dict[str, Any]))
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

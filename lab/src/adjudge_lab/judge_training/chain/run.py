@@ -15,11 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import adjudge
 from adjudge.errors import AdjudgeError, ConfigError, RunFolderError
-from adjudge.runs.folder import acquire_lock, atomic_write, write_json
+from adjudge.files import iter_rows
+from adjudge.runs.folder import RunFolder, read_json_object
 from adjudge.runs.sentinel import SentinelAlarm
 from adjudge_lab.judge_training.chain.evaluation import (
     check_serving_libraries,
@@ -33,7 +32,6 @@ from adjudge_lab.judge_training.run import run_judge
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import check_service_libraries, format_toml
 from adjudge_lab.rl.run import TrainingJob, train_run
-from adjudge_lab.rl.run_folder import read_intact_rows
 from adjudge_lab.rl.runfile import RunFile
 
 __all__ = [
@@ -41,90 +39,38 @@ __all__ = [
     "ChainJob",
     "chain_plan",
     "chain_plan_lines",
-    "read_stage_summary",
     "run_chain",
 ]
 
 
-_CONFIG, _RUN, _SUMMARY = "config.toml", "run.json", "summary.json"
-_FILES_OF_OTHER_RUNS = ("metrics.jsonl", "judge.json", _SUMMARY)
+_SUMMARY = "summary.json"
 
 
-class ChainFolder:
+class ChainFolder(RunFolder):
     """``path``, claimed for ``chain`` (read from ``source``), or taken up again where it stopped.
 
-    Locked until :meth:`close`. Raises :class:`~adjudge.errors.RunFolderError` for the folder of
-    another chain or run, for one whose chain is over, and for one that is being written to.
+    Raises :class:`~adjudge.errors.RunFolderError` as :class:`~adjudge.runs.folder.RunFolder`, and
+    for a stage's folder that holds something else.
     """
 
     def __init__(self, path: Path, chain: ChainFile, source: Path) -> None:
-        self.path = path
-        self._lock = acquire_lock(path)
-        try:
-            self.resumed = self._claim(chain, source.read_bytes())
-        except BaseException:
-            os.close(self._lock)
-            raise
+        super().__init__(
+            path,
+            {"kind": "chain", "label": chain.label, "seed": chain.seed},
+            {"seed": "another seed"},
+            config=source.read_bytes(),
+            # The summary of a stage would be taken for what this chain made of it.
+            outputs=[f"{stage.name}/{_SUMMARY}" for stage in chain.stages],
+            once=True,
+        )
+
+    def _prepare(self) -> None:
+        self.update_facts(pid=os.getpid())
 
     def stage_file(self, stage: ResolvedStage) -> Path:
         """The stage's own file beside its folder: what the chain's says, references resolved."""
-        path = self.path / f"{stage.name}.toml"
         kind = {"judge": {"kind": "judge"}, "run": {"kind": "rl"}}.get(stage.kind, {})
-        self.write(path.name, format_toml({**kind, **stage.data}).encode())
-        return path
-
-    def write_json(self, name: str, value: Any) -> None:
-        """A file of its own, in one piece."""
-        write_json(self.path / name, value)
-
-    def write(self, name: str, data: bytes) -> None:
-        """A file of its own, in one piece."""
-        atomic_write(self.path / name, data)
-
-    def close(self) -> None:
-        """Let others have the folder."""
-        os.close(self._lock)
-
-    def _claim(self, chain: ChainFile, text: bytes) -> bool:
-        """Whether a chain is gone on with."""
-        config, elsewhere = self.path / _CONFIG, "Give another output folder with -o."
-        if not config.exists():
-            if taken := [name for name in _FILES_OF_OTHER_RUNS if (self.path / name).exists()]:
-                raise RunFolderError(
-                    f"{self.path}: holds {taken[0]} of something else. {elsewhere}"
-                )
-            for stage in chain.stages:  # its summary would be taken for the stage's
-                if (self.path / stage.name / _SUMMARY).exists():
-                    raise RunFolderError(
-                        f"{self.path / stage.name}: holds {_SUMMARY} of something else. {elsewhere}"
-                    )
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            facts = {"kind": "chain", "created": created, "label": chain.label}
-            self.write_json(_RUN, {**facts, "seed": chain.seed, "pid": os.getpid()})
-            self.write(_CONFIG, text)  # with this the folder is the chain's
-            return False
-        known = read_stage_summary(self.path / _RUN)
-        if config.read_bytes() != text or (known or {}).get("seed") != chain.seed:
-            raise RunFolderError(
-                f"{self.path}: holds another run (its file or seed differs). {elsewhere}"
-            )
-        if (self.path / _SUMMARY).exists():
-            raise RunFolderError(f"{self.path}: its chain is over. {elsewhere}")
-        self.write_json(_RUN, {**(known or {}), "pid": os.getpid()})
-        return True
-
-
-def read_stage_summary(path: Path) -> dict[str, Any] | None:
-    """A JSON object that a run left; ``None`` where there is none.
-
-    Raises :class:`~adjudge.errors.RunFolderError` for a file that is broken.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except FileNotFoundError:
-        return None
-    except msgspec.MsgspecError as error:
-        raise RunFolderError(f"{path}: cannot be read: {error}") from None
+        return self.write(f"{stage.name}.toml", format_toml({**kind, **stage.data}).encode())
 
 
 def chain_plan(chain: ChainFile, folder: Path) -> dict[str, Any]:
@@ -239,7 +185,7 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
     with closing(ChainFolder(job.folder, job.chain, job.source)) as folder:
         found = []
         for number, stage in enumerate(stages, start=1):
-            known = read_stage_summary(stage.folder / _SUMMARY)
+            known = read_json_object(stage.folder / _SUMMARY)
             job.on_stage(number, stage, known is not None)
             summary = _run_stage(job, folder, stage) if known is None else known
             found.append(stage_summary(stage, summary))
@@ -253,7 +199,7 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
             "seconds": {"total": round(sum(one["seconds"] or 0.0 for one in found), 1)},
         }
         curves = {
-            stage.name: read_intact_rows(stage.folder / "metrics.jsonl")
+            stage.name: list(iter_rows(stage.folder / "metrics.jsonl", dict[str, Any]))
             for stage in stages
             if stage.kind == "run"
         }

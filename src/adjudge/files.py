@@ -1,0 +1,197 @@
+"""Files that survive a kill: written in one piece, or grown by whole lines.
+
+A log is a file of JSON objects, a line each. A kill may tear its last line, and a disk may damage
+any line: what is torn is cut off before the log grows again, what is damaged is named and passed
+over, or ends the reading. Lines that cost money carry a checksum.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from adjudge.text import encode_json
+
+__all__ = [
+    "UNENCODABLE",
+    "JsonlLog",
+    "add_checksum",
+    "atomic_write",
+    "encode_checked_line",
+    "is_intact",
+    "iter_lines",
+    "iter_rows",
+    "warn_damaged_lines",
+    "write_json",
+]
+
+RowT = TypeVar("RowT")
+
+_log = logging.getLogger("adjudge")
+
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What encoding raises for a value that JSON cannot hold."""
+
+_CHECKSUM = b',"c":"%08x"}'
+_CHECKSUM_MARK, _CHECKSUM_BYTES = b',"c":"', len(_CHECKSUM % 0)
+_NAMED_LINES = 5
+_BLOCK = 1 << 16
+
+
+def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
+    """Write ``data``, or its pieces one after the other, to ``path``; makes its folder.
+
+    Readers see the old file or the new one, whenever the writer is killed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+    os.replace(part, path)  # noqa: PTH105  (atomic)
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write ``value`` as indented JSON, in one piece."""
+    return atomic_write(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def add_checksum(line: bytes) -> bytes:
+    """A JSON object on a line, with the CRC-32 of all before it as its last key ``c``."""
+    body = line[:-1]
+    return body + _CHECKSUM % zlib.crc32(body)
+
+
+def is_intact(line: bytes) -> bool:
+    """Whether ``line`` is as :func:`add_checksum` wrote it; lines without checksum pass.
+
+    Earlier versions of adjudge wrote none.
+    """
+    found = line[-_CHECKSUM_BYTES:]
+    if not found.startswith(_CHECKSUM_MARK):
+        return True
+    return found == _CHECKSUM % zlib.crc32(line[:-_CHECKSUM_BYTES])
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_checked_line(row: Any) -> bytes:
+    """``row``, an object, as a line with a checksum; raises one of :data:`UNENCODABLE`."""
+    return add_checksum(_encoder.encode(row)) + b"\n"
+
+
+def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The whole lines of a file without their ends, each with its number, from 1.
+
+    A last line that does not end was torn and is left out. A file that is not there has none.
+    """
+    if path.exists():
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield number, line[:-1]
+
+
+def iter_rows(
+    path: Path,
+    row_type: type[RowT],
+    *,
+    first: int = 1,
+    checked: bool = False,
+    damaged: list[int] | None = None,
+) -> Iterator[RowT]:
+    """The rows of a log from line ``first`` on, each as ``row_type``.
+
+    A line is damaged if it is no such row, or, where lines are ``checked``, if its checksum is
+    wrong. Reading ends at the first damaged line; with ``damaged`` it goes on, and the list gets
+    the line's number.
+    """
+    decoder = msgspec.json.Decoder(row_type)
+    for number, line in iter_lines(path):
+        if number < first:
+            continue
+        row = _decode_row(decoder, line) if not checked or is_intact(line) else None
+        if row is not None:
+            yield row
+        elif damaged is None:
+            return
+        else:
+            damaged.append(number)
+
+
+def _decode_row(decoder: msgspec.json.Decoder[RowT], line: bytes) -> RowT | None:
+    try:
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def warn_damaged_lines(path: Path, numbers: Sequence[int], remedy: str) -> None:
+    """Name the first damaged lines of ``path`` in warnings, and count the others.
+
+    ``remedy``: what becomes of such a line, as a sentence.
+    """
+    for number in numbers[:_NAMED_LINES]:
+        _log.warning(
+            "%s:%d: the line is damaged (its checksum or form is wrong). %s", path, number, remedy
+        )
+    if (more := len(numbers) - _NAMED_LINES) > 0:
+        _log.warning("%s: %d more lines are damaged. %s", path, more, remedy)
+
+
+class JsonlLog:
+    """``path``, a log that grows: rows are appended in one piece each time.
+
+    Opening it cuts off a last line that was torn, so that what is appended starts on a line. A log
+    is read by :func:`iter_rows`. It has one writer; the run folder's lock sees to that.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._cut_torn_line()
+
+    def append(self, *rows: Mapping[str, Any] | msgspec.Struct) -> None:
+        """Append a line a row; what JSON does not know is written as text. Makes the file."""
+        self.append_lines(b"".join(encode_json(row, str) + b"\n" for row in rows))
+
+    def append_lines(self, lines: bytes) -> None:
+        """Append whole lines that are encoded already, as :func:`encode_checked_line` does."""
+        with self.path.open("ab") as file:
+            file.write(lines)
+
+    def rewrite(self, rows: Iterable[Mapping[str, Any] | msgspec.Struct]) -> None:
+        """Write the log anew; readers see the old one or the new one."""
+        atomic_write(self.path, (encode_json(row, str) + b"\n" for row in rows))
+
+    def truncate(self, row_type: type[RowT], keep: Callable[[RowT], bool]) -> None:
+        """Cut the log before the first line that is damaged, or whose row ``keep`` refuses."""
+        decoder, end = msgspec.json.Decoder(row_type), 0
+        for _, line in iter_lines(self.path):
+            row = _decode_row(decoder, line)
+            if row is None or not keep(row):
+                break
+            end += len(line) + 1
+        if self.path.exists():
+            os.truncate(self.path, end)
+
+    def _cut_torn_line(self) -> None:
+        with self.path.open("r+b") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            while end:
+                start = max(0, end - _BLOCK)
+                file.seek(start)
+                if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+                    end = start + newline + 1
+                    break
+                end = start
+            if end < size:
+                file.truncate(end)
