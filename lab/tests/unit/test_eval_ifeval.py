@@ -69,7 +69,7 @@ def test_shares_by_hand() -> None:
     assert strict["by_type"][QUOTED]["value"] == pytest.approx(7 / 8)
     assert strict["by_type"][WORDS] == {
         "value": 1.0, "low": None, "high": None, "why": "all units score the same", "n": 8,
-        "prompts": 8,
+        "prompts": 8, "least": 1.0, "most": 1.0,
     }  # fmt: skip
     assert set(strict["by_category"]) == {"punctuation", "keywords", "startend"}
     assert strict["prompt"]["low"] < 7 / 12 < strict["prompt"]["high"]
@@ -105,6 +105,36 @@ def test_what_is_missing_is_in_no_share_and_is_named() -> None:
     [model] = json.loads(Path("out/summary.json").read_text())["models"]
     assert model["prompts"] == 9
     assert values(model) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_missing_responses_widen_the_bounds_alone() -> None:
+    """Prompt 3 (one instruction) failed, 10 and 11 (three each) have none; 0 (one) has a comma."""
+    rows = [response(key, "a, b" if key == 0 else GOOD) for key in range(10)]
+    rows[3]["response"] = None
+    write_rows(Path("r.jsonl"), rows)
+    done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
+    assert "least to most 66.7 to 91.7 71.4 to 96.4" in " ".join(done.stdout.split())
+    assert "0.667 to 0.917" in Path("out/report.html").read_text()
+    [model] = json.loads(Path("out/summary.json").read_text())["models"]
+    strict = model["strict"]
+    for cell, least, missing, of in (
+        (strict["prompt"], 8, 3, 12),
+        (strict["instruction"], 20, 7, 28),
+        (strict["by_type"][COMMA], 8, 3, 12),
+        (strict["by_type"][WORDS], 6, 2, 8),
+    ):
+        assert (cell["least"], cell["most"]) == (least / of, (least + missing) / of)
+        assert cell["least"] <= cell["value"] <= cell["most"]
+
+
+def test_a_missing_sample_widens_the_bounds_by_its_share() -> None:
+    """Every prompt is due two samples; the second of prompt 0 is missing."""
+    rows = [response(key, sample=sample) for sample in (0, 1) for key in range(12)]
+    del rows[12]
+    write_rows(Path("r.jsonl"), rows)
+    [model] = summary("r.jsonl")["models"]
+    cell = model["strict"]["prompt"]
+    assert (cell["value"], cell["least"], cell["most"]) == (1.0, 23 / 24, 1.0)
 
 
 def test_a_torn_file_is_read_as_far_as_it_is_good() -> None:

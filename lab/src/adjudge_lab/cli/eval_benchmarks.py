@@ -372,7 +372,7 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
     console.print(
         "[dim]In percent; S strict, L loose; in brackets 95 % bootstrap intervals over prompts. "
         "Several samples of a prompt count with their mean, not their best. Missing responses are "
-        "left out.[/]"
+        "left out; least to most: the share if all of them followed nothing, or everything.[/]"
     )
     files = "eval_results_{strict,loose}.jsonl  summary.json  report.html"
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {files}", highlight=False, soft_wrap=True)
@@ -400,6 +400,10 @@ def _overall_table(models: Sequence[_Entry]) -> Table:
         cells = [one[reading][level] for level, reading, _ in _LEVELS]
         table.add_row(clean(one["name"]), *(_percent(cell) for cell in cells))
         table.add_row("", *(f"[dim]{_interval(cell)}[/]" for cell in cells))
+        if any(cell["least"] < cell["most"] for cell in cells):
+            table.add_row(
+                "  [dim]least to most[/]", *(f"[dim]{_bounds(cell)}[/]" for cell in cells)
+            )
     return table
 
 
@@ -450,6 +454,10 @@ def _interval(one: _Entry) -> str:
     # The bracket is markup to the console unless it is escaped.
     low, high = one["low"], one["high"]
     return _DASH if low is None else rf"\[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _bounds(one: _Entry) -> str:
+    return f"{100 * one['least']:.1f} to {100 * one['most']:.1f}"
 
 
 def _p_value(value: float | None) -> str:

@@ -119,7 +119,8 @@ other draws of the model. Differences are paired: over the prompts that both hav
 test counts the prompts that one follows and the other does not. No p-value is adjusted for the \
 number of comparisons.</p>
 <p>Prompts without a response, and responses that could not be made or judged, are in no share: \
-they are missing, and not &ldquo;not followed&rdquo;.</p>"""
+they are missing, and not &ldquo;not followed&rdquo;. Least to most: the share if every missing \
+response followed nothing, or everything.</p>"""
 _LEVELS = (("prompt", "Pr"), ("instruction", "Ins"))
 _READINGS = (("strict", "S"), ("loose", "L"))
 
@@ -154,11 +155,20 @@ def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
 
 def _scores_table(one: _SummaryEntry) -> str:
     rows = [
-        (f"{short}({letter})", *_cells(one[reading][level], f"{short}({letter})"))
+        (
+            f"{short}({letter})",
+            *_cells(one[reading][level], f"{short}({letter})"),
+            _bounds_cell(one[reading][level]),
+        )
         for reading, letter in _READINGS
         for level, short in _LEVELS
     ]
-    return _html_table(model_headline(one), ("share", "95 %", "0 to 1", "of"), rows)
+    head = ("share", "95 %", "0 to 1", "of", "least to most")
+    return _html_table(model_headline(one), head, rows)
+
+
+def _bounds_cell(one: _SummaryEntry) -> str:
+    return f'<td class="i">{format_number(one["least"])} to {format_number(one["most"])}</td>'
 
 
 def _cells(one: _SummaryEntry, label: str) -> tuple[str, ...]:
@@ -292,6 +302,8 @@ def evaluate_ifeval(job: IfevalJob) -> dict[str, Any]:
             entry, judged = _evaluate_candidate(job, candidate, place)
             entries.append(entry)
             models.append((entry["name"], judged))
+        metrics = compute_ifeval_metrics([one for _, one in models], resamples=job.resamples)
+        entries = [entry | one for entry, one in zip(entries, metrics, strict=True)]
         job.summary = {
             "adjudge": adjudge.__version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -378,7 +390,6 @@ def _evaluate_candidate(
         "responses": str(path),
         "generated": made,
         **_coverage(judged, problems),
-        **compute_ifeval_metrics(judged, resamples=job.resamples),
     }
     return entry, judged
 

@@ -1,36 +1,38 @@
-"""A model's responses judged: accuracies with intervals, and two models compared.
+"""Models' responses judged: accuracies with intervals and bounds, and every two models compared.
 
 Samples of one prompt are kept together. Two models are compared on the prompts that both answered:
-differences with intervals, an exact test.
+differences with intervals, an exact test. Every number is a ratio of two sums over prompts, so a
+resample is a row of counts times columns, and all models and pairs share the draws of one size.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from itertools import combinations
+from operator import gt, lt, sub
+from typing import Any, NamedTuple
 
 from adjudge.graders.instructions.grader import ReadingMode
 from adjudge.graders.instructions.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge.judge_evaluation.benchmarks.statistics import (
     DEFAULT_RESAMPLES,
-    bootstrap_p_value,
     mcnemar_p_value,
-    percentile_interval,
-    resample_statistic,
 )
 from adjudge_lab.evaluation.ifeval.files import IfevalResponse, JoinKey
 
 __all__ = [
     "IFEVAL_READINGS",
     "JudgedResponses",
-    "PromptUnits",
-    "build_prompt_units",
+    "PromptRatio",
+    "RatioEstimate",
+    "bootstrap_ratios",
     "compare_ifeval_models",
     "compute_ifeval_metrics",
     "judge_responses",
-    "resample_values",
 ]
 
 
@@ -45,6 +47,9 @@ class JudgedResponses:
     without a judged sample and without a failure, ``strays`` lines of responses to no prompt of the
     benchmark, ``failures`` counts by kind (not made, or not to be judged), ``failed`` the first
     messages. ``cut`` counts judged responses that ended by their length limit.
+
+    ``instructions`` has the types of every prompt of the benchmark, in its order, and
+    ``responses_due`` how many responses each should have: the most that any has, failed ones too.
     """
 
     rows: dict[JoinKey, dict[int, IfevalRow]] = field(default_factory=dict)
@@ -53,26 +58,14 @@ class JudgedResponses:
     failures: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
     cut: int = 0
+    instructions: dict[JoinKey, list[str]] = field(default_factory=dict)
+    responses_due: int = 1
 
     @property
     def samples(self) -> tuple[int, int]:
         """Fewest and most judged samples of a prompt that has any."""
         counts = [len(own) for own in self.rows.values()]
         return (min(counts), max(counts)) if counts else (0, 0)
-
-
-@dataclass(frozen=True)
-class PromptUnits:
-    """What is resampled: a prompt with what it followed (samples' mean) and of how many."""
-
-    followed: list[float]
-    total: list[int]
-
-    @property
-    def value(self) -> float | None:
-        """Followed of total, in [0, 1]; ``None`` of nothing."""
-        asked = sum(self.total)
-        return sum(self.followed) / asked if asked else None
 
 
 def judge_responses(
@@ -87,10 +80,11 @@ def judge_responses(
     ``on_progress(done, total)`` hears of responses.
     """
     found = JudgedResponses()
+    found.instructions = {row[by]: _instruction_types(row) for row in prompts}
     lots: dict[int, list[IfevalResponse]] = defaultdict(list)
-    answered: set[JoinKey] = set()
+    answered: Counter[JoinKey] = Counter()
     for one in responses:
-        answered.add(one.place)
+        answered[one.place] += 1
         if one.failure:
             found.failures[one.failure] += 1
         else:
@@ -102,7 +96,13 @@ def judge_responses(
         on_progress(done, total)
     found.strays.sort()
     found.without_response = [row.get("key") for row in prompts if row[by] not in answered]
+    found.responses_due = max(answered[place] for place in found.instructions)
     return found
+
+
+def _instruction_types(prompt: Mapping[str, Any]) -> list[str]:
+    names = prompt["instruction_id_list"]
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _judge_sample(
@@ -125,111 +125,215 @@ def _judge_sample(
         found.failed.append(f"key {failure.key}: {failure.message}")
 
 
-def build_prompt_units(
-    rows: Iterable[Mapping[int, IfevalRow]],
-    reading: ReadingMode,
-    *,
-    whole: bool = False,
-    within: str = "",
-) -> PromptUnits:
-    """The prompts as units: instructions of each, or with ``whole`` the prompt as one.
+Part = tuple[str, str]
+"""``prompt`` or ``instruction`` and nothing, or ``by_category`` or ``by_type`` and a name."""
 
-    ``within``: only instructions of this category or type, and prompts that have one.
+_PROMPT, _INSTRUCTION = ("prompt", ""), ("instruction", "")
+
+
+@cache
+def _parts(instruction: str) -> tuple[Part, ...]:
+    """Where an instruction counts."""
+    category = instruction.partition(":")[0]
+    return _INSTRUCTION, ("by_category", category), ("by_type", instruction)
+
+
+@dataclass
+class _PartTotals:
+    """One part of one model: of each prompt that has it, what was followed and of how many.
+
+    ``followed`` is the mean over the prompt's judged samples. ``least`` and ``most`` are sums over
+    all prompts and responses that are due, with every missing response wrong, or right, and ``due``
+    what they are of.
     """
-    followed, total = [], []
-    for samples in rows:
-        kept = [
-            at for at, name in enumerate(_instruction_names(samples)) if _is_within(name, within)
-        ]
-        if not kept:
-            continue
-        every = [row.followed(reading) for row in samples.values()]
-        if whole:
-            followed.append(sum(map(all, every)) / len(every))
-            total.append(1)
-        else:
-            followed.append(sum(labels[at] for labels in every for at in kept) / len(every))
-            total.append(len(kept))
-    return PromptUnits(followed, total)
+
+    followed: list[float] = field(default_factory=list)
+    total: list[int] = field(default_factory=list)
+    least: int = 0
+    most: int = 0
+    due: int = 0
 
 
-def _is_within(name: str, within: str) -> bool:
-    return not within or within in (name, name.partition(":")[0])
+def _totals_by_part(judged: JudgedResponses, reading: ReadingMode) -> dict[Part, _PartTotals]:
+    found: dict[Part, _PartTotals] = defaultdict(_PartTotals)
+    for place, names in judged.instructions.items():
+        samples = judged.rows.get(place, {})
+        for part, (followed, count) in _followed_by_part(names, samples, reading).items():
+            totals = found[part]
+            if samples:
+                totals.followed.append(followed / len(samples))
+                totals.total.append(count)
+            missing = judged.responses_due - len(samples)
+            totals.least += followed
+            totals.most += followed + missing * count
+            totals.due += judged.responses_due * count
+    return found
+
+
+def _followed_by_part(
+    names: Sequence[str], samples: Mapping[int, IfevalRow], reading: ReadingMode
+) -> dict[Part, tuple[int, int]]:
+    """What a prompt's samples followed together, and of how many one sample could."""
+    if not names:
+        return {}
+    every = [row.followed(reading) for row in samples.values()]
+    found = {_PROMPT: (sum(map(all, every)), 1)}
+    for at, name in enumerate(names):
+        hits = sum(labels[at] for labels in every)
+        for part in _parts(name):
+            followed, count = found.get(part, (0, 0))
+            found[part] = (followed + hits, count + 1)
+    return found
 
 
 def compute_ifeval_metrics(
-    judged: JudgedResponses, *, resamples: int = DEFAULT_RESAMPLES
-) -> dict[str, Any]:
-    """By reading: ``prompt``, ``instruction``, ``by_category`` and ``by_type``, as plain data.
+    models: Sequence[JudgedResponses], *, resamples: int = DEFAULT_RESAMPLES
+) -> list[dict[str, Any]]:
+    """Of each model, by reading: ``prompt``, ``instruction``, ``by_category`` and ``by_type``.
 
     Each has ``value``, the ends ``low`` and ``high`` of its 95 % percentile bootstrap interval over
     prompts (those that have the category or type), or ``why`` there is none, ``n`` (prompts, or
     instructions) and ``prompts``. With several samples a prompt counts with their mean.
+
+    ``least`` and ``most`` are the value if every missing response followed nothing, or everything:
+    all that are due to a prompt of the benchmark and have no label. They are no interval, and equal
+    to ``value`` where nothing is missing.
     """
-    rows = list(judged.rows.values())
-    types = sorted({name for own in rows for name in _instruction_names(own)})
-    categories = sorted({name.partition(":")[0] for name in types})
-    prompts = [build_prompt_units(rows, reading, whole=True) for reading in IFEVAL_READINGS]
-    instructions = [build_prompt_units(rows, reading) for reading in IFEVAL_READINGS]
-    overall = _interval_metrics([*prompts, *instructions], resamples)
-
-    def parts(names: Sequence[str]) -> list[dict[str, Any]]:
-        found = {
-            name: _interval_metrics(
-                [build_prompt_units(rows, one, within=name) for one in IFEVAL_READINGS], resamples
-            )
-            for name in names
+    parts = [
+        {
+            (reading, part): totals
+            for reading in IFEVAL_READINGS
+            for part, totals in _totals_by_part(judged, reading).items()
+            if totals.total
         }
-        return [
-            {name: both[at] for name, both in found.items()} for at in range(len(IFEVAL_READINGS))
-        ]
+        for judged in models
+    ]
+    columns = [one for of in parts for one in of.values()]
+    ratios = [PromptRatio(one.followed, one.total) for one in columns]
+    cells = map(_metric_cell, columns, bootstrap_ratios(ratios, resamples))
+    return [_metrics_of_model({where: next(cells) for where in of}) for of in parts]
 
-    by_category, by_type = parts(categories), parts(types)
+
+def _metric_cell(totals: _PartTotals, found: RatioEstimate) -> dict[str, Any]:
     return {
-        reading: {
-            "prompt": overall[at],
-            "instruction": overall[at + len(IFEVAL_READINGS)],
-            "by_category": by_category[at],
-            "by_type": by_type[at],
-        }
-        for at, reading in enumerate(IFEVAL_READINGS)
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "why": found.why,
+        "least": totals.least / totals.due,
+        "most": totals.most / totals.due,
+        "n": sum(totals.total),
+        "prompts": len(totals.total),
     }
 
 
-def _instruction_names(samples: Mapping[int, IfevalRow]) -> list[str]:
-    """The instructions of a prompt."""
-    return next(iter(samples.values())).instruction_id_list
-
-
-def resample_values(several: Sequence[PromptUnits], resamples: int) -> list[list[float | None]]:
-    """Each one's value in resamples of its prompts, which are the same of all: drawn once."""
-    values: list[list[float | None]] = [[] for _ in several]
-
-    def add_values(places: list[list[int]]) -> None:
-        for own, units in zip(values, several, strict=True):
-            asked = sum(map(units.total.__getitem__, places[0]))
-            followed = sum(map(units.followed.__getitem__, places[0]))
-            own.append(followed / asked if asked else None)
-
-    resample_statistic([len(several[0].total)], add_values, resamples=resamples)
-    return values
-
-
-def _interval_metrics(several: Sequence[PromptUnits], resamples: int) -> list[dict[str, Any]]:
-    found = []
-    for units, drawn in zip(several, resample_values(several, resamples), strict=True):
-        interval = percentile_interval(drawn)
-        found.append(
-            {
-                "value": units.value,
-                "low": interval.low,
-                "high": interval.high,
-                "why": interval.why,
-                "n": sum(units.total),
-                "prompts": len(units.total),
-            }
-        )
+def _metrics_of_model(cells: Mapping[tuple[ReadingMode, Part], Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        reading: {"prompt": None, "instruction": None, "by_category": {}, "by_type": {}}
+        for reading in IFEVAL_READINGS
+    }
+    for (reading, (level, name)), cell in sorted(cells.items()):
+        if name:
+            found[reading][level][name] = cell
+        else:
+            found[reading][level] = cell
     return found
+
+
+class PromptRatio(NamedTuple):
+    """A sum over prompts by another: each prompt's part in either, in order."""
+
+    followed: Sequence[float]
+    total: Sequence[float]
+
+    @property
+    def value(self) -> float | None:
+        """``None`` of nothing."""
+        total = math.fsum(self.total)
+        return math.fsum(self.followed) / total if total else None
+
+
+class RatioEstimate(NamedTuple):
+    """A ratio with its 95 % percentile bootstrap interval over prompts, or ``why`` there is none.
+
+    ``p``: the level at which the interval would touch 0, two-sided, at least 2/(resamples + 1);
+    ``None`` where no interval says anything: of no prompt, and where all resamples have the same
+    value other than 0.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+    p: float | None = None
+
+
+_ENDS = (0.025, 0.975)
+_ROUNDING = 1e-12
+_COLUMNS_AT_ONCE = 512
+"""Columns resampled together: 2,000 resamples of so many take 8 MB."""
+
+
+def bootstrap_ratios(
+    ratios: Sequence[PromptRatio], resamples: int = DEFAULT_RESAMPLES, *, seed: int = 0
+) -> list[RatioEstimate]:
+    """Each ratio with its interval; ratios over as many prompts share their resamples.
+
+    No total of a prompt may be 0.
+    """
+    found: dict[int, RatioEstimate] = {}
+    by_size: dict[int, list[int]] = defaultdict(list)
+    for at, one in enumerate(ratios):
+        by_size[len(one.total)].append(at)
+    for size, places in by_size.items():
+        if not size:
+            found |= {
+                at: RatioEstimate(None, why="too few resamples have a score") for at in places
+            }
+            continue
+        counts = _draw_counts(size, resamples, seed)
+        for first in range(0, len(places), _COLUMNS_AT_ONCE):
+            some = places[first : first + _COLUMNS_AT_ONCE]
+            found |= zip(some, _estimate_ratios([ratios[at] for at in some], counts), strict=True)
+    return [found[at] for at in range(len(ratios))]
+
+
+def _draw_counts(size: int, resamples: int, seed: int) -> Any:
+    """How often each of ``size`` prompts is drawn in each resample: (resamples, size)."""
+    import numpy as np  # noqa: PLC0415  (an extra, heavy)
+
+    rng = np.random.default_rng(seed)
+    places = rng.integers(0, size, (resamples, size)) + size * np.arange(resamples)[:, None]
+    counts = np.bincount(places.ravel(), minlength=resamples * size)
+    return counts.reshape(resamples, size).astype(float)
+
+
+def _estimate_ratios(ratios: Sequence[PromptRatio], counts: Any) -> Iterator[RatioEstimate]:
+    """From the 2.5 % to the 97.5 % quantile of the resampled values of each."""
+    import numpy as np  # noqa: PLC0415  (an extra, heavy)
+
+    drawn = np.array([one.followed for one in ratios], dtype=float) @ counts.T
+    drawn /= np.array([one.total for one in ratios], dtype=float) @ counts.T
+    drawn[abs(drawn) < _ROUNDING] = 0.0
+    drawn.sort(axis=1)
+
+    def quantile(q: float) -> Any:
+        place = q * (len(counts) - 1)
+        below = drawn[:, int(place)]
+        return below + (drawn[:, min(int(place) + 1, len(counts) - 1)] - below) * (place % 1)
+
+    # A resample of exactly 0 is in both tails, so twice the smaller share may pass 1.
+    tails = np.minimum((drawn <= 0).sum(axis=1), (drawn >= 0).sum(axis=1))
+    p_values = np.minimum(1.0, 2 * (tails + 1) / (len(counts) + 1))
+    columns = (drawn[:, 0], drawn[:, -1], *map(quantile, _ENDS), p_values)
+    for one, (least, most, low, high, p) in zip(
+        ratios, np.transpose(columns).tolist(), strict=True
+    ):
+        if most - least > _ROUNDING:
+            yield RatioEstimate(one.value, low, high, p=p)
+        else:  # nothing varied: that is no certainty
+            why = "all units score the same"
+            yield RatioEstimate(one.value, why=why, p=None if most else p)
 
 
 def compare_ifeval_models(
@@ -243,54 +347,85 @@ def compare_ifeval_models(
     ``only_b`` count the prompts that one follows and the other does not, and ``mcnemar_p`` is the
     exact p of equal chances. No p is adjusted for the number of comparisons.
     """
-    return [
-        entry
-        for at, a in enumerate(models)
-        for b in models[at + 1 :]
-        for entry in _compare_pair(a, b, resamples)
+    labels = [_labels_by_level(judged) for _, judged in models]
+    pairs = [
+        pair
+        for (a, ours), (b, theirs) in combinations(zip(models, labels, strict=True), 2)
+        for pair in _pair_models(a, b, ours, theirs)
     ]
+    found = bootstrap_ratios([pair.gained for pair in pairs], resamples)
+    return [_comparison(*one) for one in zip(pairs, found, strict=True)]
 
 
-def _compare_pair(
-    a: tuple[str, JudgedResponses], b: tuple[str, JudgedResponses], resamples: int
-) -> list[dict[str, Any]]:
-    shared = [place for place in a[1].rows if place in b[1].rows]
-    ours, theirs = ([model.rows[place] for place in shared] for _, model in (a, b))
-    single = all(len(rows) == 1 for rows in (*ours, *theirs))
-    found = []
-    for reading in IFEVAL_READINGS:
-        for level in ("prompt", "instruction"):
-            whole = level == "prompt"
-            units = [build_prompt_units(rows, reading, whole=whole) for rows in (ours, theirs)]
-            entry: dict[str, Any] = {"a": a[0], "b": b[0], "reading": reading, "level": level}
-            entry |= _compare_units(units[0], units[1], resamples)
-            entry |= _discordant(units[0], units[1]) if whole and single and shared else _NO_MCNEMAR
-            found.append(entry)
-    return found
+_LEVELS: Mapping[str, Callable[[Sequence[bool]], int]] = {"prompt": all, "instruction": sum}
+"""What each counts of one sample's labels."""
+
+_Labels = Mapping[JoinKey, Mapping[tuple[ReadingMode, str], float]]
+"""Of each judged prompt, by reading and level, what its samples follow in the mean."""
 
 
-_NO_MCNEMAR = {"only_a": None, "only_b": None, "mcnemar_p": None}
-
-
-def _compare_units(a: PromptUnits, b: PromptUnits, resamples: int) -> dict[str, Any]:
-    # The same prompts in the same order, so the same totals.
-    gained = PromptUnits([x - y for x, y in zip(a.followed, b.followed, strict=True)], a.total)
-    [drawn] = resample_values([gained], resamples)
-    interval = percentile_interval(drawn)
+def _labels_by_level(judged: JudgedResponses) -> _Labels:
     return {
-        "value_a": a.value,
-        "value_b": b.value,
-        "difference": gained.value,
-        "low": interval.low,
-        "high": interval.high,
-        "why": interval.why if a.total else "no prompt is shared",
-        "p": bootstrap_p_value(drawn),
-        "prompts": len(a.total),
+        place: {
+            (reading, level): sum(count(row.followed(reading)) for row in samples.values())
+            / len(samples)
+            for reading in IFEVAL_READINGS
+            for level, count in _LEVELS.items()
+        }
+        for place, names in judged.instructions.items()
+        if names and (samples := judged.rows.get(place))
     }
 
 
-def _discordant(a: PromptUnits, b: PromptUnits) -> dict[str, Any]:
-    pairs = list(zip(a.followed, b.followed, strict=True))
-    only_a = sum(x > y for x, y in pairs)
-    only_b = sum(x < y for x, y in pairs)
-    return {"only_a": only_a, "only_b": only_b, "mcnemar_p": mcnemar_p_value(only_a, only_b)}
+class _Pair(NamedTuple):
+    """Two models at one reading and level, over the prompts that both have."""
+
+    names: tuple[str, str]
+    reading: ReadingMode
+    level: str
+    first: list[float]
+    second: list[float]
+    total: list[int]
+    single: bool
+
+    @property
+    def gained(self) -> PromptRatio:
+        """The first less the second."""
+        return PromptRatio(list(map(sub, self.first, self.second)), self.total)
+
+
+def _pair_models(
+    a: tuple[str, JudgedResponses], b: tuple[str, JudgedResponses], ours: _Labels, theirs: _Labels
+) -> Iterator[_Pair]:
+    shared = [place for place in ours if place in theirs]
+    single = all(len(model.rows[place]) == 1 for place in shared for _, model in (a, b))
+    counts = {"prompt": [1] * len(shared)}
+    counts["instruction"] = [len(a[1].instructions[place]) for place in shared]
+    for reading in IFEVAL_READINGS:
+        for level in _LEVELS:
+            first, second = (
+                [rows[place][reading, level] for place in shared] for rows in (ours, theirs)
+            )
+            yield _Pair((a[0], b[0]), reading, level, first, second, counts[level], single)
+
+
+def _comparison(pair: _Pair, found: RatioEstimate) -> dict[str, Any]:
+    entry = {
+        "a": pair.names[0],
+        "b": pair.names[1],
+        "reading": pair.reading,
+        "level": pair.level,
+        "value_a": PromptRatio(pair.first, pair.total).value,
+        "value_b": PromptRatio(pair.second, pair.total).value,
+        "difference": found.value,
+        "low": found.low,
+        "high": found.high,
+        "why": found.why if pair.total else "no prompt is shared",
+        "p": found.p,
+        "prompts": len(pair.total),
+    }
+    if pair.level != "prompt" or not pair.single or not pair.total:
+        return entry | {"only_a": None, "only_b": None, "mcnemar_p": None}
+    only_a, only_b = sum(map(gt, pair.first, pair.second)), sum(map(lt, pair.first, pair.second))
+    p = mcnemar_p_value(only_a, only_b)
+    return entry | {"only_a": only_a, "only_b": only_b, "mcnemar_p": p}

@@ -1,0 +1,92 @@
+"""The bootstrap of IFEval's shares: the same rules as in pure Python, however many models."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
+
+from adjudge_lab.evaluation.ifeval import scoring
+from adjudge_lab.evaluation.ifeval.files import IfevalResponse
+from adjudge_lab.evaluation.ifeval.scoring import (
+    JudgedResponses,
+    PromptRatio,
+    bootstrap_ratios,
+    compare_ifeval_models,
+    compute_ifeval_metrics,
+    judge_responses,
+)
+
+_RESAMPLES = 200
+
+
+def quantile(ordered: list[float], q: float) -> float:
+    place = q * (len(ordered) - 1)
+    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return below + (above - below) * (place - math.floor(place))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-1.0, -0.5, 0.0, 1 / 3, 1.0]), st.integers(1, 3)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_one_ratio_by_hand(prompts: list[tuple[float, int]]) -> None:
+    counts = scoring._draw_counts(len(prompts), _RESAMPLES, 0).tolist()
+    drawn = sorted(
+        sum(n * of[0] for n, of in zip(row, prompts, strict=True))
+        / sum(n * of[1] for n, of in zip(row, prompts, strict=True))
+        for row in counts
+    )
+    assert {sum(row) for row in counts} == {len(prompts)}
+    [found] = bootstrap_ratios([PromptRatio(*map(list, zip(*prompts, strict=True)))], _RESAMPLES)
+    assert found.value == pytest.approx(sum(a for a, _ in prompts) / sum(b for _, b in prompts))
+    if drawn[-1] - drawn[0] < 1e-12:
+        assert (found.low, found.high, found.why) == (None, None, "all units score the same")
+        assert found.p == (None if abs(drawn[0]) > 1e-12 else 1.0)
+        return
+    assert found.low == pytest.approx(quantile(drawn, 0.025), abs=1e-12)
+    assert found.high == pytest.approx(quantile(drawn, 0.975), abs=1e-12)
+    tail = min(sum(x < 1e-12 for x in drawn), sum(x > -1e-12 for x in drawn))
+    assert found.p == pytest.approx(min(1.0, 2 * (tail + 1) / (_RESAMPLES + 1)))
+
+
+def test_of_no_prompt_there_is_nothing() -> None:
+    [found, other] = bootstrap_ratios([PromptRatio([], []), PromptRatio([1, 0], [1, 1])], 50)
+    assert found == (None, None, None, "too few resamples have a score", None)
+    assert other.value == 0.5
+
+
+def judged(bad: set[int], keys: range = range(12)) -> JudgedResponses:
+    texts = [response(key, "a, b" if key in bad else GOOD) for key in keys]
+    rows = [
+        IfevalResponse(place=row["prompt"], sample=0, text=row["response"], line=at)
+        for at, row in enumerate(texts, 1)
+    ]
+    return judge_responses([prompt(key) for key in range(12)], rows, by="prompt")
+
+
+def test_more_models_take_no_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    draw = scoring._draw_counts
+
+    def counted(size: int, *settings: Any) -> Any:
+        drawn.append(size)
+        return draw(size, *settings)
+
+    monkeypatch.setattr(scoring, "_draw_counts", counted)
+    models = [(str(at), judged({at, at + 1})) for at in range(6)]
+    metrics = compute_ifeval_metrics([one for _, one in models], resamples=50)
+    assert sorted(drawn) == [8, 12]  # prompts that have a type, and all of them
+    drawn.clear()
+    compared = compare_ifeval_models(models, resamples=50)
+    assert drawn == [12]
+    assert len(compared) == 4 * 15
+    assert metrics[:1] == compute_ifeval_metrics([models[0][1]], resamples=50)
+    assert compared[:4] == compare_ifeval_models(models[:2], resamples=50)
