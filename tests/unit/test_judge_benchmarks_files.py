@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adjudge.datasets.published import parse_preference
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     is_right_sample_answer,
@@ -18,7 +19,6 @@ from adjudge.judge_evaluation.benchmarks.benchmark_data import (
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     BenchmarkKind,
-    BenchmarkRowProblem,
     BestOfItem,
     Judgement,
     MissingJudgement,
@@ -29,7 +29,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.readers import (
     REWARDBENCH2_SUBSETS,
     detect_benchmark_kind,
-    preference_item,
+    pair_item,
     read_benchmark,
     read_llmbar_judge,
 )
@@ -115,7 +115,7 @@ def test_llmbar_json_arrays_name_their_elements(tmp_path: Path) -> None:
     assert found.subsets == ["neighbor"]
     assert [one.where for one in found.items] == [f"{path}:1", f"{path}:4"]
     assert [one.where for one in found.problems] == [f"{path}:2", f"{path}:3"]
-    assert found.problems[1].reason == "label: found 3, allowed: 1, 2"
+    assert found.problems[1].reason == "label: found 3; allowed: 1, 2"
 
 
 def test_broken_json_is_named(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_parquet(tmp_path: Path) -> None:
         parquet.write_table(pyarrow.Table.from_pylist(table), path)
         found = read_benchmark([path])
         assert [one.margin for one in found.items if isinstance(one, PairItem)] == [2.0, None]
-        assert found.problems == [
-            BenchmarkRowProblem(f"{path}:3", f"id: '2' was used before, at {path}:2")
+        assert [str(one) for one in found.problems] == [
+            f"{path}:3: id: found '2' again; allowed: another than at {path}:2"
         ]
 
 
@@ -163,27 +163,30 @@ def test_broken_rewardbench2_rows(tmp_path: Path) -> None:
         {**BON, "id": "g", "rejected": ["x", "y", 3]},
         BON,
     ) == [
-        "chosen, rejected: found 1 and 2 answers, must be 1 and 3",
-        "subset: found 'Maths', allowed: Factuality, Precise IF, Math, Safety, Focus, Ties",
-        "num_correct: found 2, but chosen has 1",
-        "chosen: found a list of 0, must be a list of texts, not empty",
-        "id: found 1.5, must be text or a whole number",
-        "prompt: found a list of 1, must be text",
-        "rejected: found a list of 3, must be a list of texts, not empty",
-        f"id: 'a' was used before, at {tmp_path / 'x.jsonl'}:1",
+        "chosen, rejected: found 1 and 2 answers; allowed: 1 and 3",
+        "subset: found text 'Maths'; allowed: Factuality, Precise IF, Math, Safety, Focus, Ties",
+        "num_correct: found 2; allowed: 1, as chosen has",
+        "chosen: found a list of 0; allowed: a list of one or more answers",
+        "id: found 1.5; allowed: text or a whole number",
+        "prompt: found a list of 1; allowed: text",
+        "rejected[2]: found 3; allowed: text",
+        f"id: found 'a' again; allowed: another than at {tmp_path / 'x.jsonl'}:1",
     ]
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"id": "tied:x"}, "a Ties id is 'ref:N' or 'tied:N'"),
-        ({"id": "tied:03"}, "a Ties id is"),
-        ({"id": "tied:" + "9" * 5000}, "a Ties id is"),
-        ({"id": "tied:٣"}, "a Ties id is"),
-        ({"id": "other:3"}, "a Ties id is"),
-        ({"id": "ref:3"}, "chosen: found 2 right answers, 'ref' prompts have 1"),
-        ({"id": "tied:4", "chosen": ["r"]}, "found 1 right answers, 'tied' prompts have 2 or more"),
+        ({"id": "tied:x"}, "allowed: in Ties 'ref:N' or 'tied:N'"),
+        ({"id": "tied:03"}, "allowed: in Ties"),
+        ({"id": "tied:" + "9" * 5000}, "allowed: in Ties"),
+        ({"id": "tied:٣"}, "allowed: in Ties"),
+        ({"id": "other:3"}, "allowed: in Ties"),
+        ({"id": "ref:3"}, "chosen: found 2 right answers; allowed: 1 of a 'ref' prompt"),
+        (
+            {"id": "tied:4", "chosen": ["r"]},
+            "found 1 right answers; allowed: 2 or more of",
+        ),
         ({"id": "tied:4", "rejected": []}, "rejected: found a list of 0"),
     ],
 )
@@ -200,14 +203,14 @@ def test_broken_pairs(tmp_path: Path) -> None:
         {**LLMBAR, "label": "the first of the two outputs"},
         {**LLMBAR, "output_2": None},
     ) == [
-        "label: found True, allowed: 1, 2",
-        "label: found a str of 28, allowed: 1, 2",
-        "output_2: found nothing, must be text",
+        "label: found True; allowed: 1, 2",
+        "label: found text of 28 characters; allowed: 1, 2",
+        "output_2: found nothing; allowed: text",
     ]
     [reason] = problems_of(tmp_path / "x.jsonl", LLMBAR, {**LLMBAR, "subset": 2})
-    assert reason == "subset: found 2, must be text"
+    assert reason == "subset: found 2; allowed: text"
     [reason] = problems_of(tmp_path / "x.jsonl", JUDGEBENCH, {**JUDGEBENCH, "label": "A=B"})
-    assert reason == "label: found 'A=B', allowed: 'A>B', 'B>A'"
+    assert reason == "label: found text 'A=B'; allowed: 'A>B', 'B>A'"
 
 
 SAID = {"role": "assistant", "content": "r"}
@@ -216,33 +219,34 @@ SAID = {"role": "assistant", "content": "r"}
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"rejected": PREFERENCE["chosen"]}, "are the same conversation"),
-        ({"rejected": [ASKED]}, "rejected: does not end with an assistant's turn of its own"),
-        ({"rejected": [ASKED, ASKED]}, "rejected: does not end with an assistant's turn"),
-        ({"rejected": [{"role": "user", "content": "p"}, SAID]}, "share no turn, and there is no"),
-        ({"rejected": []}, "rejected: found no message, must have at least one"),
-        ({"rejected": [ASKED, {"role": "assistant", "content": 3}]}, "Expected `str`, got `int`"),
-        ({"rejected": "[1"}, "rejected: must be messages with role and content as text"),
-        ({"rejected": "[" * 100_000}, "rejected: must be messages"),
-        ({"rejected": "\n\nHuman: q\n\nAssistant: s"}, "convert the file first"),
-        ({"margin": "2"}, "margin: found '2', must be a finite number"),
+        ({"rejected": PREFERENCE["chosen"]}, "rejected: found the same as chosen"),
+        ({"rejected": [ASKED]}, "rejected[-1].role: found text 'user'; allowed: assistant"),
+        ({"rejected": [*PREFERENCE["chosen"], ASKED, SAID]}, "chosen: found the beginning of the"),
+        ({"rejected": [{"role": "user", "content": "p"}, SAID]}, "found another beginning"),
+        ({"rejected": []}, "rejected: found a list of 0; allowed: a list of chat messages"),
+        ({"rejected": [ASKED, {"role": "assistant", "content": 3}]}, "content: found 3; allowed"),
+        ({"rejected": "[1"}, "rejected: found text of 2 characters that is not JSON"),
+        ({"rejected": "[" * 100_000}, "rejected: found text of 100000 characters nested too"),
+        ({"rejected": "\n\nHuman: x\n\nAssistant: s"}, "rejected: found another beginning"),
+        ({"margin": "2"}, "margin: found text of 1 characters; allowed: a number"),
         ({"margin": True}, "margin: found True"),
-        ({"subset": 3}, "subset: found 3, must be text"),
-        ({"rejected": [ASKED, {**SAID, "tool_calls": [{"id": "1"}]}]}, "answers with tool calls"),
+        ({"margin": -1}, "margin: found -1; allowed: a finite number, 0 or more"),
+        ({"subset": 3}, "subset: found 3; allowed: text"),
         (
-            {"rejected": [{"role": "human", "content": "q"}, SAID]},
-            "found the role 'human', allowed",
+            {"rejected": [ASKED, {**SAID, "tool_calls": [{"id": "1"}]}]},
+            "found tool calls",
         ),
+        ({"rejected": [{"role": "human", "content": "q"}, SAID]}, "role: found text 'human'"),
         (
             {"prompt": "q", "rejected": [{**ASKED, "content": "q "}, SAID]},
-            "share no turn and are no",
+            "rejected: found another beginning",
         ),
         (
             {
                 side: [{"role": "system", "content": "q"}, turns[1]]
                 for side, turns in PREFERENCE.items()
             },
-            "begin without a user's turn",
+            "found no user's message",
         ),
     ],
 )
@@ -260,6 +264,11 @@ def test_broken_preferences(tmp_path: Path, changed: dict[str, Any], why: str) -
         {"prompt": "another", **PREFERENCE},
         {side: json.dumps(turns) for side, turns in PREFERENCE.items()},
         {"prompt": json.dumps([ASKED]), "chosen": json.dumps([SAID]), "rejected": "s"},
+        {"chosen": "\n\nHuman: q\n\nAssistant: r", "rejected": "\n\nHuman: q\n\nAssistant: s"},
+        {
+            side: [ASKED, {**turns[1], "content": [{"type": "text", "text": turns[1]["content"]}]}]
+            for side, turns in PREFERENCE.items()
+        },
     ],
 )
 def test_ways_to_write_a_preference(tmp_path: Path, sides: dict[str, Any]) -> None:
@@ -271,7 +280,7 @@ def test_ways_to_write_a_preference(tmp_path: Path, sides: dict[str, Any]) -> No
 def test_what_parquet_and_pandas_fill_in_is_nothing() -> None:
     filled: dict[str, Any] = {**SAID, "tool_calls": [], "name": None}
     row = {**PREFERENCE, "chosen": [ASKED, filled], "subset": None, "margin": math.nan}
-    item = preference_item(row, "x:1", "mine")
+    item = pair_item(parse_preference(row, "x:1"), None, "mine")
     assert (item.texts, item.subset, item.margin) == (("r", "s"), "mine", None)
 
 
@@ -317,7 +326,7 @@ def test_a_file_given_twice_has_its_items_once(tmp_path: Path) -> None:
     path = write_sample(tmp_path / "p.jsonl", "preference", 3)
     found = read_benchmark([path, path])
     assert (len(found.items), len(found.problems)) == (3, 3)
-    assert "was used before" in found.problems[0].reason
+    assert "allowed: another than at" in found.problems[0].reason
 
 
 def test_judgements_survive_the_file(tmp_path: Path) -> None:

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.published import (
+from adjudge.datasets.readers import (
     MAX_PAIRS_PER_PROMPT,
-    detect_format,
-    read_published_comparisons,
-    read_published_demonstrations,
-    read_published_preferences,
-    read_published_ratings,
+    find_format,
+    holds_preferences,
+    read_comparisons,
+    read_preferences,
+    read_ratings,
 )
-from adjudge.datasets.rows import Preference
+from adjudge.datasets.rows import Preference, render_transcript, split_answers
 from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.items import BestOfItem, PairItem
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 
 
 def lines(folder: Path, *rows: Any) -> list[Path]:
@@ -47,37 +49,108 @@ def answers(row: Preference) -> tuple[Any, Any]:
     return row.chosen[-1]["content"], row.rejected[-1]["content"]
 
 
-def test_shapes_are_known_by_their_columns(tmp_path: Path) -> None:
-    assert detect_format(lines(tmp_path, steer("p", "r", 1))) == "helpsteer2"
-    assert detect_format(lines(tmp_path, bench())) == "rewardbench2"
-    assert detect_format(lines(tmp_path, LLMBAR)) == "llmbar"
-    assert detect_format(lines(tmp_path, HH)) == "hh"
+JUDGEBENCH = {
+    "pair_id": "p",
+    "source": "mmlu-pro-law",
+    "question": "2+2?",
+    "response_A": "5",
+    "response_B": "4",
+    "label": "B>A",
+}
+
+
+def test_formats_are_known_by_their_columns(tmp_path: Path) -> None:
+    assert find_format(lines(tmp_path, steer("p", "r", 1))) == "helpsteer2"
+    assert find_format(lines(tmp_path, bench())) == "rewardbench2"
+    assert find_format(lines(tmp_path, {"chosen": ["4"], "rejected": ["3"], "subset": "Math"}))
+    assert find_format(lines(tmp_path, LLMBAR)) == "llmbar"
+    assert find_format(lines(tmp_path, JUDGEBENCH)) == "judgebench"
+    assert find_format(lines(tmp_path, HH)) == "preference"
+    assert holds_preferences(lines(tmp_path, HH))
+    assert holds_preferences(lines(tmp_path, steer("p", "r", 1)))
+    assert not holds_preferences(lines(tmp_path, LLMBAR))
+
+
+@pytest.mark.parametrize("rows", [[steer("p", "r", 1) | bench()], [LLMBAR, HH], [{"a": 1}], []])
+def test_uncertain_formats_are_none(tmp_path: Path, rows: list[Any]) -> None:
+    assert find_format(lines(tmp_path, *rows)) is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "complaint"),
+    "row",
     [
-        ([steer("p", "r", 1) | bench()], "found helpsteer2 or rewardbench2.. Name the shape"),
-        ([LLMBAR, HH], "the rows have several shapes"),
-        ([{"chosen": "[]", "rejected": "[]"}], "no known shape .columns: chosen, rejected; known"),
-        ([], "no known shape"),
+        LLMBAR | {"subset": "Natural", "id": 7},
+        JUDGEBENCH,
+        HH,
+        {"prompt": "2+2?", "chosen": "4", "rejected": "5", "margin": 2},
+        {"prompt": [{"role": "user", "content": "2+2?"}], "chosen": "4", "rejected": "[5"},
+        {
+            "chosen": [
+                {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
+                {"role": "assistant", "content": "4"},
+            ],
+            "rejected": json.dumps(
+                [
+                    {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
+                    {"role": "assistant", "content": "5"},
+                ]
+            ),
+        },
+        bench(rejected=["3", "5", "22"]),
     ],
 )
-def test_uncertain_shapes_are_refused(tmp_path: Path, rows: list[Any], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        detect_format(lines(tmp_path, *rows))
+def test_who_trains_and_who_evaluates_reads_the_same(tmp_path: Path, row: Any) -> None:
+    paths = lines(tmp_path, row)
+    rows = read_preferences(paths).require_usable()
+    [item] = read_benchmark(paths).items
+    pairs = [(shown[-1]["content"] for shown in split_answers(row)[1]) for row in rows]
+    if isinstance(item, BestOfItem):
+        assert [tuple(pair) for pair in pairs] == [("4", "3"), ("4", "5"), ("4", "22")]
+        assert item.answers == ["4", "3", "5", "22"]
+        return
+    assert isinstance(item, PairItem)
+    [pair] = map(tuple, pairs)
+    assert item.texts == (pair if item.label == "A" else pair[::-1])
+    assert render_transcript(item.prompt) == render_transcript(split_answers(rows[0])[0])
+    assert (rows[0].subset or "rows", rows[0].margin) == (item.subset, item.margin)
 
 
-def test_a_named_shape_is_not_questioned(tmp_path: Path) -> None:
-    [row] = read_published_ratings(
-        lines(tmp_path, steer("p", "r", 1) | bench(prompt="p")), "helpsteer2"
-    ).rows
-    assert (row.label, row.messages[-1]["content"]) == (1, "r")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]},
+        {"rejected": [{"role": "user", "content": "q"}]},
+        {"rejected": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "s"}]},
+        {"rejected": "[1"},
+        {"rejected": "Human: q"},
+        {"margin": -1},
+        {"subset": 3},
+        {"id": 1.5},
+    ],
+)
+def test_what_is_no_preference_is_none_for_either(tmp_path: Path, change: Any) -> None:
+    asked = {"role": "user", "content": "q"}
+    good = {
+        "chosen": [asked, {"role": "assistant", "content": "r"}],
+        "rejected": [asked, {"role": "assistant", "content": "s"}],
+        "margin": 1,
+    }
+    paths = lines(tmp_path, good, good | change)
+    trained, evaluated = read_preferences(paths), read_benchmark(paths)
+    assert len(trained.rows) == len(evaluated.items) == 1
+    assert [str(one) for one in trained.problems.first] == [str(one) for one in evaluated.problems]
+
+
+def test_an_empty_answer_is_judged_but_not_trained_on(tmp_path: Path) -> None:
+    for row in (LLMBAR | {"output_2": ""}, {"prompt": "q", "chosen": "r", "rejected": " "}):
+        paths = lines(tmp_path, row)
+        assert len(read_benchmark(paths).items) == 1
+        assert read_preferences(paths).problems.first[0].found == "no text"
 
 
 def test_helpfulness_is_the_rating(tmp_path: Path) -> None:
     talk = "What?\n\n<extra_id_1>Assistant\nThis.\n\n<extra_id_1>User\nWhy?\n"
-    first, second = read_published_ratings(
+    first, second = read_ratings(
         lines(tmp_path, steer("c#", "A language.", 3), steer(talk, "So.", 0))
     ).require_usable()
     assert first.label == 3
@@ -102,7 +175,7 @@ def test_helpfulness_is_the_rating(tmp_path: Path) -> None:
     ],
 )
 def test_broken_helpsteer2_rows_are_named(tmp_path: Path, row: Any, complaint: str) -> None:
-    found = read_published_ratings(lines(tmp_path, row))
+    found = read_ratings(lines(tmp_path, row))
     assert not found.rows
     with pytest.raises(ConfigError, match=f"rows.jsonl:1: .*{complaint}"):
         found.require_usable()
@@ -116,7 +189,7 @@ def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path
         steer("q", "y", 2),
         steer("z", "alone", 3),
     ]
-    found = read_published_preferences(lines(tmp_path, *rows))
+    found = read_preferences(lines(tmp_path, *rows))
     [pair] = found.rows
     assert (*answers(pair), pair.margin) == ("high", "low", 3.0)
     assert [(p.where[-1], p.key, p.found) for p in found.problems.first] == [
@@ -127,14 +200,14 @@ def test_answers_to_one_prompt_are_paired_with_the_difference_as_margin(tmp_path
 
 def test_a_flood_of_answers_to_one_prompt_is_refused(tmp_path: Path) -> None:
     rows = [steer("p", f"r{n}", n % 5) for n in range(MAX_PAIRS_PER_PROMPT)]
-    found = read_published_preferences(lines(tmp_path, *rows))
+    found = read_preferences(lines(tmp_path, *rows))
     assert not found.rows
     assert found.problems.first[0].found == "1,000 answers to it"
 
 
 def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> None:
     ties = bench(id="tied:3", subset="Ties", chosen=["a", "b"], rejected=["x", "y"])
-    rows = read_published_preferences(
+    rows = read_preferences(
         lines(tmp_path, bench(), ties | {"num_correct": 2, "num_incorrect": 2})
     ).require_usable()
     assert [answers(row) for row in rows[:3]] == [("4", "3"), ("4", "5"), ("4", "22")]
@@ -154,7 +227,7 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
         (bench(rejected=["3", "5"]), "num_incorrect: found 3; allowed: 2, as rejected has"),
         (bench(rejected=["3", None, "5"]), r"rejected\[1\]: found nothing; allowed: text"),
         (bench(rejected=["3", "4", "5"]), "rejected: found the same as chosen"),
-        (bench(id=None), "id: found nothing"),
+        (bench(id=1.5), "id: found 1.5; allowed: text or a whole number"),
         (bench(subset=3), "subset: found 3"),
         (bench(chosen=["4"] * 600, num_correct=600), "chosen: found 1,800 pairs"),
     ],
@@ -162,15 +235,15 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
 def test_broken_rewardbench2_rows_give_no_pair_at_all(
     tmp_path: Path, row: Any, complaint: str
 ) -> None:
-    found = read_published_preferences(lines(tmp_path, row), "rewardbench2")
+    found = read_preferences(lines(tmp_path, row))
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
         found.require_usable()
 
 
 def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
-    paths = lines(tmp_path, LLMBAR, LLMBAR | {"label": 2})
-    one, two = read_published_comparisons(paths, subset="natural").require_usable()
+    paths = lines(tmp_path, LLMBAR, LLMBAR | {"label": 2, "subset": "natural"})
+    one, two = read_comparisons(paths).require_usable()
     assert (one.prompt[0]["content"], one.a, one.b, one.label) == (
         "Name a tree.",
         "Oak.",
@@ -178,7 +251,7 @@ def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
         "A",
     )
     assert (two.label, two.subset) == ("B", "natural")
-    assert [answers(row) for row in read_published_preferences(paths).require_usable()] == [
+    assert [answers(row) for row in read_preferences(paths).require_usable()] == [
         ("Oak.", "Trout."),
         ("Trout.", "Oak."),
     ]
@@ -186,22 +259,20 @@ def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", [0, 3, "1", None, True])
 def test_other_llmbar_labels_are_problems(tmp_path: Path, label: Any) -> None:
-    found = read_published_comparisons(lines(tmp_path, LLMBAR | {"label": label}))
+    found = read_comparisons(lines(tmp_path, LLMBAR | {"label": label}))
     assert (len(found.rows), found.problems.first[0].allowed) == (0, "1, 2")
 
 
 def test_equal_llmbar_outputs_are_no_preference_but_a_problem(tmp_path: Path) -> None:
-    found = read_published_preferences(lines(tmp_path, LLMBAR | {"output_2": "Oak."}))
+    found = read_preferences(lines(tmp_path, LLMBAR | {"output_2": "Oak."}))
     assert (len(found.rows), found.problems.first[0].found) == (0, "the same as chosen")
 
 
 def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
-    [row] = read_published_preferences(lines(tmp_path, HH)).require_usable()
+    [row] = read_preferences(lines(tmp_path, HH)).require_usable()
     assert [m["role"] for m in row.chosen] == ["user", "assistant"] * 2
     assert answers(row) == ("Goodbye!", "No.")
     assert row.chosen[:3] == row.rejected[:3]
-    [shown] = read_published_demonstrations(lines(tmp_path, HH)).require_usable()
-    assert shown.messages == row.chosen
 
 
 @pytest.mark.parametrize(
@@ -211,32 +282,23 @@ def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
         ("\n\nHuman: Hi\n\nHuman: Hi\n\nAssistant: x", "two turns of Human in a row"),
         ("\n\nHuman: Hi\n\nAssistant: ", "a turn without text"),
         ("\n\nHuman: Hi\n\nAssistant: x\n\nHuman: y", r"chosen\[-1\].role"),
-        ("Hi\n\nHuman: Hi\n\nAssistant: x", "another beginning"),
+        ("Human: Hi\n\nAssistant: x", "another beginning"),
+        ("Hi\n\nHuman: Hi\n\nAssistant: x", "that is not JSON"),
         (None, "chosen: found nothing"),
     ],
 )
 def test_broken_dialogues_are_named(tmp_path: Path, text: Any, complaint: str) -> None:
-    found = read_published_preferences(lines(tmp_path, HH | {"chosen": text}), "hh")
+    found = read_preferences(lines(tmp_path, HH | {"chosen": text}))
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
         found.require_usable()
 
 
-def test_low_answers_are_no_demonstrations_and_counted(tmp_path: Path) -> None:
-    rows = [steer("p", "best", 4), steer("p", "good", 3), steer("p", "bad", 0)]
-    found = read_published_demonstrations(lines(tmp_path, *rows), at_least=3)
-    assert [row.messages[-1]["content"] for row in found.rows] == ["best", "good"]
-    assert [problem.allowed for problem in found.problems.first] == ["3 or more (at_least)"]
-
-
-def test_kinds_that_a_shape_has_not_are_refused(tmp_path: Path) -> None:
-    paths = lines(tmp_path, LLMBAR)
+def test_kinds_that_a_format_has_not_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ratings cannot .*found llmbar; allowed: helpsteer2"):
-        read_published_ratings(paths)
-    with pytest.raises(ConfigError, match="found llmbar; allowed: helpsteer2, hh"):
-        read_published_demonstrations(paths)
-    with pytest.raises(ConfigError, match="comparisons cannot be made .*allowed: llmbar"):
-        read_published_comparisons(lines(tmp_path, HH))
+        read_ratings(lines(tmp_path, LLMBAR))
+    with pytest.raises(ConfigError, match="comparisons .*rewardbench2; allowed: llmbar, judgebe"):
+        read_comparisons(lines(tmp_path, bench()))
 
 
 @pytest.mark.parametrize(("subset", "ones", "twos"), [("natural", 42, 58), ("neighbor", 75, 59)])
@@ -247,9 +309,7 @@ def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
     path = Path(data) / "llmbar" / subset / "dataset.json"
     if not path.is_file():
         pytest.skip(f"ADJUDGE_DATA has no llmbar/{subset}")
-    assert detect_format([path]) == "llmbar"
-    labels = [
-        row.label for row in read_published_comparisons([path], subset=subset).require_usable()
-    ]
+    assert find_format([path]) == "llmbar"
+    labels = [row.label for row in read_comparisons([path]).require_usable()]
     assert (labels.count("A"), labels.count("B")) == (ones, twos)
-    assert len(read_published_preferences([path]).require_usable()) == ones + twos
+    assert len(read_preferences([path]).require_usable()) == ones + twos

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.files import MAX_MESSAGES
+from adjudge.datasets.columns import MAX_MESSAGES
 from adjudge.datasets.readers import (
     read_comparisons,
     read_demonstrations,

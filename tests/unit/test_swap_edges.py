@@ -19,6 +19,13 @@ def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> SwapTa
     return gather_rollouts(find_rollout_sources([file], {}), target, group=group).table
 
 
+def test_llmbar_is_known_by_its_columns_a_row_a_line_too(tmp_path: Path) -> None:
+    row: dict[str, object] = {"input": "q", "output_1": "r", "output_2": "s", "label": 2}
+    table = gathered(tmp_path, [row, row])
+    assert table.members == [[0, 1], [2, 3]]
+    assert [line.env_reward for line in table.samples] == [0.0, 1.0] * 2
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [(("a/b", "c"), ("a", "b/c")), (("a\\", "b"), ("a", "\\b")), (("a\\/b", "c"), ("a\\", "b/c"))],

@@ -1,8 +1,6 @@
-"""Raw rows of data files, and the conversations that their columns hold.
+"""Raw rows of data files: JSONL, a JSON array or Parquet, here or on the Hugging Face hub.
 
-Rows are raw columns of JSONL, a JSON array or Parquet. A data set of the Hugging Face hub goes by
-name: ``hf:OWNER/NAME[/FOLDER][#SPLIT]``. Columns are checked for conversations that a judge can be
-trained on.
+A data set of the hub goes by name: ``hf:OWNER/NAME[/FOLDER][#SPLIT]``.
 """
 
 from __future__ import annotations
@@ -15,24 +13,14 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets.rows import BrokenRow, ChatMessages, describe_found
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.messages import content_text
 from adjudge.rollouts.rows import check_files, decode_line, parse_row, read_rows
 
 __all__ = [
     "MAX_ARRAY_BYTES",
-    "MAX_CHARACTERS",
-    "MAX_MESSAGES",
-    "MAX_MESSAGE_DEPTH",
-    "ROLES",
     "RawColumns",
     "RawRow",
-    "check_column_text",
-    "check_conversation",
-    "check_ends_with_answer",
     "is_on_hub",
-    "parse_json_column",
     "read_raw_rows",
     "resolve_data_file",
 ]
@@ -93,7 +81,7 @@ def _array_rows(path: Path) -> Iterator[RawRow]:
         items = _array_decoder.decode(decode_line(path.read_bytes()))
     except (msgspec.MsgspecError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{path}: is not a JSON array: {reason}") from None
+        raise ConfigError(f"{path}: is not a JSON array of rows: {reason}") from None
     for number, item in enumerate(items, start=1):
         yield parse_row(bytes(item), f"{path}:{number}")
 
@@ -153,127 +141,3 @@ def _cache_dataset(found: Any, repository: str, split: str) -> Path:
         found.to_parquet(str(part))
         part.rename(path)
     return path
-
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_MESSAGES = 2_000
-MAX_CHARACTERS = 4_000_000
-"""Characters of one column of one row; about a million tokens."""
-MAX_MESSAGE_DEPTH = 32
-"""Of lists and objects inside a message (tool calls)."""
-
-_LIST = "a list of chat messages {role, content}, or the JSON text of one"
-
-
-def parse_json_column(value: str, key: str) -> Any:
-    """The JSON that a column holds as text; raises :class:`BrokenRow`."""
-    _check_length(len(value), key)
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        kind = "nested too deeply" if isinstance(error, RecursionError) else "that is not JSON"
-        raise BrokenRow(key, f"text of {len(value)} characters {kind}", _LIST) from None
-
-
-def check_conversation(value: Any, key: str) -> ChatMessages:
-    """``value`` as chat messages: a list of them, or the JSON text of one.
-
-    Null fields of a message and empty ``tool_calls`` are left out (a Parquet column has every field
-    in every message).
-    Raises :class:`BrokenRow` for anything a chat template cannot show.
-    """
-    if isinstance(value, str):
-        value = parse_json_column(value, key)
-    if not isinstance(value, list) or not value:
-        raise BrokenRow(key, describe_found(value), _LIST)
-    if len(value) > MAX_MESSAGES:
-        raise BrokenRow(key, f"{len(value)} messages", f"at most {MAX_MESSAGES}")
-    messages = [_check_message(message, f"{key}[{number}]") for number, message in enumerate(value)]
-    _check_length(sum(map(_count_characters, messages)), key)
-    return messages
-
-
-def check_ends_with_answer(messages: ChatMessages, key: str) -> ChatMessages:
-    """``messages``, where something is asked and the last turn is the assistant's, with a text."""
-    last = messages[-1]
-    if last["role"] != "assistant":
-        raise BrokenRow(
-            f"{key}[-1].role", describe_found(last["role"], label=True), "assistant, who answers"
-        )
-    if not content_text(last["content"]).strip() and "tool_calls" not in last:
-        raise BrokenRow(f"{key}[-1].content", "no text", "an answer")
-    if not any(message["role"] == "user" for message in messages):
-        raise BrokenRow(key, "no user's message", "a conversation with something asked")
-    return messages
-
-
-def check_column_text(value: Any, key: str) -> str:
-    """``value`` as text that is not blank; raises :class:`BrokenRow`."""
-    if not isinstance(value, str):
-        raise BrokenRow(key, describe_found(value), "text")
-    _check_length(len(value), key)
-    if not value.strip():
-        raise BrokenRow(key, "no text", "text")
-    return value
-
-
-def _check_length(characters: int, key: str) -> None:
-    if characters > MAX_CHARACTERS:
-        raise BrokenRow(key, f"{characters:,} characters", f"at most {MAX_CHARACTERS:,}")
-
-
-def _check_message(value: Any, key: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BrokenRow(key, describe_found(value), "a chat message {role, content}")
-    role = value.get("role")
-    if role not in ROLES:
-        raise BrokenRow(f"{key}.role", describe_found(role, label=True), ", ".join(ROLES))
-    content = value.get("content")
-    if isinstance(content, list):
-        for number, part in enumerate(content):
-            _check_part(part, f"{key}.content[{number}]")
-    elif content is None and not value.get("tool_calls"):
-        raise BrokenRow(f"{key}.content", "nothing", "text (null only beside tool_calls)")
-    elif content is not None and not isinstance(content, str):
-        raise BrokenRow(f"{key}.content", describe_found(content), "text, or a list of text parts")
-    if _too_deep(value):
-        raise BrokenRow(
-            key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
-        )
-    rest = {name: field for name, field in value.items() if field is not None}
-    if not rest.get("tool_calls", True):
-        del rest["tool_calls"]
-    return rest | {"content": content}
-
-
-def _check_part(part: Any, key: str) -> None:
-    kind = part.get("type", "text") if isinstance(part, dict) else None
-    if kind != "text":
-        # A judge of texts would never see it, and be trained on a label that depends on it.
-        shown = describe_found(kind, label=True) if isinstance(part, dict) else describe_found(part)
-        raise BrokenRow(f"{key}.type", shown, "text")
-    if not isinstance(part.get("text"), str):
-        raise BrokenRow(f"{key}.text", describe_found(part.get("text")), "text")
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_MESSAGE_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _count_characters(value: Any) -> int:
-    """Characters of all texts inside ``value``, which is not deep."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_count_characters, value.values())) + sum(map(len, value))
-    return sum(map(_count_characters, value)) if isinstance(value, list) else 8

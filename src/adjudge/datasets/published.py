@@ -1,244 +1,90 @@
-r"""Rows of published data sets as rows of judge training.
+r"""Published data sets: by which columns each is known, and what one of its rows says.
 
 =============  =============================================================================
 helpsteer2     ``prompt``, ``response``, ``helpfulness`` 0 to 4 (more attributes are ignored)
-rewardbench2   ``id``, ``prompt``, ``chosen`` and ``rejected`` (lists of texts), ``num_correct``,
-               ``subset``
+rewardbench2   ``id``, ``prompt``, ``chosen`` and ``rejected`` (lists of texts), ``subset``
+               (``num_correct`` and ``num_incorrect`` are checked)
 llmbar         ``input``, ``output_1``, ``output_2``, ``label`` 1 or 2
-hh             ``chosen``, ``rejected``: "\n\nHuman: … \n\nAssistant: …" texts
+judgebench     ``pair_id``, ``source``, ``question``, ``response_A``, ``response_B``, ``label``
+               "A>B" or "B>A"
+preference     ``chosen``, ``rejected``: conversations, or answers to the ``prompt`` beside, or
+               the "\n\nHuman: … \n\nAssistant: …" texts of HH; ``margin``, ``subset``, ``id``
 =============  =============================================================================
 
-What cannot be converted faithfully is a problem of its row, never mended.
+Who trains judges and who evaluates them reads a row with the same function; each then checks what
+only it needs. What cannot be read faithfully raises :class:`~adjudge.datasets.rows.BrokenRow` and
+is never mended.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations, islice, product
-from typing import Any, Literal
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from adjudge.datasets import files as chat
-from adjudge.datasets.files import RawColumns, RawRow, read_raw_rows
-from adjudge.datasets.readers import (
-    DataPaths,
+import msgspec
+
+from adjudge.datasets.columns import (
+    MAX_MESSAGES,
+    check_conversation,
+    check_id,
+    check_margin,
+    check_prompt,
     check_rating,
-    load_rows,
+    check_subset,
+    check_text,
+    is_conversation_text,
     make_preference,
-    read_preferences,
     source_fields,
 )
+from adjudge.datasets.files import RawColumns
 from adjudge.datasets.rows import (
     BrokenRow,
     ChatMessages,
     Comparison,
-    Demonstration,
-    LoadedRows,
     Preference,
+    PreferenceLabel,
     Rating,
-    RowProblems,
     describe_found,
 )
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.messages import prompt_messages
 
 __all__ = [
-    "MAX_PAIRS_PER_PROMPT",
-    "PUBLISHED_FORMATS",
+    "PAIR_COLUMNS",
+    "BestOfAnswers",
+    "PairColumns",
     "PublishedFormat",
-    "detect_format",
-    "detect_format_of_rows",
-    "read_any_preferences",
-    "read_published_comparisons",
-    "read_published_demonstrations",
-    "read_published_preferences",
-    "read_published_ratings",
+    "match_formats",
+    "parse_helpsteer2",
+    "parse_pair",
+    "parse_preference",
+    "parse_rewardbench2",
 ]
 
-PublishedFormat = Literal["helpsteer2", "rewardbench2", "llmbar", "hh"]
-PUBLISHED_FORMATS: Mapping[PublishedFormat, tuple[str, ...]] = {
-    "helpsteer2": ("prompt", "response", "helpfulness"),
-    "rewardbench2": ("id", "prompt", "chosen", "rejected", "num_correct", "subset"),
-    "llmbar": ("input", "output_1", "output_2", "label"),
-    "hh": ("chosen", "rejected"),
-}
-"""The columns by which a shape is known."""
 
-MAX_PAIRS_PER_PROMPT = 1_000
-"""Pairs made from one prompt; one with more answers than that is a problem, not a flood."""
-
-_ROWS_INSPECTED = 100
+PublishedFormat = Literal["helpsteer2", "rewardbench2", "preference", "llmbar", "judgebench"]
 
 
-def detect_format(paths: DataPaths) -> PublishedFormat:
-    """Which shape the files have; raises :class:`ConfigError` where it is none, or not certain."""
-    head = [
-        row
-        for _, row in islice(read_raw_rows(paths), _ROWS_INSPECTED)
-        if not isinstance(row, RolloutError)
-    ]
-    return detect_format_of_rows(head, str(paths[0]) if paths else "no file")
+def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
+    """The formats whose columns ``row`` has.
 
+    ``chosen`` is a list of texts in RewardBench-2 and anything else in a preference file.
 
-def detect_format_of_rows(rows: Sequence[RawColumns], name: str) -> PublishedFormat:
-    """The one shape that all of ``rows`` have; raises :class:`ConfigError` as `detect_format` does.
-
-    Columns decide, and for ``hh`` also that both are texts that begin with a speaker's name.
+    >>> list(match_formats({"input": "", "output_1": "", "output_2": "", "label": 1}))
+    ['llmbar']
     """
-    shapes = {tuple(_matching_formats(row)) for row in rows}
-    known = ", ".join(
-        f"{shape} ({', '.join(PUBLISHED_FORMATS[shape])})" for shape in PUBLISHED_FORMATS
-    )
-    if len(shapes) > 1:
-        raise ConfigError(
-            f"{name}: the rows have several shapes (known: {known}). Name the shape, or split the "
-            "file."
-        )
-    [matches] = shapes or {()}
-    if len(matches) > 1:
-        raise ConfigError(
-            f"{name}: the rows fit several shapes (found {' or '.join(matches)}). Name the shape."
-        )
-    if not matches:
-        columns = ", ".join(dict.fromkeys(column for row in rows for column in row))[:300]
-        raise ConfigError(
-            f"{name}: the rows have no known shape (columns: {columns}; known: {known})"
-        )
-    return matches[0]
+    if row.keys() >= {"prompt", "response", "helpfulness"}:
+        yield "helpsteer2"
+    if row.keys() >= {"chosen", "rejected"}:
+        lists = "num_correct" in row or _is_list_of_texts(row["chosen"])
+        yield "rewardbench2" if lists and "subset" in row else "preference"
+    for name, columns in PAIR_COLUMNS.items():
+        if row.keys() >= {columns.prompt, *columns.answers, "label"}:
+            yield name
 
 
-def _matching_formats(row: RawColumns) -> Iterator[PublishedFormat]:
-    for shape, columns in PUBLISHED_FORMATS.items():
-        if not all(column in row for column in columns):
-            continue
-        if shape == "hh" and not all(_is_dialogue(row[column]) for column in columns):
-            continue
-        yield shape
-
-
-def _is_dialogue(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(("\n\nHuman:", "\n\nAssistant:"))
-
-
-def read_published_ratings(
-    paths: DataPaths, shape: PublishedFormat | None = None
-) -> LoadedRows[Rating]:
-    """One rating a row, its label the helpfulness (``helpsteer2`` only).
-
-    Raises :class:`ConfigError` for another shape.
-    """
-    _check_format(shape or detect_format(paths), ("helpsteer2",), "ratings")
-    return load_rows(read_raw_rows(paths), _helpsteer2_rating)
-
-
-def read_published_comparisons(
-    paths: DataPaths, shape: PublishedFormat | None = None, *, subset: str | None = None
-) -> LoadedRows[Comparison]:
-    """One comparison a row, in the order of the file (``llmbar`` only).
-
-    ``subset`` names what the file is; LLMBar has a file for each. Raises :class:`ConfigError` for
-    another shape: their preferences have no order yet, which ``swap.comparisons_of`` draws.
-    """
-    _check_format(shape or detect_format(paths), ("llmbar",), "comparisons")
-
-    def build(row: RawColumns, where: str) -> Comparison:
-        label = row.get("label")
-        if isinstance(label, bool) or label not in (1, 2):
-            raise BrokenRow("label", describe_found(label, label=True), "1, 2")
-        return Comparison(
-            prompt=[_message("user", chat.check_column_text(row.get("input"), "input"))],
-            a=chat.check_column_text(row.get("output_1"), "output_1"),
-            b=chat.check_column_text(row.get("output_2"), "output_2"),
-            label="A" if label == 1 else "B",
-            where=where,
-            subset=subset,
-        )
-
-    return load_rows(read_raw_rows(paths), build)
-
-
-def read_published_demonstrations(
-    paths: DataPaths, shape: PublishedFormat | None = None, *, at_least: int = 4
-) -> LoadedRows[Demonstration]:
-    """Good answers to imitate: ``hh`` chosen ones, ``helpsteer2`` ones rated ``at_least``.
-
-    Answers rated lower are problems of their rows, counted as such. Raises :class:`ConfigError` for
-    another shape.
-    """
-    shape = shape or detect_format(paths)
-    _check_format(shape, ("helpsteer2", "hh"), "demonstrations")
-
-    def from_rating(row: RawColumns, where: str) -> Demonstration:
-        rated = _helpsteer2_rating(row, where)
-        if rated.label < at_least:
-            raise BrokenRow("helpfulness", str(rated.label), f"{at_least} or more (at_least)")
-        return Demonstration(messages=rated.messages, where=where)
-
-    def from_dialogue(row: RawColumns, where: str) -> Demonstration:
-        messages = _dialogue(row.get("chosen"), "chosen")
-        return Demonstration(messages=chat.check_ends_with_answer(messages, "chosen"), where=where)
-
-    return load_rows(read_raw_rows(paths), from_rating if shape == "helpsteer2" else from_dialogue)
-
-
-def read_published_preferences(
-    paths: DataPaths, shape: PublishedFormat | None = None, *, subset: str | None = None
-) -> LoadedRows[Preference]:
-    """Every pair of answers to one prompt of which one is better.
-
-    ``helpsteer2``: answers to the same prompt, ``margin`` the difference in helpfulness; equally
-    helpful ones are problems. ``rewardbench2``: each correct answer with each wrong one,
-    ``source_ids`` ``rewardbench2:ID``. ``llmbar`` and ``hh``: one a row. ``subset`` is for the
-    shapes that have no such column.
-    """
-    shape = shape or detect_format(paths)
-    if shape == "helpsteer2":
-        return _helpsteer2_pairs(read_raw_rows(paths), subset)
-    if shape == "rewardbench2":
-        return _flatten_rows(load_rows(read_raw_rows(paths), _rewardbench2_pairs))
-    if shape == "llmbar":
-        return read_published_comparisons(paths, shape, subset=subset).and_then(
-            _comparisons_as_preferences
-        )
-
-    def from_dialogues(row: RawColumns, where: str) -> Preference:
-        sides = [_dialogue(row.get(key), key) for key in ("chosen", "rejected")]
-        return make_preference(sides[0], sides[1], None, {"where": where, "subset": subset})
-
-    return load_rows(read_raw_rows(paths), from_dialogues)
-
-
-def read_any_preferences(paths: DataPaths) -> LoadedRows[Preference]:
-    """Preferences in our own columns, or in those of one of the shapes.
-
-    Raises as :func:`~adjudge.datasets.readers.read_preferences` does.
-    """
-    try:
-        shape = detect_format(paths)
-    except ConfigError:
-        return read_preferences(paths)  # which says what is missing
-    return read_published_preferences(paths, shape)
-
-
-def _comparisons_as_preferences(comparisons: Sequence[Comparison]) -> LoadedRows[Preference]:
-    def build(row: RawColumns, where: str) -> Preference:
-        comparison: Comparison = row["comparison"]
-        better, worse = comparison.a, comparison.b
-        if comparison.label == "B":
-            better, worse = worse, better
-        sides = [[*comparison.prompt, _message("assistant", text)] for text in (better, worse)]
-        fields = {"where": where, "subset": comparison.subset}
-        return make_preference(sides[0], sides[1], None, fields)
-
-    return load_rows(((c.where, {"comparison": c}) for c in comparisons), build)
-
-
-def _check_format(shape: PublishedFormat, allowed: Sequence[PublishedFormat], kind: str) -> None:
-    if shape not in allowed:
-        raise ConfigError(
-            f"{kind} cannot be made from rows of this shape (found {shape}; allowed: "
-            f"{', '.join(allowed)})"
-        )
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(x, str) for x in value)
 
 
 def _message(role: str, content: str) -> dict[str, Any]:
@@ -248,9 +94,10 @@ def _message(role: str, content: str) -> dict[str, Any]:
 # HelpSteer2: "…<extra_id_1>Assistant\n…<extra_id_1>User\n…" in prompts of several turns.
 
 
-def _helpsteer2_rating(row: RawColumns, where: str) -> Rating:
-    prompt = chat.check_column_text(row.get("prompt"), "prompt")
-    answer = chat.check_column_text(row.get("response"), "response")
+def parse_helpsteer2(row: RawColumns, where: str) -> Rating:
+    """One answer, its label the helpfulness."""
+    prompt = check_text(row.get("prompt"), "prompt")
+    answer = check_text(row.get("response"), "response")
     label = check_rating(row.get("helpfulness"), "helpfulness")
     messages = [*_extra_id_turns(prompt), _message("assistant", answer)]
     return Rating(messages=messages, label=label, where=where)
@@ -272,97 +119,129 @@ def _extra_id_turns(prompt: str) -> ChatMessages:
     return turns
 
 
-def _helpsteer2_pairs(rows: Iterator[RawRow], subset: str | None) -> LoadedRows[Preference]:
-    rated = load_rows(rows, _helpsteer2_rating)
-    by_prompt: dict[str, list[Rating]] = defaultdict(list)
-    for one in rated.rows:
-        by_prompt[repr(one.messages[:-1])].append(one)
-    pairs: list[Preference] = []
-    for answers in by_prompt.values():
-        _pair_up(answers, subset, pairs, rated.problems)
-    return LoadedRows(pairs, rated.problems)
-
-
-def _pair_up(
-    answers: list[Rating], subset: str | None, pairs: list[Preference], problems: RowProblems
-) -> None:
-    first = answers[0].where
-    number = len(answers) * (len(answers) - 1) // 2
-    if number == 0:
-        problems.add(
-            BrokenRow("prompt", "no other answer to it", "two or more answers").problem_at(first)
-        )
-        return
-    if number > MAX_PAIRS_PER_PROMPT:
-        problem = BrokenRow(
-            "prompt", f"{len(answers):,} answers to it", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer"
-        )
-        problems.add(problem.problem_at(first))
-        return
-    for one, other in combinations(answers, 2):
-        try:
-            pairs.append(_better_first(one, other, subset))
-        except BrokenRow as problem:
-            problems.add(problem.problem_at(one.where))
-
-
-def _better_first(one: Rating, other: Rating, subset: str | None) -> Preference:
-    if one.label == other.label:
-        raise BrokenRow("helpfulness", f"{one.label} for both answers", "different numbers")
-    better, worse = (one, other) if one.label > other.label else (other, one)
-    fields = {"where": one.where, "subset": subset}
-    return make_preference(
-        better.messages, worse.messages, float(better.label - worse.label), fields
-    )
-
-
 # RewardBench 2: one correct answer and three wrong ones; in the subset Ties several of each.
 
 
-def _rewardbench2_pairs(row: RawColumns, where: str) -> list[Preference]:
-    prompt = chat.check_column_text(row.get("prompt"), "prompt")
-    item = row.get("id")
-    if type(item) not in (str, int):
-        raise BrokenRow("id", describe_found(item), "text or a whole number")
+class BestOfAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt with right answers (``chosen``) and wrong ones (``rejected``), one or more each."""
+
+    prompt: ChatMessages
+    chosen: list[str]
+    rejected: list[str]
+    where: str
+    subset: str | None = None
+    source_ids: tuple[str, ...] = ()
+
+
+def parse_rewardbench2(row: RawColumns, where: str) -> BestOfAnswers:
+    """One prompt with all its answers, any number of each."""
     sides = {key: _texts(row.get(key), key) for key in ("chosen", "rejected")}
     for key, counted in (("chosen", "num_correct"), ("rejected", "num_incorrect")):
         if row.get(counted) not in (None, len(sides[key])):
             raise BrokenRow(
                 counted, describe_found(row[counted]), f"{len(sides[key])}, as {key} has"
             )
-    if (number := len(sides["chosen"]) * len(sides["rejected"])) > MAX_PAIRS_PER_PROMPT:
-        raise BrokenRow("chosen", f"{number:,} pairs", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer")
-    fields = source_fields(row, where, {"subset": "subset"}) | {
-        "source_ids": (f"rewardbench2:{item}",)
-    }
-    return [
-        make_preference(
-            [_message("user", prompt), _message("assistant", better)],
-            [_message("user", prompt), _message("assistant", worse)],
-            None,
-            fields,
-        )
-        for better, worse in product(sides["chosen"], sides["rejected"])
-    ]
+    name = check_id(row.get("id"), "id")
+    return BestOfAnswers(
+        prompt=prompt_messages(check_text(row.get("prompt"), "prompt")),
+        **sides,
+        where=where,
+        subset=check_subset(row.get("subset"), "subset"),
+        source_ids=() if name is None else (f"rewardbench2:{name}",),
+    )
 
 
 def _texts(value: Any, key: str) -> list[str]:
     if not isinstance(value, list) or not value:
         raise BrokenRow(key, describe_found(value), "a list of one or more answers")
-    return [chat.check_column_text(one, f"{key}[{number}]") for number, one in enumerate(value)]
+    return [check_text(one, f"{key}[{number}]", blank=True) for number, one in enumerate(value)]
 
 
-def _flatten_rows(nested: LoadedRows[list[Preference]]) -> LoadedRows[Preference]:
-    return LoadedRows(list(chain.from_iterable(nested.rows)), nested.problems)
+# LLMBar and JudgeBench: two answers by position, and which is the better.
 
 
-# HH-RLHF: both sides as one text each.
+class PairColumns(NamedTuple):
+    """Which columns a format of pairs has; ``labels`` says which answer each label names."""
+
+    prompt: str
+    answers: tuple[str, str]
+    labels: Mapping[Hashable, PreferenceLabel]
+    subset: str
+    id: str
+
+
+PAIR_COLUMNS: Mapping[Literal["llmbar", "judgebench"], PairColumns] = {
+    "llmbar": PairColumns("input", ("output_1", "output_2"), {1: "A", 2: "B"}, "subset", "id"),
+    "judgebench": PairColumns(
+        "question", ("response_A", "response_B"), {"A>B": "A", "B>A": "B"}, "source", "pair_id"
+    ),
+}
+
+
+def parse_pair(row: RawColumns, where: str, form: Literal["llmbar", "judgebench"]) -> Comparison:
+    """One comparison, its answers in the order of the file.
+
+    All ``mmlu-pro-…`` sources of JudgeBench are the subset ``mmlu-pro``, as it reports.
+    """
+    columns, label = PAIR_COLUMNS[form], row.get("label")
+    if isinstance(label, bool | list | dict) or label not in columns.labels:
+        allowed = ", ".join(map(repr, columns.labels))
+        raise BrokenRow("label", describe_found(label, label=True), allowed)
+    name = check_id(row.get(columns.id), columns.id)
+    subset = check_subset(row.get(columns.subset), columns.subset)
+    a, b = (check_text(row.get(answer), answer, blank=True) for answer in columns.answers)
+    return Comparison(
+        prompt=prompt_messages(check_text(row.get(columns.prompt), columns.prompt)),
+        a=a,
+        b=b,
+        label=columns.labels[label],
+        where=where,
+        subset="mmlu-pro" if subset and subset.startswith("mmlu-pro") else subset,
+        source_ids=() if name is None else (f"{form}:{name}",),
+    )
+
+
+# Preferences: what both sides begin with is the prompt.
+
+_PREFERENCE_COLUMNS = {
+    name: name for name in ("chosen", "rejected", "prompt", "margin", "subset", "source_ids", "id")
+}
+
+
+def parse_preference(
+    row: RawColumns, where: str, names: Mapping[str, str] = _PREFERENCE_COLUMNS
+) -> Preference:
+    """Two conversations, or two answers and the column ``prompt``; ``names`` are the columns'.
+
+    A prompt beside conversations that share their beginning is ignored.
+    """
+    keys = (names["chosen"], names["rejected"])
+    prompt = row.get(column := names.get("prompt", "prompt"))
+    chosen, rejected = (_side(row.get(key), key, beside=prompt is not None) for key in keys)
+    answers = chosen[0]["role"] == rejected[0]["role"] == "assistant"
+    if prompt is not None and answers and chosen[0] != rejected[0]:
+        asked = check_prompt(prompt, column)
+        chosen, rejected = [*asked, *chosen], [*asked, *rejected]
+    margin = check_margin(row.get(names["margin"]), names["margin"]) if "margin" in names else None
+    return make_preference(chosen, rejected, margin, source_fields(row, where, names), keys)
+
+
+def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:
+    """A side's messages; a text is the answer to the prompt ``beside`` it."""
+    if isinstance(value, str):
+        if value.startswith("\n\nAssistant:") or value.lstrip().startswith("Human:"):
+            return _dialogue(value, key)
+        if beside and not is_conversation_text(value):
+            return [_message("assistant", check_text(value, key, blank=True))]
+    return check_conversation(value, key)
+
 
 _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
-def _dialogue(value: Any, key: str) -> ChatMessages:
-    pieces = _SPEAKER.split(chat.check_column_text(value, key))
+def _dialogue(value: str, key: str) -> ChatMessages:
+    """HH-RLHF: a whole conversation as one text."""
+    pieces = _SPEAKER.split(check_text(value, key))
     if pieces[0].strip() or len(pieces) < 3:
         raise BrokenRow(key, "another beginning", r'"\n\nHuman:"')
     turns = []
@@ -372,6 +251,6 @@ def _dialogue(value: Any, key: str) -> ChatMessages:
         turns.append(_message("user" if name == "Human" else "assistant", content.strip()))
     if not all(turn["content"] for turn in turns):
         raise BrokenRow(key, "a turn without text", "turns with a text")
-    if len(turns) > chat.MAX_MESSAGES:
-        raise BrokenRow(key, f"{len(turns)} turns", f"at most {chat.MAX_MESSAGES}")
+    if len(turns) > MAX_MESSAGES:
+        raise BrokenRow(key, f"{len(turns)} turns", f"at most {MAX_MESSAGES}")
     return turns

@@ -1,4 +1,7 @@
-"""Rows in adjudge's own columns: read from files, checked, and written to be read back.
+"""Files of rows that judges are trained on: read, checked, and written to be read back.
+
+A file in one of the published formats (:mod:`adjudge.datasets.published`) is known by its columns;
+others have adjudge's own.
 
 Columns go by their own names (the keyword arguments say which) or by the usual ones:
 
@@ -15,20 +18,39 @@ A conversation is a list of chat messages or the JSON text of one; a prompt may 
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, combinations, islice, product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from adjudge.config import suggest_name
-from adjudge.datasets import files as chat
+from adjudge.datasets.columns import (
+    check_answers,
+    check_conversation,
+    check_ends_with_answer,
+    check_prompt,
+    check_rating,
+    check_text,
+    make_preference,
+    source_fields,
+)
 from adjudge.datasets.files import RawColumns, RawRow, read_raw_rows
+from adjudge.datasets.published import (
+    PAIR_COLUMNS,
+    BestOfAnswers,
+    PublishedFormat,
+    match_formats,
+    parse_helpsteer2,
+    parse_pair,
+    parse_preference,
+    parse_rewardbench2,
+)
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
-    RATINGS,
     BrokenRow,
     ChatMessages,
     Comparison,
@@ -40,22 +62,19 @@ from adjudge.datasets.rows import (
     RowProblem,
     RowProblems,
     describe_found,
-    shared_prompt_length,
 )
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.messages import parse_conversation as guessed_conversation
 
 __all__ = [
+    "MAX_PAIRS_PER_PROMPT",
     "DataPaths",
-    "check_rating",
+    "find_format",
+    "holds_preferences",
     "load_rows",
-    "make_preference",
-    "prompt_messages",
     "read_comparisons",
     "read_demonstrations",
     "read_preferences",
     "read_ratings",
-    "source_fields",
     "unreadable_row_problem",
     "write_dataset_rows",
 ]
@@ -64,8 +83,11 @@ __all__ = [
 _T = TypeVar("_T")
 DataPaths = Sequence[Path | str]
 
+MAX_PAIRS_PER_PROMPT = 1_000
+"""Pairs made from one prompt; one with more answers than that is a problem, not a flood."""
+
 _ROWS_INSPECTED = 1000
-_MAX_IDS = 64
+_ROWS_OF_FORMAT = 100
 
 _USUAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages", "conversation", "conversations"),
@@ -83,6 +105,24 @@ _USUAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def find_format(paths: DataPaths) -> PublishedFormat | None:
+    """The one format that the first rows have, all of them; ``None``: none, or not certain."""
+    found = {tuple(match_formats(row)) for row in _first_rows(paths)}
+    matches = found.pop() if len(found) == 1 else ()
+    return matches[0] if len(matches) == 1 else None
+
+
+def holds_preferences(paths: DataPaths) -> bool:
+    """Whether files say which of two answers is better, in no order of the two."""
+    columns = {column for row in _first_rows(paths) for column in row}
+    return columns >= {"chosen", "rejected"} or find_format(paths) == "helpsteer2"
+
+
+def _first_rows(paths: DataPaths) -> list[RawColumns]:
+    head = islice(read_raw_rows(paths), _ROWS_OF_FORMAT)
+    return [row for _, row in head if not isinstance(row, RolloutError)]
+
+
 def read_demonstrations(
     paths: DataPaths, *, messages_key: str | None = None
 ) -> LoadedRows[Demonstration]:
@@ -95,11 +135,9 @@ def read_demonstrations(
     column = names["messages"]
 
     def build(row: RawColumns, where: str) -> Demonstration:
-        messages = chat.check_conversation(row.get(column), column)
-        return Demonstration(
-            messages=chat.check_ends_with_answer(messages, column),
-            **source_fields(row, where, names),
-        )
+        messages = check_ends_with_answer(check_conversation(row.get(column), column), column)
+        shown = Demonstration(messages=messages, **source_fields(row, where, names))
+        return check_answers(shown, column)
 
     return load_rows(rows, build)
 
@@ -111,26 +149,28 @@ def read_preferences(
     rejected_key: str | None = None,
     margin_key: str | None = None,
 ) -> LoadedRows[Preference]:
-    """Pairs of conversations of which one is better.
+    """Every pair of answers to one prompt of which one is better.
 
-    Both must begin with the same question, differ, and end with an answer; ``margin`` must be
-    finite and not negative. Raises as :func:`read_demonstrations` does.
+    Of our own columns and of HH one a row: both sides must begin with the same question, differ,
+    and end with an answer; ``margin`` must be finite and not negative. ``helpsteer2``: answers to
+    the same prompt, ``margin`` the difference in helpfulness; equally helpful ones are problems.
+    ``rewardbench2``: each right answer with each wrong one. Raises as :func:`read_demonstrations`
+    does.
     """
     given = {"chosen": chosen_key, "rejected": rejected_key}
+    form = _published_format(paths, "preferences", get_args(PublishedFormat), given.values())
+    if form == "helpsteer2":
+        return _pairs_of_ratings(load_rows(read_raw_rows(paths), parse_helpsteer2))
+    if form == "rewardbench2":
+        nested = load_rows(read_raw_rows(paths), _pairs_of_best)
+        return LoadedRows(list(chain.from_iterable(nested.rows)), nested.problems)
+    if form in PAIR_COLUMNS:
+        return load_rows(read_raw_rows(paths), partial(_winner_first, form=form))
     names, rows = _find_columns(paths, given, {"margin": margin_key})
-    chosen, rejected = names["chosen"], names["rejected"]
 
     def build(row: RawColumns, where: str) -> Preference:
-        margin = (
-            _check_margin(row.get(names["margin"]), names["margin"]) if "margin" in names else None
-        )
-        return make_preference(
-            chat.check_conversation(row.get(chosen), chosen),
-            chat.check_conversation(row.get(rejected), rejected),
-            margin,
-            source_fields(row, where, names),
-            (chosen, rejected),
-        )
+        pair = parse_preference(row, where, names)
+        return check_answers(pair, names["chosen"], names["rejected"])
 
     return load_rows(rows, build)
 
@@ -145,26 +185,30 @@ def read_ratings(
 ) -> LoadedRows[Rating]:
     """Answers with a quality from 0 to 4 (whole numbers; ``3.0`` is one).
 
-    The conversation is one column, or a prompt and a response. Raises as
-    :func:`read_demonstrations` does.
+    The conversation is one column, or a prompt and a response; of ``helpsteer2`` the label is the
+    helpfulness. Raises as :func:`read_demonstrations` does.
     """
     given = {"messages": messages_key, "prompt": prompt_key, "response": response_key}
+    if _published_format(paths, "ratings", ["helpsteer2"], (*given.values(), label_key)):
+        return load_rows(read_raw_rows(paths), parse_helpsteer2)
     names, rows = _find_columns(paths, {"label": label_key}, given)
     if "messages" not in names and not {"prompt", "response"} <= names.keys():
         raise _missing_column("messages (or prompt and response)", paths, rows)
+    column = names.get("messages", "messages")
 
     def build(row: RawColumns, where: str) -> Rating:
         if "messages" in names:
-            messages = chat.check_conversation(row.get(names["messages"]), names["messages"])
+            messages = check_conversation(row.get(column), column)
         else:
-            messages = prompt_messages(row.get(names["prompt"]), names["prompt"])
-            answer = chat.check_column_text(row.get(names["response"]), names["response"])
+            messages = check_prompt(row.get(names["prompt"]), names["prompt"])
+            answer = check_text(row.get(names["response"]), names["response"])
             messages = [*messages, {"role": "assistant", "content": answer}]
-        return Rating(
-            messages=chat.check_ends_with_answer(messages, names.get("messages", "messages")),
+        rated = Rating(
+            messages=check_ends_with_answer(messages, column),
             label=check_rating(row.get(names["label"]), names["label"]),
             **source_fields(row, where, names),
         )
+        return check_answers(rated, column)
 
     return load_rows(rows, build)
 
@@ -179,9 +223,12 @@ def read_comparisons(
 ) -> LoadedRows[Comparison]:
     """Two answers to one prompt, and which is better: exactly ``A``, ``B`` or ``tie``.
 
-    Raises as :func:`read_demonstrations` does.
+    ``llmbar`` and ``judgebench`` are in the order of the file. Raises as
+    :func:`read_demonstrations` does.
     """
     given = {"prompt": prompt_key, "a": a_key, "b": b_key, "label": label_key}
+    if form := _published_format(paths, "comparisons", list(PAIR_COLUMNS), given.values()):
+        return load_rows(read_raw_rows(paths), partial(_answered_pair, form=form))
     names, rows = _find_columns(paths, given)
 
     def build(row: RawColumns, where: str) -> Comparison:
@@ -191,14 +238,98 @@ def read_comparisons(
                 names["label"], describe_found(label, label=True), ", ".join(PREFERENCE_LABELS)
             )
         return Comparison(
-            prompt=prompt_messages(row.get(names["prompt"]), names["prompt"]),
-            a=chat.check_column_text(row.get(names["a"]), names["a"]),
-            b=chat.check_column_text(row.get(names["b"]), names["b"]),
+            prompt=check_prompt(row.get(names["prompt"]), names["prompt"]),
+            a=check_text(row.get(names["a"]), names["a"]),
+            b=check_text(row.get(names["b"]), names["b"]),
             label=label,
             **source_fields(row, where, names),
         )
 
     return load_rows(rows, build)
+
+
+def _published_format(
+    paths: DataPaths,
+    kind: str,
+    allowed: Sequence[PublishedFormat],
+    given: Iterable[str | None],
+) -> PublishedFormat | None:
+    """The format of files that are not in our own columns, and whose columns are not ``given``."""
+    form = None if any(given) else find_format(paths)
+    if form is None or form == "preference":
+        return None
+    if form not in allowed:
+        raise ConfigError(
+            f"{kind} cannot be made from rows of this shape (found {form}; allowed: "
+            f"{', '.join(allowed)})"
+        )
+    return form
+
+
+def _answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison:
+    return check_answers(parse_pair(row, where, form), *PAIR_COLUMNS[form].answers)
+
+
+def _winner_first(row: RawColumns, where: str, *, form: Any) -> Preference:
+    pair = _answered_pair(row, where, form=form)
+    better, worse = (pair.a, pair.b) if pair.label == "A" else (pair.b, pair.a)
+    return _text_preference(pair.prompt, better, worse, pair)
+
+
+def _pairs_of_best(row: RawColumns, where: str) -> list[Preference]:
+    """Each right answer with each wrong one."""
+    item = parse_rewardbench2(row, where)
+    if (number := len(item.chosen) * len(item.rejected)) > MAX_PAIRS_PER_PROMPT:
+        raise BrokenRow("chosen", f"{number:,} pairs", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer")
+    return [
+        _text_preference(item.prompt, better, worse, item)
+        for better, worse in product(item.chosen, item.rejected)
+    ]
+
+
+def _text_preference(
+    prompt: ChatMessages, better: str, worse: str, origin: Comparison | BestOfAnswers
+) -> Preference:
+    chosen, rejected = (
+        [*prompt, {"role": "assistant", "content": text}] for text in (better, worse)
+    )
+    fields = {name: getattr(origin, name) for name in ("where", "subset", "source_ids")}
+    return check_answers(make_preference(chosen, rejected, None, fields), "chosen", "rejected")
+
+
+def _pairs_of_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
+    by_prompt: dict[str, list[Rating]] = defaultdict(list)
+    for one in rated.rows:
+        by_prompt[repr(one.messages[:-1])].append(one)
+    pairs: list[Preference] = []
+    for answers in by_prompt.values():
+        _pair_up(answers, pairs, rated.problems)
+    return LoadedRows(pairs, rated.problems)
+
+
+def _pair_up(answers: list[Rating], pairs: list[Preference], problems: RowProblems) -> None:
+    first, most = answers[0].where, f"{MAX_PAIRS_PER_PROMPT} pairs or fewer"
+    number = len(answers) * (len(answers) - 1) // 2
+    if number == 0:
+        problem = BrokenRow("prompt", "no other answer to it", "two or more answers")
+        problems.add(problem.problem_at(first))
+    elif number > MAX_PAIRS_PER_PROMPT:
+        problem = BrokenRow("prompt", f"{len(answers):,} answers to it", most)
+        problems.add(problem.problem_at(first))
+    else:
+        for one, other in combinations(answers, 2):
+            try:
+                pairs.append(_better_first(one, other))
+            except BrokenRow as problem:
+                problems.add(problem.problem_at(one.where))
+
+
+def _better_first(one: Rating, other: Rating) -> Preference:
+    if one.label == other.label:
+        raise BrokenRow("helpfulness", f"{one.label} for both answers", "different numbers")
+    better, worse = (one, other) if one.label > other.label else (other, one)
+    margin = float(better.label - worse.label)
+    return make_preference(better.messages, worse.messages, margin, {"where": one.where})
 
 
 def load_rows(rows: Iterable[RawRow], build: Callable[[RawColumns, str], _T]) -> LoadedRows[_T]:
@@ -220,79 +351,6 @@ def unreadable_row_problem(where: str, error: RolloutError) -> RowProblem:
     """The problem of a row that is not even an object."""
     reason = str(error).removeprefix(f"{where}: ")
     return RowProblem(where, "row", f"something else ({reason})", "a JSON object")
-
-
-def source_fields(row: RawColumns, where: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Where a row is from, by the columns of ``names``: ``where``, ``subset``, ``source_ids``."""
-    subset = row.get(names["subset"]) if "subset" in names else None
-    if subset is not None and not isinstance(subset, str):
-        raise BrokenRow(names["subset"], describe_found(subset), "text")
-    keys = [names[name] for name in ("source_ids", "id") if name in names]
-    key = next((key for key in keys if row.get(key) is not None), "")
-    ids = row.get(key)
-    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
-    if len(ids) > _MAX_IDS or not all(type(one) in (str, int) for one in ids):
-        raise BrokenRow(
-            str(key), describe_found(ids), f"text or a whole number, or up to {_MAX_IDS} of them"
-        )
-    return {"where": where, "subset": subset, "source_ids": tuple(str(one)[:200] for one in ids)}
-
-
-def prompt_messages(value: Any, key: str) -> ChatMessages:
-    """A prompt as messages: plain text is a user's message; raises :class:`BrokenRow`.
-
-    Text that is the JSON of a list of chat messages is that conversation.
-    """
-    if isinstance(value, str) and not _is_conversation_text(value):
-        return [{"role": "user", "content": chat.check_column_text(value, key)}]
-    messages = chat.check_conversation(value, key)
-    if messages[-1]["role"] == "assistant":
-        raise BrokenRow(
-            f"{key}[-1].role", "text 'assistant'", "user, system or tool: who is answered"
-        )
-    return messages
-
-
-def _is_conversation_text(value: str) -> bool:
-    return value.lstrip()[:1] == "[" and guessed_conversation(value) is not None
-
-
-def check_rating(value: Any, key: str) -> int:
-    """``value`` as a label 0 to 4; raises :class:`BrokenRow`."""
-    whole = isinstance(value, int | float) and not isinstance(value, bool)
-    if not whole or value not in RATINGS:
-        raise BrokenRow(key, describe_found(value, label=True), "a whole number from 0 to 4")
-    return int(value)
-
-
-def make_preference(
-    chosen: ChatMessages,
-    rejected: ChatMessages,
-    margin: float | None,
-    fields: Mapping[str, Any],
-    keys: tuple[str, str] = ("chosen", "rejected"),
-) -> Preference:
-    """A preference whose sides answer the same question differently, else :class:`BrokenRow`."""
-    chat.check_ends_with_answer(chosen, keys[0])
-    chat.check_ends_with_answer(rejected, keys[1])
-    if chosen == rejected:
-        raise BrokenRow(keys[1], f"the same as {keys[0]}", "another answer")
-    asked = next(n for n, message in enumerate(chosen) if message["role"] == "user") + 1
-    if shared_prompt_length(chosen, rejected) < asked:
-        raise BrokenRow(keys[1], "another beginning", f"the question that {keys[0]} begins with")
-    return Preference(chosen=chosen, rejected=rejected, margin=margin, **fields)
-
-
-def _check_margin(value: Any, key: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BrokenRow(key, describe_found(value), "a number, or null")
-    if isinstance(value, float) and math.isnan(value):
-        return None  # how pandas writes "none"
-    if not 0 <= value < 1e9:
-        raise BrokenRow(key, describe_found(value), "a finite number, 0 or more, or null")
-    return float(value)
 
 
 def _find_columns(

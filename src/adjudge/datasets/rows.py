@@ -172,8 +172,13 @@ class RowProblem(msgspec.Struct, frozen=True):
     found: str
     allowed: str
 
+    @property
+    def reason(self) -> str:
+        """What is wrong, without the place."""
+        return f"{self.key}: found {self.found}; allowed: {self.allowed}"
+
     def __str__(self) -> str:
-        return f"{self.where}: {self.key}: found {self.found}; allowed: {self.allowed}"
+        return f"{self.where}: {self.reason}"
 
 
 class BrokenRow(Exception):

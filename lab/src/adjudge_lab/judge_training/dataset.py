@@ -18,8 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from adjudge.datasets import synthetic
-from adjudge.datasets.published import read_any_preferences
-from adjudge.datasets.readers import read_demonstrations
+from adjudge.datasets.readers import read_demonstrations, read_preferences
 from adjudge.datasets.rows import (
     ChatMessages,
     Comparison,
@@ -309,7 +308,7 @@ def load_preferences(judge: JudgeFile) -> JudgeDataset[Preference]:
     """The pairs of a Bradley-Terry run; raises :class:`ConfigError` for what cannot be read."""
     made = judge.data.synthetic
     if made is None:
-        return load_dataset_files(judge, read_any_preferences)
+        return load_dataset_files(judge, read_preferences)
     return synthetic_dataset(judge, synthetic.synthetic_preferences(made.settings()))
 
 

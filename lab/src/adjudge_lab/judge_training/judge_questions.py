@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,14 +23,12 @@ import msgspec
 
 from adjudge.datasets import synthetic
 from adjudge.datasets.files import read_raw_rows
-from adjudge.datasets.published import (
-    PublishedFormat,
-    detect_format_of_rows,
-    read_published_comparisons,
-    read_published_preferences,
-    read_published_ratings,
+from adjudge.datasets.readers import (
+    holds_preferences,
+    read_comparisons,
+    read_preferences,
+    read_ratings,
 )
-from adjudge.datasets.readers import read_comparisons, read_preferences, read_ratings
 from adjudge.datasets.rows import (
     BrokenRow,
     Comparison,
@@ -271,8 +268,6 @@ def _answer_length(answer: Any) -> int:
 ReasonsByRow = Mapping[str, tuple[str | None, str | None]]
 """By ``where`` of a row: the reasons for its label, and those with A and B swapped, where known."""
 
-_ROWS_INSPECTED = 100
-
 
 @dataclass
 class LabelledDataset:
@@ -307,7 +302,7 @@ def load_labelled(judge: JudgeFile, *, reasons: bool = False) -> LabelledDataset
         )
     else:
         read = (
-            _read_ratings if mode == "pointwise" else partial(_read_comparisons, judge.trainer.seed)
+            read_ratings if mode == "pointwise" else partial(_read_comparisons, judge.trainer.seed)
         )
         material = load_dataset_files(judge, read)
         why = _reasons(judge, {row.where: row for row in _all_rows(material)}) if reasons else {}
@@ -318,47 +313,18 @@ def _all_rows(material: JudgeDataset[Any]) -> list[Any]:
     return [*material.train, *material.val]
 
 
-def _read_ratings(files: Sequence[Path]) -> LoadedRows[Rating]:
-    shape, _ = _inspect_files(files)
-    return read_ratings(files) if shape is None else read_published_ratings(files, shape)
-
-
 def _read_comparisons(seed: int, files: Sequence[Path]) -> LoadedRows[Comparison]:
-    shape, columns = _inspect_files(files)
-    if not _are_preferences(shape, columns):
-        return (
-            read_comparisons(files) if shape is None else read_published_comparisons(files, shape)
-        )
-    rows = read_preferences(files) if shape is None else read_published_preferences(files, shape)
-    return rows.and_then(lambda preferences: preferences_as_comparisons(preferences, seed))
-
-
-def _are_preferences(shape: PublishedFormat | None, columns: set[str]) -> bool:
-    if shape is None:
-        return {"chosen", "rejected"} <= columns
-    return shape != "llmbar"
-
-
-def _inspect_files(files: Sequence[Path]) -> tuple[PublishedFormat | None, set[str]]:
-    """The shape of foreign files (``None``: our own columns), and the columns there are."""
-    rows = [
-        row
-        for _, row in islice(read_raw_rows(files), _ROWS_INSPECTED)
-        if not isinstance(row, RolloutError)
-    ]
-    columns = {column for row in rows for column in row}
-    try:
-        return detect_format_of_rows(rows, str(files[0])), columns
-    except ConfigError:
-        return None, columns  # the readers say what is missing
+    if not holds_preferences(files):
+        return read_comparisons(files)
+    return read_preferences(files).and_then(
+        lambda preferences: preferences_as_comparisons(preferences, seed)
+    )
 
 
 def _reasons(judge: JudgeFile, rows: Mapping[str, Rating | Comparison]) -> ReasonsByRow:
     found: dict[str, tuple[str | None, str | None]] = {}
     for files in (judge.files(judge.data.train), judge.files(judge.data.val)):
-        placed = (
-            judge.mode == "pairwise" and bool(files) and _are_preferences(*_inspect_files(files))
-        )
+        placed = judge.mode == "pairwise" and bool(files) and holds_preferences(files)
         for where, row in read_raw_rows(files):
             if isinstance(row, RolloutError) or not isinstance(row.get("reason"), str):
                 continue

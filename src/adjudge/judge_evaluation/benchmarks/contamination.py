@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets import synthetic
-from adjudge.datasets.published import read_published_preferences, read_published_ratings
 from adjudge.datasets.readers import (
     read_comparisons,
     read_demonstrations,
@@ -24,7 +24,6 @@ from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard, read_ca
 from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData, hash_file
 from adjudge.judge_evaluation.benchmarks.items import Benchmark, BenchmarkItem, BestOfItem, PairItem
 from adjudge.judge_evaluation.benchmarks.overlap import find_leakage
-from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 
 __all__ = [
     "Contamination",
@@ -40,11 +39,6 @@ __all__ = [
 _MIN_ID_LENGTH = 12
 _MAX_ANCESTORS = 6
 DatasetReader = Callable[[list[Path]], Any]
-_READERS: tuple[DatasetReader, ...] = (
-    read_preferences,
-    read_comparisons,
-    read_ratings,
-)
 
 
 class _TrainingFile(msgspec.Struct):
@@ -225,17 +219,12 @@ def _find_training_file(
 def _read_rows(path: Path, card: JudgeCard) -> Sequence[DatasetRow] | None:
     """The rows of a training file, whichever of the shapes it has."""
     by_key: DatasetReader = partial(read_demonstrations, messages_key=_messages_key(card))
-    for read in (*_READERS, by_key, read_published_ratings, read_published_preferences):
-        try:
+    for read in (read_comparisons, read_ratings, read_preferences, by_key):
+        with suppress(ConfigError):
             found: Sequence[DatasetRow] = read([path]).rows
-        except ConfigError:
-            continue
-        if found:
-            return found
-    try:
-        return [row for _, row in rows_of_items(read_benchmark([path]))]
-    except ConfigError:
-        return None
+            if found:
+                return found
+    return None
 
 
 def _messages_key(card: JudgeCard) -> str | None:

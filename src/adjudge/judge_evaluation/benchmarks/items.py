@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from adjudge.datasets.rows import ChatMessages, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
 
 __all__ = [
@@ -20,9 +21,7 @@ __all__ = [
     "Benchmark",
     "BenchmarkItem",
     "BenchmarkKind",
-    "BenchmarkRowProblem",
     "BestOfItem",
-    "ChatTurns",
     "Judgement",
     "MissingJudgement",
     "PairItem",
@@ -42,8 +41,6 @@ __all__ = [
 BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")
 PairLabel = Literal["A", "B"]
-ChatTurns = list[dict[str, Any]]
-"""Chat messages: ``role`` and ``content`` as text."""
 
 
 class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +51,12 @@ class BestOfItem(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     subset: str
-    prompt: ChatTurns
+    prompt: ChatMessages
     answers: list[str]
     correct: int
     where: str
 
-    def conversation(self, place: int) -> ChatTurns:
+    def conversation(self, place: int) -> ChatMessages:
         """The prompt with the answer at ``place``, as a judge of single answers sees it."""
         return [*self.prompt, {"role": "assistant", "content": self.answers[place]}]
 
@@ -74,15 +71,15 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     subset: str
-    prompt: ChatTurns
-    a: ChatTurns
-    b: ChatTurns
+    prompt: ChatMessages
+    a: ChatMessages
+    b: ChatMessages
     label: PairLabel
     where: str
     margin: float | None = None
     cluster: str = ""
 
-    def conversation(self, side: PairLabel) -> ChatTurns:
+    def conversation(self, side: PairLabel) -> ChatMessages:
         """The prompt with one side, as a judge of single answers sees it."""
         return [*self.prompt, *(self.a if side == "A" else self.b)]
 
@@ -97,13 +94,6 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
 BenchmarkItem = BestOfItem | PairItem
 
 
-class BenchmarkRowProblem(msgspec.Struct, frozen=True):
-    """A row that is no item: its place ``FILE:ROW``, and why (key, found, allowed)."""
-
-    where: str
-    reason: str
-
-
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     """Items of one kind, and the ``problems`` of the rows that could not be read.
 
@@ -112,7 +102,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: BenchmarkKind
     items: Sequence[BenchmarkItem]
-    problems: list[BenchmarkRowProblem] = []
+    problems: list[RowProblem] = []
     title: str = ""
 
     @property

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from adjudge.datasets.rows import RowProblem
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    BenchmarkRowProblem,
     BestOfItem,
     Judgement,
     PairItem,
@@ -124,7 +124,7 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     margins: MarginStatistics | None = None
     calibration: CalibrationMetrics | None = None
     lengths: LengthEffects | None = None
-    unusable: list[BenchmarkRowProblem] = []
+    unusable: list[RowProblem] = []
     contaminated: dict[str, int] | None = None
 
 
@@ -461,7 +461,7 @@ def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
         "subsets": counts,
         "unusable": {
             "rows": len(problems),
-            "first": [f"{one.where}: {one.reason}" for one in problems[:_MAX_PROBLEMS]],
+            "first": [str(one) for one in problems[:_MAX_PROBLEMS]],
         },
     }
 

@@ -22,12 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from adjudge.datasets.files import read_raw_rows
+from adjudge.datasets.published import match_formats
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.benchmarks.items import PairItem
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
@@ -64,8 +65,6 @@ _COLUMNS: Mapping[RolloutFormat, Mapping[str, str]] = {
     "verl": {"prompt": "input", "response": "output", "reference": "gts"},
     "trl": {"prompt": "prompt", "response": "completion"},
 }
-_LLMBAR_KEY = b'"output_1"'
-_HEAD_BYTES = 65_536
 
 
 class RolloutSource(msgspec.Struct, frozen=True):
@@ -119,15 +118,12 @@ def _rollout_source(file: Path, mapping: Mapping[str, str]) -> RolloutSource:
 
 
 def _detect_format(file: Path) -> tuple[RolloutFormat, set[str]]:
-    if file.suffix.lower() == ".json":
-        with file.open("rb") as opened:
-            start = opened.read(_HEAD_BYTES)
-        if start.lstrip().startswith(b"[") and _LLMBAR_KEY in start:
-            return "llmbar", set()
-    columns: set[str] = set()
-    for _, row in islice(read_rows([file]), 1):
-        if not isinstance(row, RolloutError):
-            columns = set(row)
+    _, row = next(read_raw_rows([file]), ("", RolloutError("")))
+    if isinstance(row, RolloutError):
+        return "plain", set()
+    if "llmbar" in match_formats(row):
+        return "llmbar", set()
+    columns = set(row)
     if {"input", "output", "step", "score"} <= columns:
         return "verl", columns
     if {"step", "prompt", "completion", "advantage"} <= columns:

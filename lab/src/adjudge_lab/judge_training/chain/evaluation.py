@@ -39,7 +39,6 @@ from adjudge.judge_evaluation.benchmarks.contamination import (
 )
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    PairItem,
     count_missing_kinds,
     write_judgements,
 )
@@ -49,7 +48,7 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     ask_judge,
     spec_judge,
 )
-from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge.judge_evaluation.benchmarks.readers import pair_item, read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
 from adjudge.judges.models import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
@@ -269,7 +268,7 @@ def _load_benchmark(
         raise ConfigError(
             "synthetic: the judge was trained on all of these pairs. Change the seed."
         )
-    items = [_pair_item(made.rows[place]) for place in kept]
+    items = [pair_item(made.rows[place], None, "all") for place in kept]
     chances = [max(made.chances[place].values()) for place in kept]
     title = f"made-up preferences, seed {check.synthetic.seed}"
     facts = {
@@ -284,19 +283,6 @@ def _sorted_texts(row: Preference | Comparison) -> tuple[str, ...]:
     """What was asked and both answers, in an order of their own, whoever won."""
     prompt, answers = split_answers(row)
     return render_transcript(prompt), *sorted(map(render_transcript, answers))
-
-
-def _pair_item(row: Preference) -> PairItem:
-    return PairItem(
-        id=row.where,
-        subset=row.subset or "all",
-        prompt=list(row.chosen[:-1]),
-        a=list(row.chosen[-1:]),
-        b=list(row.rejected[-1:]),
-        label="A",
-        where=row.where,
-        margin=row.margin,
-    )
 
 
 def _report_data(report: BenchmarkReport) -> dict[str, Any]:

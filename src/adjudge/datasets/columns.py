@@ -1,0 +1,273 @@
+"""What the columns of a row must hold: conversations, prompts, texts, labels, ids.
+
+Each check gives the value back, or raises :class:`~adjudge.datasets.rows.BrokenRow` with the
+column, what was found in it and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from adjudge.datasets.files import RawColumns
+from adjudge.datasets.rows import (
+    RATINGS,
+    BrokenRow,
+    ChatMessages,
+    DatasetRow,
+    Preference,
+    describe_found,
+    shared_prompt_length,
+    split_answers,
+)
+from adjudge.messages import content_text, parse_conversation, prompt_messages
+
+__all__ = [
+    "MAX_CHARACTERS",
+    "MAX_MESSAGES",
+    "MAX_MESSAGE_DEPTH",
+    "ROLES",
+    "check_answers",
+    "check_conversation",
+    "check_ends_with_answer",
+    "check_id",
+    "check_margin",
+    "check_prompt",
+    "check_rating",
+    "check_subset",
+    "check_text",
+    "is_conversation_text",
+    "make_preference",
+    "source_fields",
+]
+
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_MESSAGES = 2_000
+MAX_CHARACTERS = 4_000_000
+"""Characters of one column of one row; about a million tokens."""
+MAX_MESSAGE_DEPTH = 32
+"""Of lists and objects inside a message (tool calls)."""
+
+_LIST = "a list of chat messages {role, content}, or the JSON text of one"
+
+
+def check_conversation(value: Any, key: str) -> ChatMessages:
+    """``value`` as chat messages: a list of them, or the JSON text of one.
+
+    Null fields of a message and empty ``tool_calls`` are left out (a Parquet column has every field
+    in every message).
+    Raises :class:`BrokenRow` for anything a chat template cannot show.
+    """
+    if isinstance(value, str):
+        _check_length(len(value), key)
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+            kind = "nested too deeply" if isinstance(error, RecursionError) else "that is not JSON"
+            raise BrokenRow(key, f"text of {len(value)} characters {kind}", _LIST) from None
+    if not isinstance(value, list) or not value:
+        raise BrokenRow(key, describe_found(value), _LIST)
+    if len(value) > MAX_MESSAGES:
+        raise BrokenRow(key, f"{len(value)} messages", f"at most {MAX_MESSAGES}")
+    messages = [_check_message(message, f"{key}[{number}]") for number, message in enumerate(value)]
+    _check_length(sum(map(_count_characters, messages)), key)
+    return messages
+
+
+def is_conversation_text(value: str) -> bool:
+    """Whether a text is the JSON of chat messages; it may but begin like a list."""
+    return value.lstrip()[:1] == "[" and parse_conversation(value) is not None
+
+
+def check_prompt(value: Any, key: str) -> ChatMessages:
+    """A prompt as messages: text is a user's message, unless it is the JSON of a conversation."""
+    if isinstance(value, str) and not is_conversation_text(value):
+        return prompt_messages(check_text(value, key))
+    messages = check_conversation(value, key)
+    if messages[-1]["role"] == "assistant":
+        raise BrokenRow(
+            f"{key}[-1].role", "text 'assistant'", "user, system or tool: who is answered"
+        )
+    return messages
+
+
+def check_ends_with_answer(messages: ChatMessages, key: str) -> ChatMessages:
+    """``messages``, where something is asked and the last turn is the assistant's."""
+    last = messages[-1]
+    if last["role"] != "assistant":
+        raise BrokenRow(
+            f"{key}[-1].role", describe_found(last["role"], label=True), "assistant, who answers"
+        )
+    if not any(message["role"] == "user" for message in messages):
+        raise BrokenRow(key, "no user's message", "a conversation with something asked")
+    return messages
+
+
+_T = TypeVar("_T", bound=DatasetRow)
+
+
+def check_answers(row: _T, *keys: str) -> _T:
+    """``row``, where each answer has a text or calls tools; ``keys`` are their columns."""
+    _, answers = split_answers(row)
+    for key, answer in zip(keys, answers, strict=True):
+        last = answer[-1]
+        if not content_text(last["content"]).strip() and "tool_calls" not in last:
+            raise BrokenRow(f"{key}[-1].content", "no text", "an answer")
+    return row
+
+
+def check_text(value: Any, key: str, *, blank: bool = False) -> str:
+    """``value`` as text, which may be blank where ``blank`` says so."""
+    if not isinstance(value, str):
+        raise BrokenRow(key, describe_found(value), "text")
+    _check_length(len(value), key)
+    if not (blank or value.strip()):
+        raise BrokenRow(key, "no text", "text")
+    return value
+
+
+def _check_length(characters: int, key: str) -> None:
+    if characters > MAX_CHARACTERS:
+        raise BrokenRow(key, f"{characters:,} characters", f"at most {MAX_CHARACTERS:,}")
+
+
+def _check_message(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BrokenRow(key, describe_found(value), "a chat message {role, content}")
+    role = value.get("role")
+    if role not in ROLES:
+        raise BrokenRow(f"{key}.role", describe_found(role, label=True), ", ".join(ROLES))
+    content = value.get("content")
+    if isinstance(content, list):
+        for number, part in enumerate(content):
+            _check_part(part, f"{key}.content[{number}]")
+    elif content is None and not value.get("tool_calls"):
+        raise BrokenRow(f"{key}.content", "nothing", "text (null only beside tool_calls)")
+    elif content is not None and not isinstance(content, str):
+        raise BrokenRow(f"{key}.content", describe_found(content), "text, or a list of text parts")
+    if _too_deep(value):
+        raise BrokenRow(
+            key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
+        )
+    rest = {name: field for name, field in value.items() if field is not None}
+    if not rest.get("tool_calls", True):
+        del rest["tool_calls"]
+    return rest | {"content": content}
+
+
+def _check_part(part: Any, key: str) -> None:
+    kind = part.get("type", "text") if isinstance(part, dict) else None
+    if kind != "text":
+        # A judge of texts would never see it, and be trained on a label that depends on it.
+        shown = describe_found(kind, label=True) if isinstance(part, dict) else describe_found(part)
+        raise BrokenRow(f"{key}.type", shown, "text")
+    if not isinstance(part.get("text"), str):
+        raise BrokenRow(f"{key}.text", describe_found(part.get("text")), "text")
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_MESSAGE_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _count_characters(value: Any) -> int:
+    """Characters of all texts inside ``value``, which is not deep."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_count_characters, value.values())) + sum(map(len, value))
+    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
+
+
+def check_rating(value: Any, key: str) -> int:
+    """``value`` as a label 0 to 4; raises :class:`BrokenRow`."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool)
+    if not whole or value not in RATINGS:
+        raise BrokenRow(key, describe_found(value, label=True), "a whole number from 0 to 4")
+    return int(value)
+
+
+def check_margin(value: Any, key: str) -> float | None:
+    """By how much the better answer is better, if the row says so; never negative."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BrokenRow(key, describe_found(value), "a number, or null")
+    if isinstance(value, float) and math.isnan(value):
+        return None  # how pandas writes "none"
+    if not 0 <= value < 1e9:
+        raise BrokenRow(key, describe_found(value), "a finite number, 0 or more, or null")
+    return float(value)
+
+
+def check_subset(value: Any, key: str) -> str | None:
+    """The subset that a row names, if it does."""
+    if value is not None and not isinstance(value, str):
+        raise BrokenRow(key, describe_found(value), "text")
+    return value
+
+
+def check_id(value: Any, key: str) -> str | None:
+    """The id that a row gives, if it does."""
+    if value is None:
+        return None
+    if type(value) not in (str, int):
+        raise BrokenRow(key, describe_found(value), "text or a whole number")
+    return str(value)
+
+
+_MAX_IDS = 64
+
+
+def source_fields(row: RawColumns, where: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Where a row is from, by the columns of ``names``: ``where``, ``subset``, ``source_ids``."""
+    keys = [names[name] for name in ("source_ids", "id") if name in names]
+    key = next((key for key in keys if row.get(key) is not None), "")
+    ids = row.get(key)
+    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
+    if len(ids) > _MAX_IDS or not all(type(one) in (str, int) for one in ids):
+        raise BrokenRow(
+            str(key), describe_found(ids), f"text or a whole number, or up to {_MAX_IDS} of them"
+        )
+    return {
+        "where": where,
+        "subset": check_subset(row.get(names["subset"]), names["subset"])
+        if "subset" in names
+        else None,
+        "source_ids": tuple(str(one)[:200] for one in ids),
+    }
+
+
+def make_preference(
+    chosen: ChatMessages,
+    rejected: ChatMessages,
+    margin: float | None,
+    fields: Mapping[str, Any],
+    keys: tuple[str, str] = ("chosen", "rejected"),
+) -> Preference:
+    """A preference whose sides answer the same question differently, else :class:`BrokenRow`."""
+    for key, side in zip(keys, (chosen, rejected), strict=True):
+        check_ends_with_answer(side, key)
+    if chosen == rejected:
+        raise BrokenRow(keys[1], f"the same as {keys[0]}", "another answer")
+    asked = next(n for n, message in enumerate(chosen) if message["role"] == "user") + 1
+    shared = shared_prompt_length(chosen, rejected)
+    if shared < asked:
+        raise BrokenRow(keys[1], "another beginning", f"the question that {keys[0]} begins with")
+    for key, side in zip(keys, (chosen, rejected), strict=True):
+        if shared == len(side):
+            raise BrokenRow(key, "the beginning of the other", "an answer of its own")
+    return Preference(chosen=chosen, rejected=rejected, margin=margin, **fields)
