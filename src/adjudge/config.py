@@ -16,15 +16,11 @@ import os
 import re
 import sys
 import tomllib
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from adjudge.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 __all__ = [
     "InterpolatedText",
@@ -34,11 +30,8 @@ __all__ = [
     "load_toml",
     "read_env_file",
     "suggest_name",
-    "validate_model",
 ]
 
-
-_Model = TypeVar("_Model", bound="BaseModel")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -133,63 +126,6 @@ def import_named(target: str, folder: Path | None = None) -> Any:
         raise ConfigError(
             f"{target!r}: cannot be imported: {type(error).__name__}: {error}"
         ) from error
-
-
-def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Model:
-    """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
-    from pydantic import ValidationError  # noqa: PLC0415
-
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        lines = [f"{where}: {_explain(model, problem)}" for problem in error.errors()]
-        raise ConfigError("\n".join(lines)) from None
-
-
-def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
-    location = [str(part) for part in problem["loc"]]
-    key = ".".join(location) or "the file"
-    if problem["type"] == "extra_forbidden":
-        allowed = _keys_at(model, problem["loc"][:-1])
-        hint = suggest_name(location[-1], allowed)
-        return f"{key}: unknown key{hint} (allowed: {', '.join(sorted(allowed))})"
-    if problem["type"] == "missing":
-        return f"{key}: is required"
-    message = problem["msg"].removeprefix("Value error, ")
-    complaint = f"{key}: {message[:1].lower()}{message[1:]}"
-    if isinstance(problem["input"], dict):  # a whole table says nothing, and may hold a key
-        return complaint
-    if " (found " in complaint:
-        return complaint
-    cause, stop, remedy = complaint.partition(". ")
-    return f"{cause} (found {repr(problem['input'])[:80]}){stop}{remedy}"
-
-
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The keys that the table at ``location`` may have."""
-    here: Any = model
-    names = False  # whether the next part is a name of the user's, not a key
-    for part in location:
-        if isinstance(part, int) or names:
-            names = False
-            continue
-        field = here.model_fields.get(part)
-        here = _model_in(field.annotation) if field else None
-        if field is None or here is None:
-            return []
-        names = typing.get_origin(field.annotation) is dict
-    return [field.alias or name for name, field in here.model_fields.items()]
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    from pydantic import BaseModel  # noqa: PLC0415
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        if (found := _model_in(argument)) is not None:
-            return found
-    return None
 
 
 _LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")

@@ -273,7 +273,7 @@ def test_what_a_later_stage_needs_is_looked_for_before_the_first(tmp_path: Path)
     asks = {"name": "ask", "evaluate": {"judge": "@judge", "files": ["@sft/y.jsonl", "y.jsonl"]}}
     other = {"name": "other", "evaluate": {"judge": "gone", **MADE}}
     made = ChainFile.from_dict(
-        {"stages": [SFT, learns, asks, other]}, where="c.toml", beside=tmp_path, environ={}
+        {"stages": [SFT, learns, asks, other]}, where="c.toml", folder=tmp_path, environ={}
     )
     sft, *lacking = made.stages_in(tmp_path / "out")
     evaluation.check_stage_inputs(sft, tmp_path / "out")

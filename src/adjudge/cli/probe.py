@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
-from adjudge.config import load_toml, validate_model
+from adjudge.config import load_toml
+from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
@@ -121,10 +122,10 @@ class LanguageName(StrEnum):
     ZH = "zh"
 
 
-class _Thresholds(BaseModel):
+class _Thresholds(ConfigTable):
     """A file of thresholds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=False)
 
     thresholds: dict[str, float] = Field(min_length=1)
 

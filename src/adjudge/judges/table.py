@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from adjudge.config import import_named, suggest_name
+from adjudge.config_tables import ConfigTable
 from adjudge.engine.clock import Clock
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, HttpRequest, Reply, Transport
@@ -72,17 +73,15 @@ _REQUIRED_KEYS = {
 }
 
 
-class _Price(BaseModel):
+class _Price(ConfigTable):
     """``price``: US dollars per million tokens."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     input: float = Field(ge=0, allow_inf_nan=False)
     output: float = Field(ge=0, allow_inf_nan=False)
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
-class JudgeTable(BaseModel):
+class JudgeTable(ConfigTable):
     """One ``[judges.NAME]`` table.
 
     ``type`` says which keys it may have: a server's (``model``, ``base_url``, …, sampling), those
@@ -98,8 +97,6 @@ class JudgeTable(BaseModel):
     names and defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     type: JudgeType
     model: str | None = None
     base_url: str | list[str] | None = None
@@ -111,7 +108,7 @@ class JudgeTable(BaseModel):
     cache_sampled: bool = False
     price: _Price | None = None
     trust_env: bool = True
-    endpoint: dict[str, Any] = {}
+    endpoint: dict[str, Any] = Field(default={})
 
     cassette: str | None = None
     provider: str | None = None
@@ -135,7 +132,7 @@ class JudgeTable(BaseModel):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     reasoning_effort: str | None = None
-    extra_body: dict[str, Any] = {}
+    extra_body: dict[str, Any] = Field(default={})
 
     @model_validator(mode="before")
     @classmethod

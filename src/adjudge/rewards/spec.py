@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.config import suggest_name
+from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
 from adjudge.graders.llm.multi_judge import Reduce
@@ -40,6 +41,7 @@ from adjudge.version import __version__
 __all__ = [
     "GraderEntry",
     "GraderScope",
+    "JudgedReward",
     "MissingSettings",
     "PanelSettings",
     "RewardSettings",
@@ -68,10 +70,8 @@ def is_trained_judge(folder: Path | str) -> bool:
     return (Path(folder) / "judge.json").is_file()
 
 
-class PanelSettings(BaseModel):
+class PanelSettings(ConfigTable):
     """``panel`` of a grader that asks several judges, or one several times."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     votes: int = Field(default=1, ge=1)
     reduce: Reduce | None = None
@@ -79,10 +79,10 @@ class PanelSettings(BaseModel):
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
-class GraderEntry(BaseModel):
+class GraderEntry(ConfigTable):
     """One ``[[graders]]`` table: these keys, and the parameters of its type."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
     name: str
     type: str
@@ -103,18 +103,14 @@ class GraderEntry(BaseModel):
         return name
 
 
-class RewardSettings(BaseModel):
-    """``[reward]``: from a sample's results to its reward."""
+class JudgedReward(ConfigTable):
+    """From a sample's judge results, and the environment's reward, to its reward.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    What a reward spec says in ``[reward]`` and the run file of a training in ``[judge]``.
+    """
 
     aggregate: AggregateMethod = "weighted_mean"
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    gate: GateRule = "multiply"
-    normalise: bool = True
-    not_applicable: NotApplicable = "score"
-    group: GroupStep = "none"
-    bonus: float = Field(default=0.1, allow_inf_nan=False)
     combine_mode: CombineMode = "replace"
     event_weight: float = Field(default=0.0, allow_inf_nan=False)
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
@@ -123,6 +119,16 @@ class RewardSettings(BaseModel):
     negative_env: Literal["missing", "allow"] = "missing"
     sample_rate: float = Field(default=1.0, gt=0, le=1)
     unjudged: Literal["missing", "env"] = "missing"
+
+
+class RewardSettings(JudgedReward):
+    """``[reward]``: from a sample's results to its reward."""
+
+    gate: GateRule = "multiply"
+    normalise: bool = True
+    not_applicable: NotApplicable = "score"
+    group: GroupStep = "none"
+    bonus: float = Field(default=0.1, allow_inf_nan=False)
     seed: int = 0
 
     @model_validator(mode="after")
@@ -139,10 +145,8 @@ class RewardSettings(BaseModel):
         return self
 
 
-class MissingSettings(BaseModel):
+class MissingSettings(ConfigTable):
     """``[missing]``: what a reward that stays missing means, and when to stop."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     policy: MissingPolicy = "mask"
     min_valid: int = Field(default=2, ge=1)
@@ -152,23 +156,20 @@ class MissingSettings(BaseModel):
     patience_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
 
 
-class RewardSpec(BaseModel):
+class RewardSpec(ConfigFile):
     """A whole spec; :meth:`load` reads one from a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)
-    judges: dict[str, JudgeTable] = {}
+    judges: dict[str, JudgeTable] = Field(default={})
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
     max_concurrency: int = Field(default=32, ge=1)
 
-    _where: str = PrivateAttr(default="spec")
-    _folder: Path | None = PrivateAttr(default=None)
+    unnamed: ClassVar[str] = "spec"
 
     @classmethod
-    def load(cls, path: Path | str) -> RewardSpec:
+    def load(cls, path: Path | str, **options: Any) -> Self:
         """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy.
 
         The folder of a trained judge stands for the spec in it.
@@ -181,17 +182,7 @@ class RewardSpec(BaseModel):
                     f"{path.parent}: has no reward.toml, since its judge was trained to answer, "
                     "not to judge"
                 )
-        return cls.from_dict(load_toml(path), where=str(path), folder=path.parent)
-
-    @classmethod
-    def from_dict(
-        cls, data: dict[str, Any], *, where: str = "spec", folder: Path | None = None
-    ) -> RewardSpec:
-        """A spec from plain data; ``where`` opens every complaint."""
-        spec = validate_model(cls, data, where)
-        spec._where, spec._folder = where, folder  # noqa: SLF001  (a private attribute of its own)
-        spec._check()  # noqa: SLF001
-        return spec
+        return super().load(path, **options)
 
     @property
     def hash(self) -> str:
@@ -199,11 +190,6 @@ class RewardSpec(BaseModel):
         said = self.model_dump(mode="json", exclude=_NOT_HASHED)
         content = msgspec.json.encode(said, order="sorted")
         return sha256(content).hexdigest()[:16]
-
-    @property
-    def where(self) -> str:
-        """The file the spec came from, for messages."""
-        return self._where
 
     def with_patience(self, seconds: float) -> Self:
         """The same spec with another ``patience_s``."""
@@ -236,11 +222,11 @@ class RewardSpec(BaseModel):
             own = cache
             if own is None and table.cache is not None and table.cache_sampled:
                 if table.cache not in opened:
-                    path = (self._folder or Path()) / table.cache
+                    path = self.folder / table.cache
                     opened[table.cache] = ReplyCache(path, sampled=True)
                 own = opened[table.cache]
             judges[name] = build_judge(
-                name, table, where=self._where, folder=self._folder, cache=own, budget=budget
+                name, table, where=self.where, folder=self.source_folder, cache=own, budget=budget
             )
         return judges
 
@@ -258,8 +244,8 @@ class RewardSpec(BaseModel):
             entry.type,
             entry.name,
             entry.model_extra or {},
-            where=f"{self._where}: graders.{entry.name}",
-            folder=self._folder,
+            where=f"{self.where}: graders.{entry.name}",
+            folder=self.source_folder,
             judges=judges,
             judge=entry.judge,
             panel=None if entry.panel is None else entry.panel.model_dump(),
@@ -267,20 +253,21 @@ class RewardSpec(BaseModel):
 
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
-        return any(p.is_judge for p in list_parameters(load_grader_class(entry.type, self._folder)))
+        cls = load_grader_class(entry.type, self.source_folder)
+        return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
         counts = Counter(entry.name for entry in self.graders)
         if repeated := [name for name, count in counts.items() if count > 1]:
-            raise ConfigError(f"{self._where}: graders: the name {repeated[0]!r} is used twice")
+            raise ConfigError(f"{self.where}: graders: the name {repeated[0]!r} is used twice")
         if all(entry.weight == 0 for entry in self.graders):
             raise ConfigError(
-                f"{self._where}: graders: every weight is 0, so no grader makes a reward. "
+                f"{self.where}: graders: every weight is 0, so no grader makes a reward. "
                 "Set a weight."
             )
         if self.reward.group != "none" and self.reward.outcome_weight == 0:
             raise ConfigError(
-                f"{self._where}: reward.group: compares outcomes, but outcome_weight is 0. Set "
+                f"{self.where}: reward.group: compares outcomes, but outcome_weight is 0. Set "
                 "outcome_weight, or group = 'none'."
             )
         self._check_weights()
@@ -293,7 +280,7 @@ class RewardSpec(BaseModel):
         for entry in self.graders:
             if entry.essential and (method != "min" or entry.weight == 0):
                 raise ConfigError(
-                    f"{self._where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
+                    f"{self.where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
                     "weight. Leave it out."
                 )
         if method == "points":
@@ -301,7 +288,7 @@ class RewardSpec(BaseModel):
         for entry in self.graders:
             if entry.weight < 0:
                 raise ConfigError(
-                    f"{self._where}: graders.{entry.name}.weight: must be at least 0 with "
+                    f"{self.where}: graders.{entry.name}.weight: must be at least 0 with "
                     f"aggregate = {method!r} (found {entry.weight}). Use aggregate = 'points' for "
                     "signed points. Give a penalty grader a positive weight; its score is negative."
                 )
@@ -314,13 +301,13 @@ class RewardSpec(BaseModel):
             counting = [g for g in self.graders if g.scope == scope and g.weight != 0]
             if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
                 raise ConfigError(
-                    f"{self._where}: graders.{counting[0].name}.scope: is 'event', but "
+                    f"{self.where}: graders.{counting[0].name}.scope: is 'event', but "
                     "reward.event_weight is not set. Set it; 0 asks about every event for the "
                     "report only."
                 )
             if weight != 0 and not counting:
                 raise ConfigError(
-                    f"{self._where}: reward.{scope}_weight: is {weight}, but no grader has "
+                    f"{self.where}: reward.{scope}_weight: is {weight}, but no grader has "
                     f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
                 )
 
@@ -328,12 +315,12 @@ class RewardSpec(BaseModel):
         wanted, policy = self.missing.fallback, self.missing.policy
         if (policy == "fallback") != (wanted is not None):
             raise ConfigError(
-                f"{self._where}: missing.fallback: must name a rule grader where policy = "
+                f"{self.where}: missing.fallback: must name a rule grader where policy = "
                 "'fallback', and be absent elsewhere"
             )
         if wanted is not None and wanted not in names:
             raise ConfigError(
-                f"{self._where}: missing.fallback: no grader has this name"
+                f"{self.where}: missing.fallback: no grader has this name"
                 f"{suggest_name(wanted, names)} (found {wanted!r}; allowed: {', '.join(names)})"
             )
 
@@ -341,14 +328,14 @@ class RewardSpec(BaseModel):
         for name in self.judges:
             if not _NAME.match(name):
                 raise ConfigError(
-                    f"{self._where}: judges: a judge's name must be letters, digits, '_', '.', '-' "
+                    f"{self.where}: judges: a judge's name must be letters, digits, '_', '.', '-' "
                     f"(found {name!r})"
                 )
         for entry in self.graders:
             self._check_judge(entry)
 
     def _check_judge(self, entry: GraderEntry) -> None:
-        where = f"{self._where}: graders.{entry.name}.judge"
+        where = f"{self.where}: graders.{entry.name}.judge"
         named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
         for name in named:
             if name not in self.judges:
@@ -367,7 +354,7 @@ class RewardSpec(BaseModel):
             )
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
             raise ConfigError(
-                f"{self._where}: graders.{entry.name}.panel: needs several judges, or votes of 2 "
+                f"{self.where}: graders.{entry.name}.panel: needs several judges, or votes of 2 "
                 "or more. Leave it out."
             )
 

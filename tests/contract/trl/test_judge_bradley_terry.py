@@ -213,7 +213,9 @@ def test_rows_from_files_are_counted_and_cut(tmp_path: Path) -> None:
 
 
 def test_sides_that_read_the_same_are_unusable(tmp_path: Path) -> None:
-    wanted = JudgeFile.load(write(tmp_path, "synthetic = { n = 20 }\nallow_unusable = 0.5"), {})
+    wanted = JudgeFile.load(
+        write(tmp_path, "synthetic = { n = 20 }\nallow_unusable = 0.5"), environ={}
+    )
     made = synthetic_preferences(SyntheticSettings(n=3)).rows
     _, tokenizer = load_base_model(wanted, ["a few words"])
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}
@@ -235,7 +237,7 @@ def test_adapters_are_trained_and_merged(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_weights_stand_still_is_refused(tmp_path: Path) -> None:
-    wanted = JudgeFile.load(write(tmp_path, "synthetic = { n = 20 }"), {})
+    wanted = JudgeFile.load(write(tmp_path, "synthetic = { n = 20 }"), environ={})
     model, _ = load_base_model(wanted, ["a few words"])
     assert add_lora(model, None, scalar=True) is model
     assert merge_lora(model, None) is model

@@ -78,7 +78,7 @@ def job(
     source = place / "judge.toml"
     text = FILE.format(method=method, micro=MICRO[count], count=count, epochs=epochs, more=more)
     source.write_text(text)
-    return JudgeJob(JudgeFile.load(source, {}), source, place / "run", **given)
+    return JudgeJob(JudgeFile.load(source, environ={}), source, place / "run", **given)
 
 
 def rows(folder: Path) -> list[dict[str, float]]:
@@ -265,7 +265,7 @@ def test_what_a_process_refuses_is_refused_by_its_starter(
 
 def test_a_process_knows_all_of_its_job(tmp_path: Path) -> None:
     source = job(tmp_path, "bradley_terry", 2).source
-    judge = JudgeFile.load(source, {"LR": "0.5"}).with_seed(3)
+    judge = JudgeFile.load(source, environ={"LR": "0.5"}).with_seed(3)
     text = _job_text(JudgeJob(judge, source, tmp_path / "run"))
     again = process.read_job(text)
     assert again.judge.model_dump() == judge.model_dump()

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 import yarl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from adjudge.config import validate_model
+from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.transport import normalize_url
 from adjudge.types import Message
@@ -32,19 +32,15 @@ _MAX_REPLY = 4 << 20
 _MAX_OPS = 20_000
 
 
-class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class RolloutEnvironment(_StrictModel):
+class RolloutEnvironment(ConfigTable):
     """``env``: what is played, and from which beginning."""
 
     env_name: str | None = None
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default={})
     seed: int = Field(ge=0, lt=2**53)
 
 
-class PolicyConfig(_StrictModel):
+class PolicyConfig(ConfigTable):
     """``policy.config``: where the policy is asked, and how; ``max_turns`` bounds its replies."""
 
     inference_url: str
@@ -73,21 +69,21 @@ class PolicyConfig(_StrictModel):
         return url.with_path(path, keep_query=True)
 
 
-class RolloutPolicy(_StrictModel):
+class RolloutPolicy(ConfigTable):
     """``policy``: who plays."""
 
     policy_name: str | None = None
     config: PolicyConfig
 
 
-class RecordOptions(_StrictModel):
+class RecordOptions(ConfigTable):
     """``record``: what the answer holds beside the steps."""
 
     return_trace: bool = False
     trace_format: Literal["compact", "full"] = "compact"
 
 
-class RolloutRequest(_StrictModel):
+class RolloutRequest(ConfigTable):
     """The body of ``POST /rollout``."""
 
     run_id: str = Field(max_length=200)

@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from adjudge.config import load_toml, validate_model
+from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.datasets.files import is_on_hub, resolve_data_file
 from adjudge.datasets.synthetic import SyntheticSettings
 from adjudge.errors import ConfigError
@@ -115,11 +115,7 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class TinyModelTable(_Table):
+class TinyModelTable(ConfigTable):
     """``[model.tiny]``: how large the model is that ``path = "tiny"`` builds.
 
     ``hidden``: its width; ``layers``: one layer cannot look up what an earlier token said.
@@ -129,7 +125,7 @@ class TinyModelTable(_Table):
     layers: int = Field(default=2, ge=1, le=64)
 
 
-class ModelTable(_Table):
+class ModelTable(ConfigTable):
     """``[model]``: ``path`` is a folder (beside the file or not) or a name on the hub.
 
     ``tiny`` is built on the spot, of the size in the table ``tiny``. ``label`` is for reports and
@@ -155,7 +151,7 @@ class ModelTable(_Table):
         return self.tiny or TinyModelTable()
 
 
-class SyntheticTable(_Table):
+class SyntheticTable(ConfigTable):
     """``[data.synthetic]``: the dials of :class:`SyntheticSettings`, instead of files.
 
     ``ties`` and ``position_bias`` are for comparisons (``mode = "pairwise"``).
@@ -166,34 +162,24 @@ class SyntheticTable(_Table):
     noise: float = Field(default=0.0, ge=0, le=0.5)
     length_bias: float = Field(default=0.0, ge=0, le=1)
     family_offset: float = Field(default=0.0, ge=-8, le=8)
-    families: list[str] = []
+    families: list[str] = Field(default=[])
     ties: float = Field(default=0.0, ge=0, le=1)
     position_bias: float = Field(default=0.0, ge=0, le=1)
     elsewhere: float = Field(default=0.0, ge=0, le=1)
 
     def settings(self) -> SyntheticSettings:
         """These dials; raises :class:`ConfigError` for families that are none."""
-        return SyntheticSettings(
-            n=self.n,
-            seed=self.seed,
-            noise=self.noise,
-            length_bias=self.length_bias,
-            family_offset=self.family_offset,
-            families=tuple(self.families),
-            ties=self.ties,
-            position_bias=self.position_bias,
-            elsewhere=self.elsewhere,
-        )
+        return SyntheticSettings(**self.model_dump() | {"families": tuple(self.families)})
 
 
-class MultiturnTable(_Table):
+class MultiturnTable(ConfigTable):
     """``[data.multiturn]``: the column that holds the conversations of SFT."""
 
     enable: Literal[True] = True
     messages_key: str = "messages"
 
 
-class DataTable(_Table):
+class DataTable(ConfigTable):
     """``[data]``: what is learned from, and how much of it at a time.
 
     ``train``, ``val``: files (Parquet, JSONL), relative to the training file, or data sets of the
@@ -209,8 +195,8 @@ class DataTable(_Table):
     that repeat another. ``use_margin``: Bradley-Terry subtracts the rows' margins.
     """
 
-    train: list[str] = []
-    val: list[str] = []
+    train: list[str] = Field(default=[])
+    val: list[str] = Field(default=[])
     synthetic: SyntheticTable | None = None
     val_fraction: float = Field(default=0.1, gt=0, lt=1)
     train_batch_size: int = Field(default=96, ge=1)
@@ -228,7 +214,7 @@ class DataTable(_Table):
         return [files] if isinstance(files, str) else files
 
 
-class OptimTable(_Table):
+class OptimTable(ConfigTable):
     """``[optim]``: AdamW. ``warmup_steps_ratio``: the share of steps in which the rate rises.
 
     ``lr_scheduler``: what follows; ``wsd`` holds the rate and lets it fall over the last tenth.
@@ -241,7 +227,7 @@ class OptimTable(_Table):
     lr_scheduler: Literal["cosine", "wsd", "constant", "linear"] = "cosine"
 
 
-class TrainerTable(_Table):
+class TrainerTable(ConfigTable):
     """``[trainer]``: epochs, machine, memory.
 
     ``eval_every``: steps between validations, each of which saves a checkpoint; 0: ten times in the
@@ -261,7 +247,7 @@ class TrainerTable(_Table):
     seed: int = Field(default=0, ge=0, lt=2**32)
 
 
-class LoraTable(_Table):
+class LoraTable(ConfigTable):
     """``[lora]``: train low-rank adapters (and a scalar judge's output) instead of all weights.
 
     The adapters are merged into the model that the run leaves.
@@ -273,7 +259,7 @@ class LoraTable(_Table):
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
 
 
-class GrpoTable(_Table):
+class GrpoTable(ConfigTable):
     """``[grpo]``: replies per prompt, the weight of the KL term, and Ray's dashboard (verl).
 
     ``max_response_length``: tokens of a reply; a longer one is cut off and has no verdict.
@@ -287,14 +273,14 @@ class GrpoTable(_Table):
     ray_address: str = "http://127.0.0.1:8265"
 
 
-class JudgeFile(BaseModel):
+class JudgeFile(ConfigFile):
     """A whole training file; :meth:`load` reads one.
 
     Keys that the file leaves out have the defaults of its ``method``. ``mode`` says how a judge
     that writes is asked; SFT without one imitates conversations as they are.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    unnamed: ClassVar[str] = "training file"
 
     version: Literal[1] = 1
     kind: Literal["judge"] = "judge"
@@ -308,37 +294,28 @@ class JudgeFile(BaseModel):
     lora: LoraTable | None = None
     grpo: GrpoTable = GrpoTable()
 
-    _where: str = PrivateAttr(default="training file")
-    _folder: Path | None = PrivateAttr(default=None)
     _overrides: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def load(cls, path: Path | str, environ: Mapping[str, str] | None = None) -> JudgeFile:
-        """The run in ``path``; raises :class:`ConfigError` naming file, key and remedy.
-
-        Variables of ``environ`` (the process's own) come before the file; ``overrides`` has those
-        that did.
-        """
-        path = Path(path)
-        return cls.from_dict(load_toml(path), where=str(path), folder=path.parent, environ=environ)
 
     @classmethod
     def from_dict(
         cls,
         data: Mapping[str, Any],
         *,
-        where: str = "training file",
+        where: str = "",
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
-    ) -> JudgeFile:
-        """A run from plain data; ``where`` opens every complaint."""
+    ) -> Self:
+        """A run from plain data; ``where`` opens every complaint.
+
+        Variables of ``environ`` (the process's own) come before the file; ``overrides`` has those
+        that did. Raises :class:`ConfigError`.
+        """
         filled, overrides = _apply_environment(
-            data, os.environ if environ is None else environ, where
+            data, os.environ if environ is None else environ, where or cls.unnamed
         )
         try:
-            judge = validate_model(cls, with_defaults(filled), where)
-            judge._where, judge._folder = where, folder  # noqa: SLF001  (its own)
-            judge._overrides = overrides  # noqa: SLF001
+            judge = cls.read_tables(with_defaults(filled), where, folder)
+            judge._overrides = overrides  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
             _check_file(judge, data)
         except ConfigError as error:
             raise ConfigError(f"{error}{_blame_environment(overrides, str(error))}") from None
@@ -348,16 +325,6 @@ class JudgeFile(BaseModel):
         """The same run from another seed."""
         trainer = TrainerTable.model_validate({**self.trainer.model_dump(), "seed": seed})
         return self.model_copy(update={"trainer": trainer})
-
-    @property
-    def where(self) -> str:
-        """The file the run came from, for messages."""
-        return self._where
-
-    @property
-    def folder(self) -> Path:
-        """What the file's relative paths start from."""
-        return self._folder or Path()
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -386,10 +353,6 @@ class JudgeFile(BaseModel):
     def files(self, names: list[str]) -> list[Path]:
         """Data files: those beside the training file by their places, fetched ones in the cache."""
         return [resolve_data_file(name, self.folder) for name in names]
-
-    def refuse(self, key: str, message: str) -> NoReturn:
-        """Raise :class:`ConfigError` about one key of the file."""
-        raise ConfigError(f"{self._where}: {key}: {message}")
 
 
 def _apply_environment(

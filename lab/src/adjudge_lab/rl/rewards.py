@@ -28,8 +28,9 @@ from adjudge.graders.base import RuleGrader, is_listwise
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
+from adjudge.judges.table import JudgeTable
 from adjudge.mock import start_mock
-from adjudge.rewards.spec import RewardSpec, check_machine, is_trained_judge
+from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
 from adjudge.rubrics.parsing import find_bundle
 from adjudge.service.settings import SERVICE_KEY_VARIABLE
@@ -38,7 +39,7 @@ from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL
+from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL, RunJudgeTable
 from adjudge_lab.rl.tiny import CapitalsTask
 
 __all__ = [
@@ -68,10 +69,8 @@ __all__ = [
 ]
 
 
-_REWARD_KEYS = (
-    "event_weight", "outcome_weight", "event_reduce", "aggregate", "beta", "combine_mode",
-    "judge_scale", "negative_env", "sample_rate", "unjudged",
-)  # fmt: skip
+_REWARD_KEYS = set(JudgedReward.model_fields)
+_JUDGE_KEYS = set(RunJudgeTable.model_fields) & set(JudgeTable.model_fields)
 _SPEC_FILE = "reward.toml"
 _UNSAFE_IN_NAME = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -94,10 +93,7 @@ def build_reward_spec(
     spec: dict[str, Any] = {
         "graders": graders,
         "judges": _build_judges(run, base_url),
-        "reward": {
-            **{name: getattr(run.judge, name) for name in _REWARD_KEYS},
-            "seed": training.seed,
-        },
+        "reward": {**run.judge.model_dump(include=_REWARD_KEYS), "seed": training.seed},
         "max_concurrency": training.async_semaphore_max,
     }
     if service_url is not None:
@@ -244,15 +240,10 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
 
 
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
-    judge, most = run.judge, run.training.async_semaphore_max
-    table: dict[str, Any] = {
-        "type": judge.type,
-        "model": judge.model,
-        "base_url": base_url or judge.base_url,
-        "api_key_env": judge.api_key_env,
-        "price": judge.price,
-    }
-    table = {key: value for key, value in table.items() if value is not None}
+    most = run.training.async_semaphore_max
+    table = run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True)
+    if base_url is not None:
+        table["base_url"] = base_url
     table["endpoint"] = {
         "deadline_s": run.training.judge_timeout_s,
         "max_concurrency": most,

@@ -6,11 +6,11 @@ Here it is data alone; ``runfile_checks`` loads and checks one, ``rewards`` make
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import Field
 
-from adjudge.errors import ConfigError
+from adjudge.config_tables import ConfigFile
 from adjudge.rubrics.parsing import RUBRIC_SUFFIXES
 from adjudge_lab.rl.runfile_tables import (
     CAPITALS_ENV,
@@ -37,14 +37,14 @@ _TINY_BYTES = 32 << 20
 """Weights under this many bytes learn at the tiny model's rate: a later stage's own, say."""
 
 
-class RunFile(BaseModel):
+class RunFile(ConfigFile):
     """A whole run file; :func:`adjudge_lab.rl.runfile_checks.load_run_file` reads one.
 
     Without ``[[graders]]`` the rubric of ``[judge] rubric_id`` judges episodes, and turns where
     ``event_weight`` is not 0.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    unnamed: ClassVar[str] = "run file"
 
     version: Literal[1] = 1
     kind: Literal["rl"] = "rl"
@@ -54,7 +54,7 @@ class RunFile(BaseModel):
     model: RunModelTable
     compute: ComputeTable = ComputeTable()
     topology: TopologyTable = TopologyTable()
-    graders: list[dict[str, Any]] = []
+    graders: list[dict[str, Any]] = Field(default=[])
     judge: RunJudgeTable = RunJudgeTable(enabled=False)
     rollout: RolloutTable = RolloutTable()
     training: TrainingTable = TrainingTable()
@@ -62,33 +62,10 @@ class RunFile(BaseModel):
     logging: LoggingTable = LoggingTable()
     sentinel: SentinelTable = SentinelTable()
 
-    _where: str = PrivateAttr(default="run file")
-    _folder: Path | None = PrivateAttr(default=None)
-
-    def with_source(self, where: str, folder: Path | None) -> RunFile:
-        """The run itself, named ``where`` in messages, its relative paths from ``folder``."""
-        self._where, self._folder = where, folder
-        return self
-
     def with_seed(self, seed: int) -> RunFile:
         """The same run from another seed."""
         training = TrainingTable.model_validate({**self.training.model_dump(), "seed": seed})
         return self.model_copy(update={"training": training})
-
-    @property
-    def where(self) -> str:
-        """The file the run came from, for messages."""
-        return self._where
-
-    @property
-    def folder(self) -> Path:
-        """What the file's relative paths start from."""
-        return self._folder or Path()
-
-    @property
-    def source_folder(self) -> Path | None:
-        """As :attr:`folder`; ``None`` for plain data, which is from no file."""
-        return self._folder
 
     @property
     def env_name(self) -> str:
@@ -144,7 +121,3 @@ class RunFile(BaseModel):
         folder = self.folder / judge.rubric_dir
         found = (folder / f"{judge.rubric_id}{suffix}" for suffix in RUBRIC_SUFFIXES)
         return next((path for path in found if path.is_file()), None)
-
-    def refuse(self, key: str, message: str) -> NoReturn:
-        """Raise :class:`ConfigError` about one key of the file."""
-        raise ConfigError(f"{self._where}: {key}: {message}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
@@ -58,7 +58,7 @@ def resolve_run_file(
     data: dict[str, Any], *, where: str = "run file", folder: Path | None = None
 ) -> RunFile:
     """A run from plain data, checked; ``where`` opens every complaint."""
-    run = validate_model(RunFile, data, where).with_source(where, folder)
+    run = RunFile.read_tables(data, where, folder)
     check_run_file(run)
     return run
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from adjudge.config_tables import ConfigTable
 from adjudge.mock.behaviours import MockSettings
-from adjudge.rewards.aggregate import CombineMode, EventReduce
+from adjudge.rewards.aggregate import CombineMode
+from adjudge.rewards.spec import JudgedReward
 
 __all__ = [
     "CAPITALS_ENV",
@@ -21,6 +23,7 @@ __all__ = [
     "EvaluationTable",
     "LoggingTable",
     "MockTable",
+    "PanelAggregate",
     "RolloutTable",
     "RunJudgeTable",
     "RunModelTable",
@@ -48,12 +51,9 @@ TINY_BASE = "tiny"
 UNREACHABLE_URL = "http://127.0.0.1:9/v1"
 """An address to build judges with that are not asked."""
 
+_MOCK_LISTS = ("keywords", "latency", "fail")
 _MAX_SEEDS = 100_000
 _SEED_RANGE = re.compile(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?\Z")
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -81,7 +81,7 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-class AlgorithmTable(_Table):
+class AlgorithmTable(ConfigTable):
     """``[algorithm]``: ``grpo`` clips each token's ratio, ``gspo`` that of the whole sequence.
 
     ``adv_estimator``: ``adjudge_grpo`` gives each turn the advantage of what came from it on;
@@ -94,7 +94,7 @@ class AlgorithmTable(_Table):
     adv_estimator: Literal["adjudge_grpo", "grpo"] = "adjudge_grpo"
 
 
-class ServicesTable(_Table):
+class ServicesTable(ConfigTable):
     """``[services]``.
 
     ``task_url``: a task app that plays episodes (``POST /rollout``); its key, where it wants one,
@@ -119,7 +119,7 @@ class ServicesTable(_Table):
         return url
 
 
-class RunModelTable(_Table):
+class RunModelTable(ConfigTable):
     """``[model]``: ``base`` is a folder or a name on the hub; ``tiny`` is built on the spot.
 
     ``label`` is for reports and folders. ``custom_chat_template``: a Jinja file beside the run
@@ -139,14 +139,14 @@ class RunModelTable(_Table):
         return self
 
 
-class ComputeTable(_Table):
+class ComputeTable(ConfigTable):
     """``[compute]``: the machine that is meant; a run uses what it finds and says if it differs."""
 
     gpu_type: str | None = None
     gpu_count: int | None = Field(default=None, ge=0)
 
 
-class TopologyTable(_Table):
+class TopologyTable(ConfigTable):
     """``[topology]``: which share of the GPUs generates, trains, and holds the reference model."""
 
     type: Literal["single_node", "single_node_split"] = "single_node"
@@ -155,27 +155,26 @@ class TopologyTable(_Table):
     gpus_for_ref: int | None = Field(default=None, ge=0)
 
 
-class MockTable(_Table):
+PanelAggregate = Literal["weighted_mean", "min", "soft_min"]
+"""How the graders of a run file, or the members of a panel, become one number."""
+
+
+class MockTable(ConfigTable):
     """``[judge.mock]``: what ``adjudge mock`` is told when the run starts it."""
 
     behaviour: str = "rubric"
-    keywords: list[str] = []
-    latency: list[str] = []
-    fail: list[str] = []
+    keywords: list[str] = Field(default=[])
+    latency: list[str] = Field(default=[])
+    fail: list[str] = Field(default=[])
     seed: int | None = None
 
     def settings(self) -> MockSettings:
         """These settings; raises :class:`ConfigError` in the words of ``adjudge mock``."""
-        return MockSettings(
-            behaviour=self.behaviour,
-            keywords=tuple(self.keywords),
-            latency=tuple(self.latency),
-            fail=tuple(self.fail),
-            seed=self.seed,
-        )
+        told = self.model_dump()
+        return MockSettings(**told | {name: tuple(told[name]) for name in _MOCK_LISTS})
 
 
-class RunJudgeTable(_Table):
+class RunJudgeTable(JudgedReward):
     """``[judge]``: who judges by what, and how the judge's part J and the environment combine.
 
     ``weighted_sum`` is env + ``judge_scale``·J, ``multiply`` env·``judge_scale``·J, ``replace``
@@ -196,16 +195,8 @@ class RunJudgeTable(_Table):
     api_key_env: str | None = None
     rubric_id: str | None = None
     rubric_dir: str = "rubrics"
-    event_weight: float = Field(default=0.0, allow_inf_nan=False)
-    outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
-    event_reduce: EventReduce = "sum"
-    aggregate: Literal["weighted_mean", "min", "soft_min"] = "weighted_mean"
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    aggregate: PanelAggregate = "weighted_mean"
     combine_mode: CombineMode = "weighted_sum"
-    judge_scale: float = Field(default=1.0, allow_inf_nan=False)
-    negative_env: Literal["missing", "allow"] = "missing"
-    sample_rate: float = Field(default=1.0, gt=0, le=1)
-    unjudged: Literal["missing", "env"] = "missing"
     price: dict[str, float] | None = None
     mock: MockTable | None = None
 
@@ -224,7 +215,7 @@ class RunJudgeTable(_Table):
         return [self.folder] if isinstance(self.folder, str) else list(self.folder)
 
 
-class ScaffoldTable(_Table):
+class ScaffoldTable(ConfigTable):
     """``[rollout.scaffold]``: in training the policy is shown some of its row's rubrics.
 
     RuscaRL (arXiv 2508.16949), by its own names less the prefix ``graded_system_prompt_``.
@@ -249,7 +240,7 @@ class ScaffoldTable(_Table):
     correction_cap: float = Field(default=2.0, gt=0, allow_inf_nan=False)
 
 
-class RolloutTable(_Table):
+class RolloutTable(ConfigTable):
     """``[rollout]``: the task, and how it is played.
 
     ``env_name``: ``capitals``, ``crafter``, a class of yours as ``module:Class``, or what a task
@@ -262,7 +253,7 @@ class RolloutTable(_Table):
     """
 
     env_name: str | None = None
-    env_config: dict[str, Any] = {}
+    env_config: dict[str, Any] = Field(default={})
     dataset: str | None = None
     env_grader: str | None = None
     max_turns: int = Field(default=20, ge=1, le=10_000)
@@ -285,7 +276,7 @@ class RolloutTable(_Table):
         return self
 
 
-class TrainingTable(_Table):
+class TrainingTable(ConfigTable):
     """``[training]``.
 
     ``batch_size``: rollouts generated at a time, in groups of ``group_size`` from one beginning;
@@ -338,7 +329,7 @@ class TrainingTable(_Table):
         return self.step_rewards_enabled and self.step_rewards_mode == "decision_stepwise"
 
 
-class EvaluationTable(_Table):
+class EvaluationTable(ConfigTable):
     """``[evaluation]``: held-out episodes before and after, and every ``every_n_iters`` steps.
 
     ``seeds``: their beginnings, a list or ``"1-20"``, never trained on; by default the first
@@ -377,7 +368,7 @@ class EvaluationTable(_Table):
         return found[: self.instances]
 
 
-class LoggingTable(_Table):
+class LoggingTable(ConfigTable):
     """``[logging]``: where metrics go beside the run's own files.
 
     ``auto`` is Trackio where it is installed, else nowhere.
@@ -386,7 +377,7 @@ class LoggingTable(_Table):
     to: Literal["auto", "trackio", "tensorboard", "wandb", "none"] = "auto"
 
 
-class SentinelTable(_Table):
+class SentinelTable(ConfigTable):
     """``[sentinel]``: what to do on an alarm, and the grader of weight 0 that is the gold."""
 
     action: Literal["warn", "stop"] = "warn"

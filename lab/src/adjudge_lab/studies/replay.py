@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 import adjudge
-from adjudge.config import suggest_name, validate_model
+from adjudge.config import suggest_name
+from adjudge.config_tables import validate_model
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import (
     PASSING_KINDS,

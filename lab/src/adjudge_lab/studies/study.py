@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
@@ -50,7 +50,6 @@ __all__ = [
     "Study",
     "check_study",
     "find_study_warnings",
-    "resolve",
 ]
 
 
@@ -410,25 +409,10 @@ class Study(StudyFile):
     :meth:`load` reads one, :meth:`arms` says what it comes to.
     """
 
-    @classmethod
-    def load(cls, path: Path | str) -> Study:
-        """The study in ``path``; raises :class:`ConfigError` naming file, key and remedy."""
-        path = Path(path)
-        return cls.from_dict(
-            load_toml(path, keep_references=True), where=str(path), folder=path.parent
-        )
-
-    @classmethod
-    def from_dict(
-        cls, data: Mapping[str, Any], *, where: str = "study file", folder: Path | None = None
-    ) -> Study:
-        """A study from plain data; ``where`` opens every complaint.
-
-        Relative paths start at ``folder``. Files that it names are read; data sets are not.
-        """
-        study = validate_model(cls, dict(data), where)
-        study._where, study._folder = where, folder or Path()  # noqa: SLF001  (its own)
-        return resolve(study)
+    def _check(self) -> None:
+        """Read the run files that the study names, and check all of it; data sets are not read."""
+        self._run_file_arms = read_run_file_arms(self)
+        check_study(self)
 
     @property
     def warnings(self) -> list[str]:
@@ -511,10 +495,3 @@ class Study(StudyFile):
     def gold_run(self, folder: Path) -> RunFile:
         """A run file whose reward is exactly the gold."""
         return self.scorer_run(self.gold, folder)
-
-
-def resolve(study: Study) -> Study:
-    """Read the run files that ``study`` names and check all of it; raises :class:`ConfigError`."""
-    study._run_file_arms = read_run_file_arms(study)  # noqa: SLF001  (its own)
-    check_study(study)
-    return study

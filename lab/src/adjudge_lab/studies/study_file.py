@@ -9,13 +9,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
-from adjudge.errors import ConfigError
+from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile_tables import PanelAggregate
 
 __all__ = [
     "NO_MITIGATION",
@@ -128,10 +135,6 @@ def same_level(left: LevelValue, right: LevelValue) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
 def check_name(name: str) -> str:
     """``name`` as that of a folder; raises ``ValueError``."""
     if not _NAME.match(name) or name.endswith("."):
@@ -142,7 +145,10 @@ def check_name(name: str) -> str:
     return name
 
 
-class StudyPolicy(_Table):
+FolderName = Annotated[str, AfterValidator(check_name)]
+
+
+class StudyPolicy(ConfigTable):
     """``[policy]``: how the policies that all arms begin with are made, one a seed.
 
     ``train``: the tables of a training file (``method = "sft"``) or its name, relative to the study
@@ -153,7 +159,7 @@ class StudyPolicy(_Table):
     train: TrainingSource
 
 
-class BestOfTable(_Table):
+class BestOfTable(ConfigTable):
     """``[best_of]``: many answers of each first policy, for what the best of n would be worth.
 
     ``answers`` to each of the first ``prompts`` held-out prompts; ``answers = 0``: none are drawn.
@@ -163,7 +169,7 @@ class BestOfTable(_Table):
     answers: int = Field(default=64, ge=0)
 
 
-class StudyJudge(_Table):
+class StudyJudge(ConfigTable):
     """``[judges.NAME]``: who can be trained on, and scores the answers of every checkpoint.
 
     ``levels`` is what plans and tables call it by; ``bias`` has its dials, where they are known.
@@ -173,12 +179,12 @@ class StudyJudge(_Table):
     ``run`` (what it changes in a run file: ``graders``, ``judge``, ``services.judge_url``).
     """
 
-    levels: dict[str, LevelValue] = {}
-    bias: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    levels: dict[str, LevelValue] = Field(default={})
+    bias: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default={})
     held_out: bool = False
     train: TrainingSource | None = None
     members: list[str] | None = None
-    aggregate: Literal["weighted_mean", "min", "soft_min"] = "weighted_mean"
+    aggregate: PanelAggregate = "weighted_mean"
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     run: dict[str, Any] | None = None
 
@@ -203,7 +209,7 @@ class StudyJudge(_Table):
         return self
 
 
-class Mitigation(_Table):
+class Mitigation(ConfigTable):
     """``[mitigations.NAME]``: ``run`` has the tables of a run file that it changes.
 
     Its graders come after the judge's.
@@ -212,7 +218,7 @@ class Mitigation(_Table):
     run: dict[str, Any]
 
 
-class StudyPlan(_Table):
+class StudyPlan(ConfigTable):
     """``[[plans]]``: a factorial block; everything listed is crossed, times the study's seeds.
 
     ``judge`` lists judges by name; any other key lists levels, and each combination of them must
@@ -221,22 +227,17 @@ class StudyPlan(_Table):
     its judges, or ``mitigation``) on its axis.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, list[LevelValue]]
 
-    name: str
+    name: FolderName
     title: str = ""
     note: str = ""
     question: PlanQuestion = "other"
     x: str | None = None
     judge: list[str] | None = None
-    mitigation: list[str] = [NO_MITIGATION]
-    skip: list[dict[str, LevelValue]] = []
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        return check_name(name)
+    mitigation: list[str] = Field(default=[NO_MITIGATION])
+    skip: list[dict[str, LevelValue]] = Field(default=[])
 
     @property
     def levels(self) -> dict[str, list[LevelValue]]:
@@ -271,23 +272,18 @@ class StudyPlan(_Table):
         return self
 
 
-class RunFileArmTable(_Table):
+class RunFileArmTable(ConfigTable):
     """``[[arms]]``: an arm given as a whole run file.
 
     ``differs``: the keys (or tables) in which it differs from the study's other arms on purpose,
     such as ``rollout.scaffold``. ``levels`` and ``bias`` are those of its judge, for reports.
     """
 
-    name: str
+    name: FolderName
     file: str
-    levels: dict[str, LevelValue] = {}
-    bias: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
-    differs: list[str] = []
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        return check_name(name)
+    levels: dict[str, LevelValue] = Field(default={})
+    bias: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default={})
+    differs: list[str] = Field(default=[])
 
 
 @dataclass(frozen=True)
@@ -305,32 +301,31 @@ class RunFileArm:
     mitigation: str
 
 
-class StudyFile(BaseModel):
-    """A whole study; :func:`~adjudge_lab.studies.study.resolve` checks one and reads what it names.
+class StudyFile(ConfigFile):
+    """A whole study; :class:`~adjudge_lab.studies.study.Study` checks one and reads what it names.
 
     ``gold`` names the grader of ``[[run.graders]]``, or the held-out judge, that says what is
     really wanted. ``seeds`` are three at least, unless it is a ``pilot``. ``run`` has the tables of
     a run file that all arms share, with the graders that are watched (weight 0).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    unnamed: ClassVar[str] = "study file"
+    keeps_references: ClassVar[bool] = True
 
     version: Literal[1] = 1
     kind: Literal["study"]
     label: str = ""
-    seeds: list[int] = [0, 1, 2]
+    seeds: list[int] = Field(default=[0, 1, 2])
     pilot: bool = False
     gold: str
     policy: StudyPolicy | None = None
-    run: dict[str, Any] = {}
-    judges: dict[str, StudyJudge] = {}
-    mitigations: dict[str, Mitigation] = {}
+    run: dict[str, Any] = Field(default={})
+    judges: dict[str, StudyJudge] = Field(default={})
+    mitigations: dict[str, Mitigation] = Field(default={})
     best_of: BestOfTable = BestOfTable()
-    plans: list[StudyPlan] = []
+    plans: list[StudyPlan] = Field(default=[])
     run_file_tables: list[RunFileArmTable] = Field(default=[], alias="arms")
 
-    _where: str = PrivateAttr(default="study file")
-    _folder: Path = PrivateAttr(default=Path())
     _run_file_arms: dict[str, RunFileArm] = PrivateAttr(default_factory=dict)
 
     @field_validator("seeds")
@@ -351,16 +346,6 @@ class StudyFile(BaseModel):
         return tables
 
     @property
-    def where(self) -> str:
-        """The file the study came from, for messages."""
-        return self._where
-
-    @property
-    def folder(self) -> Path:
-        """What the file's relative paths start from."""
-        return self._folder
-
-    @property
     def run_file_arms(self) -> dict[str, RunFileArm]:
         """The arms that are given as whole run files, by name."""
         return self._run_file_arms
@@ -379,7 +364,3 @@ class StudyFile(BaseModel):
     def known_mitigation(self, name: str) -> dict[str, Any]:
         """The run-file tables of a mitigation; ``none`` has none."""
         return {} if name == NO_MITIGATION else self.mitigations[name].run
-
-    def refuse(self, key: str, message: str) -> NoReturn:
-        """Raise :class:`ConfigError` about one key of the file."""
-        raise ConfigError(f"{self._where}: {key}: {message}")

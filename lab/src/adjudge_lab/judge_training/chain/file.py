@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
-from adjudge.config import load_toml, suggest_name, validate_model
+from adjudge.config import suggest_name
+from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.datasets.synthetic import synthetic_preferences
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind as Benchmarks
@@ -142,11 +143,7 @@ _SEED_TABLES: Mapping[StageKind, str] = {"judge": "trainer", "run": "training"}
 """The tables with a stage's seed."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class EvaluateStage(_Table):
+class EvaluateStage(ConfigTable):
     """``[stages.evaluate]``: a trained ``judge`` on preferences that it has not seen.
 
     ``judge``: ``@STAGE``, or a trained judge's folder. ``synthetic``: made by these dials; or
@@ -155,12 +152,12 @@ class EvaluateStage(_Table):
 
     judge: str
     synthetic: SyntheticTable | None = None
-    files: list[str] = []
+    files: list[str] = Field(default=[])
     benchmark: Benchmarks | None = None
     seed: int = Field(default=0, ge=0, lt=2**32)
 
 
-class _StageTable(_Table):
+class _StageTable(ConfigTable):
     name: str
     judge: dict[str, Any] | None = None
     evaluate: dict[str, Any] | None = None
@@ -197,59 +194,47 @@ class ResolvedStage:
     file: JudgeFile | RunFile | EvaluateStage
 
 
-class ChainFile(BaseModel):
+class ChainFile(ConfigFile):
     """A whole chain; :meth:`load` reads one, :meth:`stages_in` says what it comes to.
 
     ``label`` is for reports.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    unnamed: ClassVar[str] = "chain file"
+    keeps_references: ClassVar[bool] = True
 
     version: Literal[1] = 1
     kind: Literal["chain"] = "chain"
     label: str = ""
     stages: list[_StageTable] = Field(min_length=1, max_length=64)
 
-    _where: str = PrivateAttr(default="chain file")
-    _beside: Path = PrivateAttr(default=Path())
     _environ: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _seed: int = PrivateAttr(default=0)
-
-    @classmethod
-    def load(cls, path: Path | str, environ: Mapping[str, str] | None = None) -> ChainFile:
-        """The chain in ``path``; raises :class:`ConfigError` naming file, stage, key and remedy.
-
-        Variables of ``environ`` (the process's own) come before what judges' stages say, as they
-        do in a judge's file; ``MODEL_PATH`` not before a reference to an earlier stage.
-        """
-        path = Path(path)
-        return cls.from_dict(
-            load_toml(path, keep_references=True),
-            where=str(path),
-            beside=path.parent,
-            environ=environ,
-        )
 
     @classmethod
     def from_dict(
         cls,
         data: Mapping[str, Any],
         *,
-        where: str = "chain file",
-        beside: Path | None = None,
+        where: str = "",
+        folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
-    ) -> ChainFile:
-        """A chain from plain data; ``where`` opens every complaint."""
-        chain = validate_model(cls, dict(data), where)
-        chain._where, chain._beside = where, beside or Path()  # noqa: SLF001  (its own)
-        chain._environ = dict(os.environ if environ is None else environ)  # noqa: SLF001
+    ) -> Self:
+        """A chain from plain data; ``where`` opens every complaint.
+
+        Variables of ``environ`` (the process's own) come before what judges' stages say, as they
+        do in a judge's file; ``MODEL_PATH`` not before a reference to an earlier stage. Raises
+        :class:`ConfigError`.
+        """
+        chain = cls.read_tables(data, where, folder)
+        chain._environ = dict(os.environ if environ is None else environ)  # noqa: SLF001  # noqa: SLF001
         chain.stages_in(_PLACEHOLDER_FOLDER)
         return chain
 
     def with_seed_offset(self, seed: int) -> ChainFile:
         """The same chain with ``seed`` added to the seed of every stage; made data stay."""
         other = self.model_copy()
-        other._seed = seed  # noqa: SLF001  (its own)
+        other._seed = seed  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
         return other
 
     @property
@@ -265,14 +250,14 @@ class ChainFile(BaseModel):
         found: dict[str, ResolvedStage] = {}
         for number, one in enumerate(self.stages, start=1):
             if one.name in found:
-                self._refuse(f"stages.{one.name}", "there are two stages of this name")
+                self.refuse(f"stages.{one.name}", "there are two stages of this name")
             found[one.name] = self._stage(number, one, found, folder)
         return list(found.values())
 
     def _stage(
         self, number: int, given: _StageTable, earlier: Mapping[str, ResolvedStage], folder: Path
     ) -> ResolvedStage:
-        where = f"{self._where}: stages.{given.name}"
+        where = f"{self.where}: stages.{given.name}"
         kinds = [kind for kind in STAGE_KINDS if getattr(given, kind) is not None]
         if len(kinds) != 1:
             said = ", ".join(f"[stages.{kind}]" for kind in kinds) or "none"
@@ -289,7 +274,7 @@ class ChainFile(BaseModel):
         data, after = resolve_references(getattr(given, kind), kind, places, later, where)
         self._shift(data, kind)
         return ResolvedStage(
-            given.name, kind, where, folder / given.name, self._beside, data, after,
+            given.name, kind, where, folder / given.name, self.folder, data, after,
             self._read(
                 data, kind, where, own_base=not is_reference(given.judge, ("model", "path"))
             ),
@@ -302,9 +287,9 @@ class ChainFile(BaseModel):
             environ = dict(self._environ)
             if not own_base:
                 environ.pop("MODEL_PATH", None)
-            return JudgeFile.from_dict(data, where=where, folder=self._beside, environ=environ)
+            return JudgeFile.from_dict(data, where=where, folder=self.folder, environ=environ)
         if kind == "run":
-            run = resolve_run_file(data, where=where, folder=self._beside)
+            run = resolve_run_file(data, where=where, folder=self.folder)
             if run.backend != "trl":
                 run.refuse(
                     "backend",
@@ -333,9 +318,6 @@ class ChainFile(BaseModel):
         table = data.get(name, {})
         if isinstance(table, dict) and isinstance(table.get("seed", 0), int):
             data[name] = {**table, "seed": table.get("seed", 0) + self._seed}
-
-    def _refuse(self, key: str, message: str) -> NoReturn:
-        raise ConfigError(f"{self._where}: {key}: {message}")
 
 
 def _check_dials(dials: SyntheticTable, where: str) -> None:

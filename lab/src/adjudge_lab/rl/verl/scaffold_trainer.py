@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjudge.config import validate_model
+from adjudge.config_tables import validate_model
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
 from adjudge.trainers.verl.trainer import make_judge_trainer

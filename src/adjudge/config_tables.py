@@ -1,0 +1,147 @@
+"""How the tables of a user's file are declared and checked: one class a table, one a file.
+
+A key that is not declared is refused with the nearest one, a value must have the type of its key,
+and every complaint names file, key, what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+
+from adjudge.config import load_toml, suggest_name
+from adjudge.errors import ConfigError
+
+__all__ = ["ConfigFile", "ConfigTable", "validate_model"]
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class ConfigTable(BaseModel):
+    """A table: fields are its keys, and their types and limits say what is allowed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ConfigFile(ConfigTable):
+    """A whole file, which knows where it came from; derive, and check the rest in ``_check``.
+
+    ``unnamed`` is what messages call data that are from no file, ``keeps_references`` whether texts
+    with ``${NAME}`` remember it (see :func:`~adjudge.config.load_toml`).
+    """
+
+    unnamed: ClassVar[str] = "file"
+    keeps_references: ClassVar[bool] = False
+
+    _where: str = PrivateAttr(default="")
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def load(cls, path: Path | str, **options: Any) -> Self:
+        """The file at ``path``; raises :class:`ConfigError` naming file, key and remedy.
+
+        ``options`` are those of the class's own :meth:`from_dict`.
+        """
+        path = Path(path)
+        data = load_toml(path, keep_references=cls.keeps_references)
+        return cls.from_dict(data, where=str(path), folder=path.parent, **options)
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], *, where: str = "", folder: Path | None = None
+    ) -> Self:
+        """The same from plain data; ``where`` opens every complaint.
+
+        Relative paths start at ``folder`` (default: the working directory). Raises
+        :class:`ConfigError`.
+        """
+        file = cls.read_tables(data, where, folder)
+        file._check()  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
+        return file
+
+    @classmethod
+    def read_tables(cls, data: Mapping[str, Any], where: str, folder: Path | None) -> Self:
+        """The file with its tables checked one by one, not yet whether they go together."""
+        file = validate_model(cls, dict(data), where or cls.unnamed)
+        file._where, file._folder = where, folder  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
+        return file
+
+    def _check(self) -> None:
+        """Raise :class:`ConfigError` where the tables do not go together."""
+
+    @property
+    def where(self) -> str:
+        """What opens every message about it: its path, as a rule."""
+        return self._where or self.unnamed
+
+    @property
+    def folder(self) -> Path:
+        """What its relative paths start from."""
+        return self._folder or Path()
+
+    @property
+    def source_folder(self) -> Path | None:
+        """As :attr:`folder`; ``None`` for plain data, which is from no file."""
+        return self._folder
+
+    def refuse(self, key: str, message: str) -> NoReturn:
+        """Raise :class:`ConfigError` about one key of the file."""
+        raise ConfigError(f"{self.where}: {key}: {message}")
+
+
+def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Model:
+    """``data`` as ``model``; raises one :class:`ConfigError` that lists every problem."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [f"{where}: {_explain(model, problem)}" for problem in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location) or "the file"
+    if problem["type"] == "extra_forbidden":
+        allowed = _keys_at(model, problem["loc"][:-1])
+        hint = suggest_name(location[-1], allowed)
+        return f"{key}: unknown key{hint} (allowed: {', '.join(sorted(allowed))})"
+    if problem["type"] == "missing":
+        return f"{key}: is required"
+    message = problem["msg"].removeprefix("Value error, ")
+    complaint = f"{key}: {message[:1].lower()}{message[1:]}"
+    if isinstance(problem["input"], dict):  # a whole table says nothing, and may hold a key
+        return complaint
+    if " (found " in complaint:
+        return complaint
+    cause, stop, remedy = complaint.partition(". ")
+    return f"{cause} (found {repr(problem['input'])[:80]}){stop}{remedy}"
+
+
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The keys that the table at ``location`` may have."""
+    here: Any = model
+    names = False  # whether the next part is a name of the user's, not a key
+    for part in location:
+        if isinstance(part, int) or names:
+            names = False
+            continue
+        field = here.model_fields.get(part)
+        here = _model_in(field.annotation) if field else None
+        if field is None or here is None:
+            return []
+        names = typing.get_origin(field.annotation) is dict
+    return [field.alias or name for name, field in here.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _model_in(argument)) is not None:
+            return found
+    return None
