@@ -15,6 +15,7 @@ from adjudge import RewardSpec
 from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
+from adjudge.judges.connections import start_call_counter
 from adjudge.runs.sentinel import SentinelAlarm
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary
@@ -25,7 +26,6 @@ from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.rollouts import group_variances
 from adjudge_lab.rl.run import (
     TrainingJob,
-    _count_calls,
     _TrainingRun,
     first_and_last_means,
     sentinel_reading,
@@ -262,5 +262,5 @@ def test_a_service_that_died_costs_no_report(
     job = TrainingJob(run, EXAMPLE, tmp_path)
     with closing(TrainingFolder(tmp_path / "run", run, EXAMPLE)) as folder:
         state = _TrainingRun(job, folder, build_reward_spec(run, nobody), nobody, 0.0)
-        assert state._calls_made(run_blocking(_count_calls())) == []
+        assert state._calls_made(start_call_counter()) == []
     assert "no table of its calls" in caplog.text

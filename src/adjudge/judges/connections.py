@@ -19,12 +19,12 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from adjudge.engine.loop import run_on_engine
+from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.endpoint.endpoint import Endpoint
@@ -38,10 +38,13 @@ __all__ = [
     "EndpointKey",
     "aclose_all",
     "aclose_one",
-    "aclose_owned",
     "connect",
     "open_connections",
+    "own_calls",
+    "start_call_counter",
 ]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,24 @@ async def aclose_one(connection: Connection) -> None:
         await _close(here, [connection])
 
 
-async def aclose_owned(*owners: object) -> None:
+@contextlib.contextmanager
+def own_calls(
+    budget_usd: float | None, cassette: ReplyCache | None
+) -> Generator[SpendCeiling | None]:
+    """A run's own ceiling of spending, in US dollars, for code outside the engine's loop.
+
+    At the end the connections of the ceiling and the cassette are closed, and the cassette.
+    """
+    budget = None if budget_usd is None else SpendCeiling(budget_usd)
+    try:
+        yield budget
+    finally:
+        run_blocking(_aclose_owned(budget, cassette))
+        if cassette is not None:
+            cassette.close()
+
+
+async def _aclose_owned(*owners: object) -> None:
     """Close the running loop's connections that belong to one of these budgets and cassettes."""
     kept = {id(owner) for owner in owners if owner is not None}
     if (here := _registry.get(asyncio.get_running_loop())) is not None:
@@ -259,6 +279,19 @@ class CallCounter:
         dollars, ``None`` where nothing was measured.
         """
         return _table_rows(self._before, open_connections())
+
+    def read(self) -> list[dict[str, Any]]:
+        """:meth:`table` of the engine's loop, for code outside of it."""
+        return run_blocking(_call(self.table))
+
+
+def start_call_counter() -> CallCounter:
+    """A counter of the calls on the engine's loop from now on, for code outside of it."""
+    return run_blocking(_call(CallCounter))
+
+
+async def _call(function: Callable[[], _T]) -> _T:
+    return function()
 
 
 def _table_rows(

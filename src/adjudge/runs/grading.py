@@ -14,10 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError
-from adjudge.judges.base import ChatModel
+from adjudge.errors import RolloutError
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import CallCounter, aclose_owned
+from adjudge.judges.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
@@ -118,21 +117,16 @@ def grade_rollouts(job: GradingJob) -> list[RewardResult]:
     started = time.perf_counter()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
-    budget = None if job.budget_usd is None else SpendCeiling(job.budget_usd)
-    try:
+    with own_calls(job.budget_usd, job.cassette) as budget:
         return _grade_into_folder(job, budget, started)
-    finally:
-        run_blocking(aclose_owned(budget, job.cassette))
-        if job.cassette is not None:
-            job.cassette.close()
 
 
 def _grade_into_folder(
     job: GradingJob, budget: SpendCeiling | None, started: float
 ) -> list[RewardResult]:
-    graders = job.spec.build_graders(_build_judges(job, budget))
+    graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
-    calls = run_blocking(_count_calls())
+    calls = start_call_counter()
     tally = Tally(count_rows(job.paths) * len(job.spec.graders))
     with (
         RunFolder(
@@ -165,32 +159,13 @@ def _grade_into_folder(
         summary = summarise_grading(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
         summary["groups"]["source"] = group_source
         elsewhere = [] if job.engine is None else job.engine.endpoints()
-        summary["endpoints"] = [*elsewhere, *run_blocking(_call_table(calls))]
+        summary["endpoints"] = [*elsewhere, *calls.read()]
         job.summary = summary | _run_facts(job, folder)
         folder.write_json("summary.json", job.summary)
         names = [entry.name for entry in job.spec.graders]
         rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
         write_grading_report(folder.path / "report.html", job.summary, rows)
     return results
-
-
-def _build_judges(job: GradingJob, budget: SpendCeiling | None) -> dict[str, ChatModel]:
-    if budget is not None:
-        for name, table in job.spec.judges.items():
-            if table.has_server and table.price is None:
-                raise ConfigError(
-                    f"{job.spec.where}: judges.{name}.price: is required with a budget. "
-                    "Give US dollars per million tokens: input, output."
-                )
-    return job.spec.build_judges(job.cassette, budget)
-
-
-async def _count_calls() -> CallCounter:
-    return CallCounter()
-
-
-async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
-    return calls.table()
 
 
 def _rollout_grader(

@@ -21,10 +21,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge.files import iter_rows
 
 __all__ = ["DESTINATIONS", "Sink", "check_sink", "open_sink"]
 
@@ -99,8 +98,10 @@ def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -
             return _NullSink()
         raise _refusal(name, error) from error
     sink = _GuardedSink(name, inner)
-    for step, row in _rows(folder / "metrics.jsonl"):
-        sink.log(step, row)
+    for row in iter_rows(folder / "metrics.jsonl", dict[str, Any]):
+        if type(row.get("step")) is not int:
+            break
+        sink.log(row["step"], row)
     return sink
 
 
@@ -115,18 +116,6 @@ def _refusal(name: str, error: Exception) -> ConfigError:
 
 def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _rows(file: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """The rows that ``file`` has, up to the first that is not whole."""
-    if not file.exists():
-        return
-    for line in file.read_bytes().splitlines():
-        try:
-            row = msgspec.json.decode(line, type=dict[str, Any])
-            yield msgspec.convert(row["step"], int), row
-        except (msgspec.MsgspecError, KeyError):
-            return
 
 
 def _numeric_values(row: Mapping[str, Any]) -> dict[str, float]:

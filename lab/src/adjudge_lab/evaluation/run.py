@@ -24,7 +24,7 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.files import JsonlLog, iter_rows
-from adjudge.judges.connections import CallCounter
+from adjudge.judges.connections import start_call_counter
 from adjudge.runs.folder import RunFolder
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
@@ -179,7 +179,7 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
     run = _evaluation_run(job)
     job.judged = run.judge.enabled
     check_service_libraries(run)
-    calls = run_blocking(_count_calls())
+    calls = start_call_counter()
     with (
         EvaluationFolder(job.folder, _build_manifest(job)) as folder,
         start_run_judge(run, job.folder) as (spec, _),
@@ -199,7 +199,7 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
             "config": str(job.source),
             **summarise_evaluation(run, spec, job.targets, job.rows, spent, judged=job.judged),
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": run_blocking(_call_table(calls)),
+            "endpoints": calls.read(),
         }
         folder.write_json("summary.json", job.summary)
         write_evaluation_report(job.folder / "report.html", job.summary, job.rows)
@@ -331,11 +331,3 @@ def _refuse_unplayed(job: EvaluationJob) -> None:
     if {error["kind"] for error in errors} <= {*PASSING_KINDS, ErrorKind.AUTH}:
         raise JudgeUnavailable(said)
     raise ConfigError(said)
-
-
-async def _count_calls() -> CallCounter:
-    return CallCounter()
-
-
-async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
-    return calls.table()

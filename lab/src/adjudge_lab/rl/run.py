@@ -19,10 +19,9 @@ from typing import Any
 import msgspec
 
 import adjudge
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
-from adjudge.judges.connections import CallCounter
+from adjudge.judges.connections import CallCounter, start_call_counter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 from adjudge.runs.sinks import check_sink, open_sink
@@ -213,7 +212,7 @@ class _TrainingRun:
     def go(self, scratch: str) -> None:
         """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
         run = self._run
-        calls = run_blocking(_count_calls())
+        calls = start_call_counter()
         self._sink = open_sink(
             run.logging.to, self._dir.path, label=run.model.label, config=grpo_settings(run)
         )
@@ -368,7 +367,7 @@ class _TrainingRun:
                     "calls to the service instead.",
                     error,
                 )
-        return run_blocking(_call_table(calls))
+        return calls.read()
 
     def _finish(self, losses: list[float], endpoints: list[dict[str, Any]]) -> None:
         job, folder = self._job, self._dir
@@ -432,11 +431,3 @@ def _save_atomically(model: Any, tokenizer: Any, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     save_policy(model, tokenizer, part)
     part.rename(folder)
-
-
-async def _count_calls() -> CallCounter:
-    return CallCounter()
-
-
-async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
-    return calls.table()

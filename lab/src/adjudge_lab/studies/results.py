@@ -6,13 +6,14 @@ has a row per checkpoint, scorer and measure.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import msgspec
+
+from adjudge.files import write_table
 
 __all__ = [
     "NO_SCORE_UNIT",
@@ -373,16 +374,4 @@ def _checkpoint_rows(
 
 def write_study_rows(folder: Path, result: StudyResult) -> Path:
     """Write ``tidy.parquet`` where pyarrow is installed, else ``tidy.jsonl``; the path written."""
-    if importlib.util.find_spec("pyarrow") is None:
-        path = folder / "tidy.jsonl"
-        lines = (msgspec.json.encode(row) + b"\n" for row in iter_study_rows(result))
-        path.write_bytes(b"".join(lines))
-        return path
-    import pyarrow as pa  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    kinds = {"double": pa.float64(), "string": pa.string(), "int64": pa.int64()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
-    path = folder / "tidy.parquet"
-    pq.write_table(pa.Table.from_pylist(list(iter_study_rows(result)), schema=schema), path)
-    return path
+    return write_table(folder, "tidy", _COLUMNS, iter_study_rows(result))

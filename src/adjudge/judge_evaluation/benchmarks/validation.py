@@ -7,7 +7,7 @@ The folder is claimed for one set of judges and items, and gone on with by the s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -18,6 +18,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, JudgeUnavailable
+from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     BenchmarkData,
     item_digest,
@@ -62,7 +63,7 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     score_benchmark,
 )
 from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
-from adjudge.judges.connections import CallCounter
+from adjudge.judges.connections import start_call_counter
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import RunFolder
@@ -289,7 +290,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     material = find_benchmark_data(job, candidates)
     benchmark = material.benchmark
     modes = [candidate_mode(job, one, benchmark) for one in candidates]
-    calls = run_blocking(_start_call_count())
+    calls = start_call_counter()
     with RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder:
         if material.local:
             _write_sample_file(folder.path, job.kind)
@@ -297,7 +298,8 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             evaluate_judge(job, folder, material, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
         ]
-        folder.write(JUDGEMENTS_FILE, _judgement_lines(benchmark, job.judgements))
+        judgements = JsonlLog(folder.path / JUDGEMENTS_FILE)
+        judgements.rewrite(_recorded_judgements(benchmark, job.judgements))
         compared = compare_judges(benchmark, job.judgements, resamples=job.resamples)
         job.summary = {
             "adjudge": __version__,
@@ -306,7 +308,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             "judges": entries,
             "compared": [comparison_entry(one) for one in compared],
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": run_blocking(_call_table(calls)),
+            "endpoints": calls.read(),
         }
         folder.write_json("summary.json", job.summary)
         write_validation_report(folder.path / "report.html", job.summary, benchmark, job.judgements)
@@ -326,14 +328,15 @@ def _manifest(
     }
 
 
-def _judgement_lines(benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]) -> bytes:
-    """A line an item and judge, items in order."""
+def _recorded_judgements(
+    benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
+) -> Iterator[RecordedJudgement]:
+    """One an item and judge, items in order."""
     digests = [item_digest(item) for item in benchmark.items]
-    lines = []
     for place, digest in enumerate(digests):
         for name, own in judgements.items():
             said = own[place]
-            kept = RecordedJudgement(
+            yield RecordedJudgement(
                 judge=name,
                 item=digest,
                 subset=said.subset,
@@ -341,8 +344,6 @@ def _judgement_lines(benchmark: Benchmark, judgements: Mapping[str, Sequence[Jud
                 scores=said.scores,
                 verdicts=said.verdicts,
             )
-            lines.append(msgspec.json.encode(kept) + b"\n")
-    return b"".join(lines)
 
 
 def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
@@ -361,11 +362,3 @@ def _write_sample_file(folder: Path, name: str | None) -> None:
     for kind in BENCHMARK_KINDS:
         if kind == name:
             write_sample(folder / f"local-{kind}.jsonl", kind)
-
-
-async def _start_call_count() -> CallCounter:
-    return CallCounter()
-
-
-async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
-    return calls.table()

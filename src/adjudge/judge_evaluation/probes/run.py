@@ -52,7 +52,7 @@ from adjudge.judge_evaluation.probes.report import (
 )
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import CallCounter, aclose_owned
+from adjudge.judges.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
 from adjudge.runner.binding import GraderConfig
@@ -308,19 +308,14 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
     ``JudgeAuthError``, and ``JudgeUnavailable`` where more than half of the questions had no answer
     for a reason that passes.
     """
-    budget = None if job.budget_usd is None else SpendCeiling(job.budget_usd)
-    try:
+    with own_calls(job.budget_usd, job.cassette) as budget:
         return _run(job, budget)
-    finally:
-        run_blocking(aclose_owned(budget, job.cassette))
-        if job.cassette is not None:
-            job.cassette.close()
 
 
 def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
     started = time.perf_counter()
-    prepared = prepare_probes(job, _build_judges(job, budget))
-    calls = run_blocking(_count_calls())
+    prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
+    calls = start_call_counter()
     tally = Tally(len(prepared.questions))
     main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
     with (
@@ -355,29 +350,10 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
             "elapsed_s": time.perf_counter() - started,
             "resumed": tally.resumed,
             "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
-            "endpoints": run_blocking(_call_table(calls)),
+            "endpoints": calls.read(),
         }
         _write(job, folder, answers)
     return job.findings
-
-
-def _build_judges(job: ProbeJob, budget: SpendCeiling | None) -> dict[str, ChatModel]:
-    if budget is not None:
-        for name, table in job.spec.judges.items():
-            if table.has_server and table.price is None:
-                raise ConfigError(
-                    f"{job.spec.where}: judges.{name}.price: is required with a budget (US dollars "
-                    "per million tokens: input, output)"
-                )
-    return job.spec.build_judges(job.cassette, budget)
-
-
-async def _count_calls() -> CallCounter:
-    return CallCounter()
-
-
-async def _call_table(calls: CallCounter) -> list[dict[str, Any]]:
-    return calls.table()
 
 
 async def _ask_questions(

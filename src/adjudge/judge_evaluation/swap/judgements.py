@@ -6,15 +6,13 @@ study keeps a line per sample; the tidy table has a row per sample and judge.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
+from adjudge.files import write_table
 from adjudge.rewards.groups import group_step
 
 __all__ = [
@@ -170,7 +168,6 @@ def read_criterion_marks(details: Any, graders: Sequence[str] | None = None) -> 
     return marks
 
 
-_BATCH = 50_000
 _COLUMNS = {
     "index": "int64",
     "group": "string",
@@ -222,36 +219,4 @@ def iter_swap_rows(sheet: SwapTable) -> Iterator[dict[str, Any]]:
 
 def write_swap_rows(folder: Path, sheet: SwapTable) -> Path:
     """Write ``rows.parquet`` where pyarrow is installed, else ``rows.jsonl``; the path written."""
-    kept = "parquet" if importlib.util.find_spec("pyarrow") else "jsonl"
-    path = folder / f"rows.{kept}"
-    fresh = folder / f".rows.{kept}.tmp"
-    if kept == "parquet":
-        _write_parquet(fresh, sheet)
-    else:
-        with fresh.open("wb") as file:
-            for row in iter_swap_rows(sheet):
-                file.write(msgspec.json.encode(row) + b"\n")
-    fresh.replace(path)
-    return path
-
-
-def _write_parquet(path: Path, sheet: SwapTable) -> None:
-    import pyarrow as pa  # noqa: PLC0415  (an extra, heavy)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    kinds = {"double": pa.float64(), "string": pa.string(), "bool": pa.bool_(), "int64": pa.int64()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
-    with pq.ParquetWriter(path, schema) as writer:
-        for batch in _batches(iter_swap_rows(sheet)):
-            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
-
-
-def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    return write_table(folder, "rows", _COLUMNS, iter_swap_rows(sheet))
