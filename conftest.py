@@ -33,14 +33,11 @@ def _generator() -> ModuleType:
 
 
 @cache
-def _patterns() -> list[re.Pattern[str]]:
-    return [message.pattern for message in _generator().find_messages()]
-
-
-@cache
-def _multiline_patterns() -> list[re.Pattern[str]]:
+def _patterns() -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
+    """What a message of several lines must match, and what each line of the others must."""
     messages = _generator().find_messages()
-    return [message.pattern for message in messages if "\n" in message.template]
+    several = [message.pattern for message in messages if "\n" in message.template]
+    return several, [message.pattern for message in messages]
 
 
 @cache
@@ -58,9 +55,10 @@ def _record(error: ConfigError, *arguments: Any) -> None:
     if place[1] not in _worded_lines(place[0]):
         return
     text = str(error)
-    lines = [] if any(one.search(text) for one in _multiline_patterns()) else text.splitlines()
+    several, known = _patterns()
+    lines = [] if any(one.search(text) for one in several) else text.splitlines()
     for line in lines:
-        if line.strip() and not any(one.search(line) for one in _patterns()):
+        if line.strip() and not any(one.search(line) for one in known):
             _unknown.append(f"{place[0]}:{place[1]}: {line}")
             return
     _checked.add(place)

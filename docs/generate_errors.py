@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "errors.md"
 
 _GAP = "\0"
 _SHORTEST = 4
+_MAKERS = ("ConfigError", "refuse", "validator")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 _INTRODUCTION = """\
@@ -70,20 +71,23 @@ def find_messages() -> list[Message]:
         for path in sorted(source.rglob("*.py")):
             parts = path.relative_to(source.parent).with_suffix("").parts
             room = ".".join(parts[:2])
-            for template in _templates_in(ast.parse(path.read_text(encoding="utf-8"))):
+            for template in _templates_in(path.read_text(encoding="utf-8")):
                 found[Message(room, template)] = None
     return list(found)
 
 
-def _templates_in(tree: ast.Module) -> Iterator[str]:
+def _templates_in(text: str) -> Iterator[str]:
+    if not any(word in text for word in _MAKERS):
+        return
+    nodes = list(ast.walk(ast.parse(text)))
     validators = {
         inner
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.FunctionDef)
         and any("validator" in ast.unparse(one) for one in node.decorator_list)
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and node.args:
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if name in {"ConfigError", "refuse"} or (name == "ValueError" and node in validators):

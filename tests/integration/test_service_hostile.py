@@ -279,26 +279,21 @@ def filled(before: bytes, unit: bytes, after: bytes, *, most: int = 16_000_000) 
 
 
 SAMPLE = b'{"prompt":"p","completion":"c",'
-MANY: dict[str, tuple[str, bytes]] = {
-    "lists": ("/judge", filled(SAMPLE + b'"metadata":{"a":[', b"[]", b"]}}")),
-    "objects": ("/judge", filled(SAMPLE + b'"metadata":{"a":[', b"{}", b"]}}")),
-    "numbers": ("/judge", filled(SAMPLE + b'"metadata":{"a":[', b"1", b"]}}")),
-    "messages": ("/judge", filled(SAMPLE + b'"messages":[', b"{}", b"]}")),
-    "images": ("/judge", filled(SAMPLE + b'"images":[', b'"AAAA"', b"]}")),
+ROW = b'{"responses_create_params":{"input":[]},"response":{"output":['
+MANY = {
+    "lists": ("/judge", SAMPLE + b'"metadata":{"a":[', b"[]", b"]}}"),
+    "objects": ("/judge", SAMPLE + b'"metadata":{"a":[', b"{}", b"]}}"),
+    "numbers": ("/judge", SAMPLE + b'"metadata":{"a":[', b"1", b"]}}"),
+    "messages": ("/judge", SAMPLE + b'"messages":[', b"{}", b"]}"),
+    "images": ("/judge", SAMPLE + b'"images":[', b'"AAAA"', b"]}"),
     "lists in a batch": (
         "/batch_judge",
-        filled(b'{"requests":[' + SAMPLE + b'"metadata":{"a":[', b"[[]]", b"]}}]}"),
+        b'{"requests":[' + SAMPLE + b'"metadata":{"a":[',
+        b"[[]]",
+        b"]}}]}",
     ),
-    "fields of a trainer's row": (
-        "/verify",
-        filled(
-            b'{"responses_create_params":{"input":[]},"response":{"output":[]},"x":[', b"[]", b"]}"
-        ),
-    ),
-    "items of a trainer's row": (
-        "/verify",
-        filled(b'{"responses_create_params":{"input":[]},"response":{"output":[', b"{}", b"]}}"),
-    ),
+    "fields of a trainer's row": ("/verify", ROW + b']},"x":[', b"[]", b"]}"),
+    "items of a trainer's row": ("/verify", ROW, b"{}", b"]}}"),
 }
 
 
@@ -317,7 +312,8 @@ def roomy() -> Iterator[RunningService]:
 def test_nobody_waits_while_a_body_of_millions_of_values_is_refused(
     roomy: RunningService, name: str
 ) -> None:
-    path, body = MANY[name]
+    path, *parts = MANY[name]
+    body = filled(*parts)
     healthy, done = 0, threading.Event()
 
     def ask_health() -> None:
