@@ -8,7 +8,7 @@ from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adjudge.datasets.synthetic import capital_question, draw_answer, draw_features, gold_score
@@ -53,10 +53,12 @@ def test_a_score_is_quality_and_the_sum_of_what_is_liked(text: str, sizes: Any) 
 
 @settings(max_examples=20)
 @given(texts, st.sampled_from(DIALS), numbers, numbers)
+@example("ann: Lima", "own", 0.0, 1.0)
+@example("ann: Lima", "own", 1.0, -1.0)
 @pytest.mark.slow
 def test_each_dial_is_linear(text: str, name: str, one: float, other: float) -> None:
     def adds(size: float) -> float:
-        dials: dict[str, Any] = {"own": 1e-9, name: size}
+        dials: dict[str, Any] = {"own": 1e-9, name: size or 1e-9}  # a family needs some liking
         made = ParametricJudge(family="ann", **dials)
         return float(made.evaluate(text, PROMPT).score) - gold_score("Peru", text) / 4
 
