@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
+from statistics import pvariance
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import BaseGrader
@@ -73,9 +76,14 @@ def _known(bench: ProbeBench) -> dict[tuple[str, str], tuple[float, bool]]:
             for answer, gold in QUALITY.items():
                 known[item.id, getattr(item, answer)] = (gold, False)
             for worded, (base, ways) in WORDING.items():
-                for way in ways:
+                for way, neutral in product(ways, (True, False)):
+                    if neutral and way is items.add_padding:
+                        continue
                     rng = items.seeded_random(bench.seed, worded, item.id)
-                    known[item.id, way(item, getattr(item, base), rng)] = (QUALITY[base], True)
+                    options = {"neutral": True} if neutral else {}
+                    text = way(item, getattr(item, base), rng, **options)
+                    if text != getattr(item, base):
+                        known[item.id, text] = (QUALITY[base], not neutral)
     return known
 
 
@@ -237,4 +245,97 @@ def _compared(rng: random.Random, given: float, swapped: float) -> GraderResult:
     return GraderScore("judge", score, "", {"verdicts": verdicts})
 
 
-# --- the cases ---------------------------------------------------------------------------------
+# --- judges of all wording at once --------------------------------------------------------------
+
+Counting = Callable[[str], int]
+
+
+def count_split(text: str) -> int:
+    """Words between white space: a Chinese sentence is one."""
+    return len(text.split())
+
+
+def count_words(text: str) -> int:
+    """Runs of letters and digits; a Chinese character is a word."""
+    return len(re.findall(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+", text))
+
+
+@dataclass(frozen=True)
+class WordingJudge:
+    """Likes each change of wording by ``dial``, in SD of scores, and a word by ``slope`` points.
+
+    Where it compares, ``dial`` is the lean to the changed answer, and ``slope`` that of a word.
+    """
+
+    dials: Mapping[str, float]
+    slope: float = 0.0
+    count: Counting = count_words
+
+    def answers(
+        self,
+        rng: random.Random,
+        bench: ProbeBench,
+        facts: Mapping[ProbeQuestion, tuple[float, str]],
+    ) -> dict[ProbeQuestion, GraderResult]:
+        if bench.subject.kind == "scores":
+            return self._scores(rng, bench, facts)
+        found: dict[ProbeQuestion, GraderResult] = {}
+        for question, (_, change) in facts.items():
+            more = self.count(question.response) - self.count(question.other)
+            lean = self.dials.get(change, 0.0) + self.slope * more
+            lean = max(-1.0, min(1.0, lean))
+            found[question] = _compared(rng, lean, lean)
+        return found
+
+    def _scores(
+        self,
+        rng: random.Random,
+        bench: ProbeBench,
+        facts: Mapping[ProbeQuestion, tuple[float, str]],
+    ) -> dict[ProbeQuestion, GraderResult]:
+        unit, liked = self._unit(bench), {}
+        bonus: dict[tuple[str, str], float] = {}
+        found: dict[ProbeQuestion, GraderResult] = {}
+        for question, (gold, change) in facts.items():
+            at = (question.item, change)
+            if question.item not in liked:
+                liked[question.item] = rng.gauss(0, ITEM_SD)
+            if change and at not in bonus:
+                bonus[at] = rng.gauss(self.dials.get(change, 0.0), UNEVEN) * unit
+            score = gold + liked[question.item] + bonus.get(at, 0.0) + rng.gauss(0, NOISE)
+            found[question] = GraderScore(
+                "judge", score + self.slope * self.count(question.response)
+            )
+        return found
+
+    def _unit(self, bench: ProbeBench) -> float:
+        """The SD of its scores of the items' own answers."""
+        own = [
+            QUALITY[name] + self.slope * self.count(getattr(item, name))
+            for item in bench.items
+            for name in ("right", "partial", "wrong")
+        ]
+        return math.sqrt(pvariance(own) + ITEM_SD**2 + NOISE**2)
+
+
+def wording_scene(
+    subject: ProbedGrader, topics: list[ProbeTopic]
+) -> tuple[ProbeBench, dict[ProbeQuestion, tuple[float, str]]]:
+    """All probes of wording on one bench; by question the gold quality and the probe's change."""
+    bench = ProbeBench(subject, topics)
+    for name in WORDING:
+        PROBES[name].measure(bench)
+    known = _known(bench)
+    made = {
+        (
+            item.id,
+            way(item, getattr(item, base), items.seeded_random(bench.seed, name, item.id)),
+        ): name
+        for item in bench.items
+        for name, (base, ways) in WORDING.items()
+        for way in ways
+    }
+    return bench, {
+        q: (known[q.item, q.response][0], made.get((q.item, q.response), ""))
+        for q in bench.questions
+    }

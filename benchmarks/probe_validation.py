@@ -10,6 +10,12 @@ stated larger one. Printed are
 - power: how often a judge of the stated size fails, and how often an unbiased one passes.
 
     python benchmarks/probe_validation.py --runs 1000
+
+``--wording`` asks judges about all wording probes at once instead: without a bias, with a slope on
+length alone, with dials and with both; and prints how many fail and pass, and in how many runs any
+probe failed (the family-wise error, where none should have).
+
+    python benchmarks/probe_validation.py --wording --runs 60
 """
 
 from __future__ import annotations
@@ -29,11 +35,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.probe_judges import (
     WORDING,
+    Counting,
     Judge,
     Scene,
     Scorer,
+    WordingJudge,
     clustered,
     confused,
+    count_split,
+    count_words,
     flipping,
     fond,
     foreign,
@@ -46,6 +56,7 @@ from benchmarks.probe_judges import (
     scene,
     selfish,
     shifting,
+    wording_scene,
 )
 
 from adjudge.graders.llm.comparison import PairwiseGrader
@@ -57,7 +68,7 @@ from adjudge.judge_evaluation.probes.items import (
     choose_topics,
     shipped_items,
 )
-from adjudge.judge_evaluation.probes.probe import evaluate_probe
+from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
 from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
 
@@ -133,6 +144,12 @@ class Tally:
     values: list[float]
     covered: list[bool]
 
+    def add(self, found: ProbeFinding) -> None:
+        self.verdicts.append(found.verdict)
+        if found.effect is not None and found.low is not None and found.high is not None:
+            self.values.append(found.effect)
+            self.covered.append(found.low <= self.effect <= found.high)
+
     def rate(self, verdict: str) -> float:
         return self.verdicts.count(verdict) / len(self.verdicts)
 
@@ -143,11 +160,7 @@ def ran(case: Case, effect: float, runs: int, seed: int) -> Tally:
     for run in range(runs):
         rng = random.Random(f"{seed}:{case.probe}:{effect}:{run}")
         bench.set_answers(case.judge(rng, effect, case.scene))
-        found = evaluate_probe(PROBES[case.probe], bench)
-        tally.verdicts.append(found.verdict)
-        if found.effect is not None and found.low is not None and found.high is not None:
-            tally.values.append(found.effect)
-            tally.covered.append(found.low <= effect <= found.high)
+        tally.add(evaluate_probe(PROBES[case.probe], bench))
     return tally
 
 
@@ -207,14 +220,64 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def wording_judges(kind: str) -> dict[str, WordingJudge]:
+    """By label; a slope is 0.1 points a word, or a lean of 0.02 where answers are compared."""
+    slope, stated = (0.1, 0.5) if kind == "scores" else (0.02, 0.7)
+    limits = {name: PROBES[name].limit("scores" if kind == "scores" else "compares")
+              for name in WORDING}  # fmt: skip
+    dials = {name: stated for name in WORDING if name != "length"}
+    counts: dict[str, Counting] = {"word": count_words, "split word": count_split}
+    judges = {"no bias": WordingJudge({})}
+    judges |= {
+        f"{slope:g} a {one}": WordingJudge({}, slope, count) for one, count in counts.items()
+    }
+    judges[f"dials {stated:g}"] = WordingJudge(dials)
+    judges |= {f"dials {stated:g}, {slope:g} a {one}": WordingJudge(dials, slope, count)
+               for one, count in counts.items()}  # fmt: skip
+    return judges | {"all at the threshold": WordingJudge(limits)}
+
+
+def print_wording(runs: int, seed: int, wanted: list[str] | None) -> None:
+    topics = choose_topics(shipped_items())
+    print(f"{runs} runs a judge, seed {seed}: fail/pass of them; mean estimate; covered\n")
+    print(
+        "| judge | " + " | ".join(WORDING) + " | any failed |\n|---|" + "---|" * (len(WORDING) + 1)
+    )
+    for subject in (ProbedGrader(Scorer()), ProbedGrader(PairwiseGrader(ScriptedModel("")))):
+        bench, facts = wording_scene(subject, topics)
+        for label, judge in wording_judges(subject.kind).items():
+            if wanted is not None and label not in wanted:
+                continue
+            tallies = {name: Tally(judge.dials.get(name, 0.0), [], [], []) for name in WORDING}
+            for run in range(runs):
+                rng = random.Random(f"{seed}:{label}:{run}")
+                bench.set_answers(judge.answers(rng, bench, facts))
+                for name, tally in tallies.items():
+                    tally.add(evaluate_probe(PROBES[name], bench))
+            cells = [
+                f"{one.verdicts.count('fail')}/{one.verdicts.count('pass')}; "
+                f"{fmean(one.values):+.2f}; {fmean(one.covered):.3f}"
+                for one in tallies.values()
+            ]
+            alarms = sum(
+                "fail" in found
+                for found in zip(*(one.verdicts for one in tallies.values()), strict=True)
+            )
+            print(f"| {label} ({subject.kind}) | {' | '.join(cells)} | {alarms} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", help="names of rows, with commas between")
+    parser.add_argument("--only", help="labels of rows, with commas between")
     parser.add_argument("--json", help="write the numbers to this file too")
+    parser.add_argument("--wording", action="store_true", help="judges by wording probes")
     arguments = parser.parse_args()
     wanted = arguments.only.split(",") if arguments.only else None
+    if arguments.wording:
+        print_wording(arguments.runs, arguments.seed, wanted)
+        return
     print(f"{arguments.runs:,} judges a dial, seed {arguments.seed}\n")
     print("| probe | " + " | ".join(heading for _, heading, _ in COLUMNS) + " |")
     print("|---|" + "---:|" * len(COLUMNS))

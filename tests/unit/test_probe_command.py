@@ -90,7 +90,8 @@ def test_a_judge_that_likes_length_fails(work: Path) -> None:
     assert card["verdicts"]["fail"] >= 1
     assert card["topics"] == 10
     rows = (work / "out" / "answers.jsonl").read_text().splitlines()
-    assert len(rows) == card["questions"] == 50
+    assert len(rows) == card["questions"] == 60
+    assert (card["control_questions"], card["probes"][1]["questions"]) == (10, 50)
     assert "FAIL" in done.output
 
 
@@ -117,14 +118,14 @@ def test_family_wise_intervals_are_wider(work: Path) -> None:
 def test_resuming_asks_only_what_is_new(work: Path) -> None:
     run(*QUICK, "-o", "out")
     asked = (work / "calls.txt").read_text()
-    assert len(asked) == 50
+    assert len(asked) == 60
     again = run(*QUICK, "-o", "out", "--threshold", "length=0.1", "--json")
     assert (work / "calls.txt").read_text() == asked
-    assert json.loads(again.stdout)["resumed"] == 50
+    assert json.loads(again.stdout)["resumed"] == 60
     more = run("-g", "quality", "--only", "length,confidence", "--n", "10", "--repeats", "1",
                "-o", "out", "--json")  # fmt: skip
     assert json.loads(more.stdout)["resumed"] == 40
-    assert len((work / "calls.txt").read_text()) == 60
+    assert len((work / "calls.txt").read_text()) == 80
 
 
 def test_a_judge_that_fails_is_not_asked_until_it_does_not(
@@ -191,7 +192,7 @@ def test_a_dry_run_asks_nobody(work: Path) -> None:
     done = run(*QUICK, "-o", "out", "--dry-run", "--json")
     assert done.exit_code == 0, done.output
     cost = json.loads(done.stdout)
-    assert (cost["questions"], cost["calls"]) == (50, 50)
+    assert (cost["questions"], cost["calls"]) == (60, 60)
     assert cost["input_tokens"] > 1000
     assert not (work / "out").exists()
     assert not (work / "calls.txt").exists()
@@ -213,7 +214,7 @@ def test_a_replay_without_the_replies_fails(work: Path) -> None:
     assert done.exit_code == 1, done.output
     assert "calls are not in empty.sqlite" in done.output
     card = json.loads((work / "out" / "probe.json").read_bytes())
-    assert card["missing"]["count"] == card["cassette"]["misses"] == 50
+    assert card["missing"]["count"] == card["cassette"]["misses"] == 60
 
 
 def test_own_items(work: Path) -> None:

@@ -233,7 +233,10 @@ def test_a_page_without_an_interval_says_so() -> None:
         "adjudge": "0", "created": "now", "elapsed_s": 1.0, "spec": {"path": "p", "hash": "h"},
         "items": "shipped", "topics": 9, "grader": grader, "language": "en", "repeats": 1,
         "seed": 0, "level": 0.95, "family_wise": False, "questions": 9, "cost_usd": None,
+        "control_questions": 0, "calls": 0,
         "missing": {"count": 0, "by_kind": {}},
         "verdicts": {"pass": 0, "fail": 0, "uncertain": 1, "not applicable": 0},
     }  # fmt: skip
-    assert "<small>no interval; allowed ≤ 0.25</small>" in render_probe_page(card, [one])
+    assert "<small>no interval; allowed ≤ 0.25; seen from none</small>" in render_probe_page(
+        card, [one]
+    )

@@ -2,9 +2,12 @@
 
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.unit.helpers.probe_graders import count_words
 
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.probes import items as changes
@@ -119,6 +122,27 @@ def test_changes_keep_every_sentence(language: str) -> None:
             for sentence in changes.split_sentences(item.right):
                 assert sentence in changed
             assert changed == way(item, item.right, changes.seeded_random(0, item.id))
+
+
+@pytest.mark.parametrize("way", [changes.add_flattery, changes.add_assurance, changes.add_citation])
+def test_a_control_has_as_many_words_in_the_same_place(way: Any) -> None:
+    for item, seed in product(shipped_items(), range(6)):
+        changed = way(item, item.wrong, changes.seeded_random(seed, item.id))
+        control = way(item, item.wrong, changes.seeded_random(seed, item.id), neutral=True)
+        for ours, theirs in zip(control.split(item.wrong), changed.split(item.wrong), strict=True):
+            assert bool(ours) == bool(theirs)
+            assert len(ours.split()) == len(theirs.split())
+            assert count_words(ours) == count_words(theirs)
+            assert abs(len(ours) - len(theirs)) <= 10
+            assert ours != theirs or not ours.strip()
+
+
+def test_markup_has_the_same_words_without_it() -> None:
+    item, rng = shipped_items()[0], changes.seeded_random(0)
+    for way in (changes.add_heading, changes.format_as_list):
+        changed, control = way(item, item.right, rng), way(item, item.right, rng, neutral=True)
+        assert count_words(changed) == count_words(control)
+        assert not set("#*-") & set(control)
 
 
 def test_padding_is_what_lengthens() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.probe_graders import Referring, Scorer
+from tests.unit.helpers.probe_graders import Referring, Scorer, count_words
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
@@ -19,6 +19,9 @@ from adjudge.judge_evaluation.probes.bench import (
     reorder_criteria,
 )
 from adjudge.judge_evaluation.probes.items import (
+    ASSURANCES,
+    CITATIONS,
+    FLATTERY,
     MASTER_KEYS,
     ProbeItem,
     ProbeTopic,
@@ -110,6 +113,55 @@ def test_a_biased_judge_fails(name: str, sign: Callable[[ProbeItem, ProbeQuestio
     assert found.verdict == "fail", found
     assert found.effect is not None
     assert found.effect > found.threshold
+
+
+def likes_words(item: ProbeItem, q: ProbeQuestion) -> float:
+    """A slope of 0.1 points a word, and nothing else."""
+    return honest(item, q) + 0.1 * count_words(q.response)
+
+
+CONTROLLED = ("sycophancy", "authority", "confidence")
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_length_alone_fails_for_length_alone(name: str) -> None:
+    found = probed(name, Scorer(), likes_words)
+    assert found.verdict == "pass", found
+    assert found.effect == pytest.approx(0.0, abs=0.1)
+    assert found.parts["with_length"] > found.parts["with_length_low"] > found.threshold
+    assert found.why.startswith("length alone explains it: with its length the shift is +")
+    assert probed("length", Scorer(), likes_words).verdict == "fail"
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+@pytest.mark.parametrize("slope", [0.0, 1.0])
+def test_what_goes_beyond_length_is_found_with_length_and_without(name: str, slope: float) -> None:
+    tables = {"sycophancy": FLATTERY, "authority": CITATIONS, "confidence": ASSURANCES}
+    said = {
+        text.partition("{")[0]
+        for phrases in tables[name].values()
+        for phrase in phrases
+        for text in ([phrase] if isinstance(phrase, str) else phrase)
+    }
+
+    def answer(item: ProbeItem, q: ProbeQuestion) -> float:
+        said_so = any(one in q.response for one in said)
+        return honest(item, q) + 2.0 * said_so + slope * 0.1 * count_words(q.response)
+
+    found = probed(name, Scorer(), answer)
+    assert (found.verdict, found.why) == ("fail", "")
+    if not slope:
+        assert found.effect == pytest.approx(found.parts["with_length"])
+
+
+@pytest.mark.parametrize("name", ["sycophancy", "confidence"])
+def test_a_pair_judge_of_words_alone_sees_none_more(name: str) -> None:
+    def longer(item: ProbeItem, a: str, b: str) -> str:
+        return "A" if count_words(a) >= count_words(b) else "B"  # of equal ones the first
+
+    found = probed(name, PairwiseGrader(ScriptedModel("{}")), compared(longer))
+    assert (found.verdict, found.effect, found.parts["with_length"]) == ("pass", 0.0, 1.0)
+    assert "length alone explains it" in found.why
 
 
 def test_the_shift_is_in_standard_deviations_of_clean_scores() -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
+    family_wise_error,
+    format_detectable,
     format_effect,
     format_effect_interval,
     format_limit,
@@ -37,7 +39,7 @@ def finding(probe: str, verdict: Any, **more: Any) -> ProbeFinding:
 
 FINDINGS = [
     finding("length", "fail"),
-    finding("markdown", "pass", effect=-0.1, low=-0.2, high=0.01, sided="both"),
+    finding("markdown", "pass", effect=-0.1, low=-0.2, high=0.01, sided="both", detectable=0.181),
     finding("position", "uncertain", missing=3, lost={"timeout": 3}),
     finding("reference", "not applicable", effect=None, low=None, high=None, n=0, why=HOSTILE),
 ]
@@ -50,7 +52,8 @@ def card(**more: Any) -> dict[str, Any]:
         "grader": {"name": HOSTILE, "type": "llm", "kind": "scores", "judge": None,
                    "models": [HOSTILE]},
         "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95, "family_wise": False,
-        "questions": 100, "missing": {"count": 3, "by_kind": {"timeout": 3}}, "cost_usd": None,
+        "questions": 100, "control_questions": 40, "calls": 120, "cost_usd": None,
+        "missing": {"count": 3, "by_kind": {"timeout": 3}},
         "verdicts": {"pass": 1, "fail": 1, "uncertain": 1, "not applicable": 1}, **more,
     }  # fmt: skip
 
@@ -78,7 +81,7 @@ def test_markdown_has_one_row_a_probe() -> None:
     text = render_probe_markdown(card(), FINDINGS)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(FINDINGS)
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 9 for row in rows)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 10 for row in rows)
     assert "**FAIL**" in rows[1]
     assert "3 items missing (timeout 3)" in rows[3]
     assert "\x1b" not in text
@@ -112,6 +115,9 @@ def test_numbers_in_words() -> None:
     assert format_limit(FINDINGS[1]) == "±0.25"
     assert format_effect(FINDINGS[1]) == "−0.100"
     assert format_effect(FINDINGS[3]) == "–"
+    assert [format_detectable(one) for one in FINDINGS] == ["", "±0.18", "none", ""]
+    assert family_wise_error(card()["verdicts"], 0.95) == pytest.approx(0.075)
+    assert "in 90% of runs" in multiple_testing_note(card())
     assert "about 2.5%" in multiple_testing_note(card())
     assert "at most 8%" in multiple_testing_note(card())
     assert "at most 5.0%" in multiple_testing_note(card(level=1 - 0.1 / 3 / 1, family_wise=True))

@@ -21,10 +21,12 @@ from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
+    format_detectable,
     format_effect,
     format_effect_interval,
     format_limit,
     format_note,
+    format_questions,
     format_verdict_counts,
     multiple_testing_note,
 )
@@ -72,7 +74,7 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
     models = f" · {', '.join(map(clean, grader['models']))}" if grader["models"] else ""
     console.print(
         f"[bold]{clean(grader['name'])}[/] ({clean(grader['type'])}){models}: {card['topics']} "
-        f"topics, {card['questions']:,} questions"
+        f"topics, {format_questions(card)}"
     )
     if missing := card["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count:,}" for kind, count in missing.items())
@@ -93,7 +95,7 @@ def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("probe", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for heading in ("effect", f"{level:.4g} %", "allowed"):
+    for heading in ("effect", f"{level:.4g} %", "allowed", "seen from"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("in", style="dim", no_wrap=True)
     table.add_column("items", justify="right", style="dim")
@@ -105,6 +107,7 @@ def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
                 format_effect(one),
                 f"[dim]{format_effect_interval(one)}[/]",
                 format_limit(one),
+                f"[dim]{format_detectable(one)}[/]",
                 one.unit.split()[0],
                 f"{one.n:,}",
             )

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from adjudge.graders.base import BaseGrader
+
+
+def count_words(text: str) -> int:
+    """Runs of letters and digits; a Chinese character is a word."""
+    return len(re.findall(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+", text))
 
 
 class Scorer(BaseGrader):

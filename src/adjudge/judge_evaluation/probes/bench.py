@@ -228,6 +228,8 @@ class ProbeBench:
         self.repeats, self.seed, self.family = repeats, seed, family
         self.questions: dict[ProbeQuestion, None] = {}
         self.answers: Mapping[ProbeQuestion, GraderResult] | None = None
+        self.looked_at: set[ProbeQuestion] = set()
+        self.controls: set[tuple[str, str]] = set()
         self.failed: dict[ProbeQuestion, str] = {}
         self._by_id = {item.id: item for item in self.items}
         self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
@@ -248,13 +250,21 @@ class ProbeBench:
         self.reset_failures()
 
     def reset_failures(self) -> None:
-        """Forget what another probe found missing."""
-        self.failed, self._cut = {}, []
+        """Forget what another probe looked at and found missing."""
+        self.looked_at, self.failed, self._cut = set(), {}, []
 
     @property
     def missing_by_kind(self) -> dict[str, int]:
         """How many of the questions looked at had no answer, by kind of failure."""
         return dict(Counter(self.failed.values()))
+
+    @property
+    def control_questions(self) -> int:
+        """How many of the questions are about a neutral control."""
+        return sum(
+            (one.item, one.response) in self.controls or (one.item, one.other) in self.controls
+            for one in self.questions
+        )
 
     def item_of(self, question: ProbeQuestion) -> ProbeItem:
         """The item that a question is about."""
@@ -265,6 +275,7 @@ class ProbeBench:
         if self.answers is None:
             self.questions[question] = None
             return None
+        self.looked_at.add(question)
         found = self.answers.get(question)
         if isinstance(found, GraderError):
             self.failed[question] = str(found.kind)
@@ -285,9 +296,11 @@ class ProbeBench:
         found = self.find_answer(ProbeQuestion(item.id, response, reference=given, draw=draw))
         return found.score if isinstance(found, GraderScore) else None
 
-    def repeated_scores(self, item: ProbeItem, response: str) -> list[float] | None:
-        """The scores of a response over all repeats; ``None`` where one is missing."""
-        found = [self.score(item, response, draw) for draw in range(self.repeats)]
+    def repeated_scores(
+        self, item: ProbeItem, response: str, draws: int | None = None
+    ) -> list[float] | None:
+        """The scores of a response over ``draws`` (all repeats); ``None`` where one is missing."""
+        found = [self.score(item, response, draw) for draw in range(draws or self.repeats)]
         present = [one for one in found if one is not None]
         return present if len(present) == len(found) else None
 
@@ -367,6 +380,23 @@ class ProbeBench:
         before, after = self.repeated_scores(item, base), self.score(item, changed)
         # Differences first: the mean of equal scores may be off by rounding, which is no shift.
         return None if before is None or after is None else fmean(after - one for one in before)
+
+    def contrast(self, item: ProbeItem, control: str, changed: str) -> float | None:
+        """What a change does beyond its length, against a control that is as long.
+
+        Nobody else needs the control's answers, so what :meth:`shift` asks of the base is shared
+        out: ``repeats // 2 + 1`` draws of either, which is less noise for as many questions.
+        """
+        self.controls.add((item.id, control))
+        draws = self.repeats // 2 + 1
+        if self.subject.kind != "scores":
+            found = [self.prefers(item, changed, control, draw) for draw in range(draws)]
+            present = [one for one in found if one is not None]
+            return fmean(present) if len(present) == len(found) else None
+        before, after = (self.repeated_scores(item, one, draws) for one in (control, changed))
+        if before is None or after is None:
+            return None
+        return fmean(one - other for one in after for other in before)
 
     def accepts(self, item: ProbeItem, response: str) -> bool | None:
         """Whether a response passes for right.

@@ -7,7 +7,6 @@ Source: its language, the reference, the model that wrote it.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
@@ -201,30 +200,51 @@ ORDER_PROBES = (
 )
 
 
-Perturbation = Callable[[ProbeItem, str, random.Random], str]
+Perturbation = Callable[..., str]
+"""Of an item, an answer and chance: the answer with a change. One that has a control takes
+``neutral``, too: as many words in the same place, without what makes the change one."""
 
 
 def measure_shift(
-    bench: ProbeBench, name: str, base: Callable[[ProbeItem], str], ways: Mapping[str, Perturbation]
+    bench: ProbeBench,
+    name: str,
+    base: Callable[[ProbeItem], str],
+    ways: Mapping[str, Perturbation],
+    *,
+    controlled: bool = True,
 ) -> Measurement:
-    """The mean shift by one or more changes of a base answer; an item's shifts are averaged."""
+    """The mean shift by one or more changes of a base answer; an item's shifts are averaged.
+
+    ``controlled``: the shift beyond that of a neutral control of the same length. The one against
+    the base answer is in ``with_length`` then.
+    """
     rows: list[ItemColumns] = []
+    with_length: list[ItemColumns] = []
     by_way: dict[str, list[float]] = {way: [] for way in ways}
     longer: list[float] = []
     for item in bench.items:
-        answer, found = base(item), []
+        answer = base(item)
+        found: list[float | None] = []
+        whole: list[float | None] = []
         for way, change in ways.items():
-            changed = change(item, answer, items.seeded_random(bench.seed, name, item.id))
+            key = (bench.seed, name, item.id)
+            changed = change(item, answer, items.seeded_random(*key))
             longer.append(len(changed) / len(answer))
-            shift = bench.shift(item, answer, changed)
-            if shift is not None:
-                found.append(shift)
-                by_way[way].append(shift)
+            whole.append(bench.shift(item, answer, changed))
+            found.append(whole[-1])
+            if controlled:
+                control = change(item, answer, items.seeded_random(*key), neutral=True)
+                if control != answer:
+                    found[-1] = bench.contrast(item, control, changed)
+            if found[-1] is not None:
+                by_way[way].append(found[-1])
         spread = bench.score_moments(item) if bench.subject.kind == "scores" else ()
-        if len(found) == len(ways):
-            rows.append((fmean(found), 1.0, *spread))
+        for shifts, table in ((found, rows), (whole, with_length)):
+            known = [one for one in shifts if one is not None]
+            if len(known) == len(ways):
+                table.append((fmean(known), 1.0, *spread))
     scores = bench.subject.kind == "scores"
-    parts = {way: fmean(found) for way, found in by_way.items() if found and len(ways) > 1}
+    parts = {way: fmean(shifts) for way, shifts in by_way.items() if shifts and len(ways) > 1}
     return Measurement(
         shift_unit(bench),
         rows,
@@ -232,6 +252,7 @@ def measure_shift(
         missing=len(bench.items) - len(rows),
         bounds=(-math.inf, math.inf) if scores else SIGNED_SHARE_BOUNDS,
         parts={"length_ratio": fmean(longer), **{f"raw_{way}": one for way, one in parts.items()}},
+        with_length=with_length if controlled else (),
     )
 
 
@@ -250,19 +271,19 @@ def _wrong_answer(item: ProbeItem) -> str:
 
 
 def _shift_measure(
-    name: str, base: Callable[[ProbeItem], str], **ways: Perturbation
+    name: str, base: Callable[[ProbeItem], str], *, controlled: bool = True, **ways: Perturbation
 ) -> Callable[[ProbeBench], Measurement]:
-    return partial(measure_shift, name=name, base=base, ways=ways)
+    return partial(measure_shift, name=name, base=base, ways=ways, controlled=controlled)
 
 
-_SHIFT_EFFECT = "the mean difference to the same answer without it"
+_SHIFT_EFFECT = "the mean difference to the same answer with as many neutral words"
 
 WORDING_PROBES = (
     Probe(
         "length",
         "a paragraph without content is added to a partly right answer",
-        _SHIFT_EFFECT,
-        _shift_measure("length", _partial_answer, padded=items.add_padding),
+        "the mean difference to the same answer without it",
+        _shift_measure("length", _partial_answer, controlled=False, padded=items.add_padding),
         threshold=0.25,
         of_pairs=0.3,
         remedy=(

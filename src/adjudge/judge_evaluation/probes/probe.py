@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import NormalDist
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +29,7 @@ __all__ = [
     "ALL_ANSWER_KINDS",
     "MAX_MISSING_SHARE",
     "MIN_ITEMS",
+    "POWER",
     "SCORE_SD_UNIT",
     "SIGNED_SHARE_BOUNDS",
     "EffectSide",
@@ -36,6 +39,7 @@ __all__ = [
     "ProbeVerdict",
     "count_verdicts",
     "decide_verdict",
+    "detectable_effect",
     "estimate_effect",
     "evaluate_probe",
     "mean_shift",
@@ -64,7 +68,8 @@ class Measurement:
     ``missing``: items without an answer that was needed. ``unit``: of the effect. ``parts``:
     further numbers for the reader. ``why``: there is nothing to measure by, and why. ``bounds``:
     what the effect lies between by its nature. ``asked``: items in all, where not ``n`` and
-    ``missing`` together, since several shares have items of their own.
+    ``missing`` together, since several shares have items of their own. ``with_length``: rows as
+    ``rows``, of an effect that the length of a change is part of, where ``rows`` are without it.
     """
 
     unit: str
@@ -76,6 +81,7 @@ class Measurement:
     why: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     asked_items: int = 0
+    with_length: Sequence[ItemColumns] = ()
 
     @property
     def of_scores(self) -> bool:
@@ -170,6 +176,50 @@ def require_repeats(bench: ProbeBench) -> str:
     return "" if bench.repeats > 1 else "needs --repeats 2 or more"
 
 
+_NORMAL = NormalDist()
+
+
+def detectable_effect(
+    measured: Measurement, found: Estimate, limit: float, *, level: float = 0.95
+) -> float | None:
+    """The smallest effect that would fail a probe as noisy as this one with :data:`POWER`.
+
+    An effect fails where its interval's near end lies beyond the limit. Of a mean, this end is half
+    of the interval's width away, and in a share :data:`POWER` of runs less than z standard errors
+    more. A share has the standard errors of the share that it is taken for. ``None`` where no
+    effect is that large.
+    """
+    power = _NORMAL.inv_cdf(POWER)
+    if measured.shares:
+        strict = 1 - (1 - level) / len(measured.shares)
+        ends = [
+            _detectable_share(estimate_share(rows, level=strict), limit, strict, power)
+            for rows in measured.shares.values()
+            if sum(row[1] for row in rows)
+        ]
+        smallest = max(ends, default=math.inf)
+    elif found.low is None or found.high is None:
+        return None
+    else:
+        half = (found.high - found.low) / 2
+        smallest = limit + half * (1 + power / _NORMAL.inv_cdf((1 + level) / 2))
+    return smallest if smallest <= measured.bounds[1] and math.isfinite(smallest) else None
+
+
+def _detectable_share(found: Estimate, limit: float, level: float, power: float) -> float:
+    if found.value is None or found.low is None or found.high is None:
+        return math.inf
+    z, p = _NORMAL.inv_cdf((1 + level) / 2), found.value
+    # Wilson's ends are the roots of (1 + z²/n)x² − (2p + z²/n)x + p²: their product tells n.
+    ends = (p, found.low, found.high) if p > 0.5 else (1 - p, 1 - found.low, 1 - found.high)
+    n = z * z / (ends[0] ** 2 / (ends[1] * ends[2]) - 1)
+    edge = limit + z * math.sqrt(limit * (1 - limit) / n)  # the share found that just fails
+    if edge >= 1:
+        return math.inf
+    spread = power * math.sqrt(edge * (1 - edge) / n + power * power / (4 * n * n))
+    return (edge + power * power / (2 * n) + spread) / (1 + power * power / n)
+
+
 ProbeVerdict = Literal["pass", "fail", "uncertain", "not applicable"]
 
 MIN_ITEMS = 8
@@ -177,6 +227,9 @@ MIN_ITEMS = 8
 
 MAX_MISSING_SHARE = 0.2
 """The share of items that may lack an answer; more, and nothing is passed."""
+
+POWER = 0.9
+"""The share of runs in which an effect must fail, to be called one that would have been seen."""
 
 _LEVEL = 0.95
 _RESAMPLES, _MANY_RESAMPLES = 2_000, 20_000
@@ -189,6 +242,8 @@ class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
     passes, of either sign where ``sided`` is ``both``. ``n`` items answered, ``missing`` did not,
     ``lost`` says why, by kind of failure. ``parts``: further numbers. ``why``: the reason of a
     verdict that the interval does not explain. ``remedy``: what helps where it failed.
+    ``detectable``: where it did not fail, the smallest effect that would have, with
+    :data:`POWER`. ``questions``: how many answers it looked at, with those that others need too.
     """
 
     probe: str
@@ -207,6 +262,8 @@ class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, Any] = {}
     why: str = ""
     remedy: str = ""
+    detectable: float | None = None
+    questions: int = 0
 
 
 def evaluate_probe(
@@ -231,15 +288,36 @@ def evaluate_probe(
         "missing": measured.missing,
         "lost": bench.missing_by_kind,
         "parts": dict(measured.parts),
+        "questions": len(bench.looked_at),
     }
     if measured.why:
         return ProbeFinding(verdict="not applicable", why=measured.why, **about)
     resamples = _RESAMPLES if level <= _LEVEL else _MANY_RESAMPLES
-    found = estimate_effect(measured, level=level, resamples=resamples, seed=bench.seed)
+    estimated = partial(estimate_effect, level=level, resamples=resamples, seed=bench.seed)
+    found = estimated(measured)
     verdict, why = _verdict(probe, measured, found, limit)
-    ends: dict[str, Any] = {"effect": found.value, "low": found.low, "high": found.high}
-    remedy = probe.remedy if verdict == "fail" else ""
-    return ProbeFinding(verdict=verdict, why=why, remedy=remedy, **ends, **about)
+    if measured.with_length:
+        whole = estimated(replace(measured, rows=measured.with_length))
+        ends = {"": whole.value, "_low": whole.low, "_high": whole.high}
+        about["parts"] |= {f"with_length{end}": at for end, at in ends.items() if at is not None}
+        told = decide_verdict(whole, limit, two_sided=probe.sided == "both")
+        why = why or _length_reason(verdict, told, whole)
+    if verdict == "fail":
+        about["remedy"] = probe.remedy
+    elif verdict != "not applicable":
+        about["detectable"] = detectable_effect(measured, found, limit, level=level)
+    about |= {"effect": found.value, "low": found.low, "high": found.high}
+    return ProbeFinding(verdict=verdict, why=why, **about)
+
+
+def _length_reason(verdict: ProbeVerdict, with_length: ProbeVerdict, whole: Estimate) -> str:
+    """What a change that fails with its length, and not beyond it, is owed to."""
+    if with_length != "fail" or verdict not in ("pass", "uncertain"):
+        return ""
+    ends = f"{whole.value:+.3f} ({whole.low:+.3f} to {whole.high:+.3f})".replace("-", "−")
+    if verdict == "pass":
+        return f"length alone explains it: with its length the shift is {ends}"
+    return f"with its length the shift is {ends}; whether length alone explains it is uncertain"
 
 
 def _verdict(

@@ -12,15 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from adjudge.judge_evaluation.probes.probe import ProbeFinding
+from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
 from adjudge.runs.report.charts import escape_html, format_integer
 from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
 
 __all__ = [
+    "family_wise_error",
+    "format_detectable",
     "format_effect",
     "format_effect_interval",
     "format_limit",
     "format_note",
+    "format_questions",
     "format_verdict_counts",
     "multiple_testing_note",
     "render_probe_junit",
@@ -46,6 +49,16 @@ def format_limit(one: ProbeFinding) -> str:
     return f"±{one.threshold:g}" if one.sided == "both" else f"≤ {one.threshold:g}"
 
 
+def format_detectable(one: ProbeFinding) -> str:
+    """The smallest effect that would have failed a probe that did not; "none" of any size."""
+    if one.verdict not in ("pass", "uncertain"):
+        return ""
+    if one.detectable is None:
+        return "none"
+    sign = "±" if one.sided == "both" else "≥ "
+    return f"{sign}{one.detectable:.2f}"
+
+
 def _format_signed(value: float, one: ProbeFinding) -> str:
     plain = one.unit.startswith("share") and one.probe != "self_preference"
     text = f"{value:.3f}" if plain else f"{value:+.3f}"
@@ -68,27 +81,44 @@ def format_verdict_counts(card: Mapping[str, Any]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in card["verdicts"].items() if count)
 
 
+def format_questions(card: Mapping[str, Any]) -> str:
+    """How many questions were asked, how many of controls, and the calls that they took."""
+    text = f"{card['questions']:,} questions"
+    if card["control_questions"]:
+        text += f" ({card['control_questions']:,} about neutral controls)"
+    return text + (f", {card['calls']:,} calls" if card["calls"] else "")
+
+
+def family_wise_error(verdicts: Mapping[str, int], level: float) -> float:
+    """The most that the chance is of one failed probe or more, for a judge at all thresholds."""
+    decided = sum(verdicts[name] for name in ("pass", "fail", "uncertain"))
+    return min(1.0, decided * (1 - level) / 2)
+
+
 def multiple_testing_note(card: Mapping[str, Any]) -> str:
     """What many probes at once mean for the verdicts."""
-    decided = sum(card["verdicts"][name] for name in ("pass", "fail", "uncertain"))
     tail = (1 - card["level"]) / 2
-    bound = min(1.0, decided * tail)
+    bound = family_wise_error(card["verdicts"], card["level"])
+    seen = (
+        f"Seen from: the smallest effect that a probe which did not fail would have failed in "
+        f"{POWER:.0%} of runs (its power)."
+    )
     if card["family_wise"]:
         return (
             f"Intervals are at level {card['level']:.4f} (Bonferroni over the probes): a judge "
             "within all thresholds fails one or more probes with a probability of at most "
-            f"{bound:.1%}."
+            f"{bound:.1%}, the family-wise error. {seen}"
         )
     several = ""
-    if decided > 1:
+    if bound > 1.5 * tail:
         several = (
-            f"; one at all {decided} thresholds at once would fail one or more with at most "
-            f"{bound:.0%}"
+            f"; one at all {bound / tail:.0f} thresholds at once would fail one or more with at "
+            f"most {bound:.0%}, the family-wise error of this card (--family-wise corrects it)"
         )
     return (
         f"Each interval is at level {card['level']:.0%} for itself: a judge that is exactly at a "
         f"threshold fails that probe with a probability of about {tail:.1%}{several}. One that is "
-        "well within hardly ever fails."
+        f"well within hardly ever fails. {seen}"
     )
 
 
@@ -109,17 +139,17 @@ def render_probe_markdown(card: Mapping[str, Any], findings: Sequence[ProbeFindi
         "",
         (
             f"{_markdown_cell(judges)}: {format_verdict_counts(card)}. {card['topics']} topics, "
-            f"{card['questions']:,} questions, {card['missing']['count']:,} without an answer."
+            f"{format_questions(card)}, {card['missing']['count']:,} without an answer."
         ),
         "",
-        "| probe | verdict | effect | interval | allowed | unit | items | note |",
-        "|---|---|---:|---:|---:|---|---:|---|",
+        "| probe | verdict | effect | interval | allowed | seen from | unit | items | note |",
+        "|---|---|---:|---:|---:|---:|---|---:|---|",
     ]
     for one in findings:
         allowed = "" if one.verdict == "not applicable" else format_limit(one)
         cells = (one.probe, _VERDICT_LABELS[one.verdict], format_effect(one),
-                 format_effect_interval(one), allowed, one.unit, one.n or "",
-                 format_note(one))  # fmt: skip
+                 format_effect_interval(one), allowed, format_detectable(one), one.unit,
+                 one.n or "", format_note(one))  # fmt: skip
         lines.append("| " + " | ".join(_markdown_cell(str(cell)) for cell in cells) + " |")
     lines += ["", multiple_testing_note(card), ""]
     lines += [f"- `{one.probe}`: {one.what}; {one.measures}." for one in findings]
@@ -209,7 +239,7 @@ def _facts(card: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Grader", f"{grader['name']} ({grader['type']}; {grader['kind']} answers)"),
         ("Spec", f"{card['spec']['path']} · {card['spec']['hash']}"),
         ("Items", f"{card['items']}, {card['topics']} topics, language {card['language']}"),
-        ("Asked", f"seed {card['seed']}, {card['repeats']} repeats"),
+        ("Asked", f"{format_questions(card)}, seed {card['seed']}, {card['repeats']} repeats"),
         ("When", f"{card['created']} · adjudge {card['adjudge']}"),
     ]
 
@@ -245,11 +275,11 @@ def _row(one: ProbeFinding) -> str:
     more = f"<small>{escape_html(format_note(one))}</small>" if format_note(one) else ""
     found = "–"
     if one.effect is not None:
-        ends = format_effect_interval(one) or "no interval"
+        ends, seen = format_effect_interval(one) or "no interval", format_detectable(one)
         found = (
             f"{escape_html(format_effect(one))} {escape_html(one.unit)}<small>{escape_html(ends)}; "
             "allowed "
-            f"{escape_html(format_limit(one))}</small>"
+            f"{escape_html(format_limit(one))}{escape_html(seen and f'; seen from {seen}')}</small>"
         )
     return (
         f'<tr class="{escape_html(one.verdict.split()[0])}"><th '

@@ -35,6 +35,7 @@ from adjudge.judge_evaluation.probes.items import (
     shipped_items,
 )
 from adjudge.judge_evaluation.probes.probe import (
+    POWER,
     Probe,
     ProbeFinding,
     count_verdicts,
@@ -46,6 +47,7 @@ from adjudge.judge_evaluation.probes.reliability_probes import (
     SCALE_PROBES,
 )
 from adjudge.judge_evaluation.probes.report import (
+    family_wise_error,
     render_probe_junit,
     render_probe_markdown,
     render_probe_page,
@@ -345,12 +347,14 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
             )
             for probe in prepared.probes
         ]
+        endpoints = calls.read()
         job.card = _card(job, prepared, answers, level) | {
+            "calls": sum(one["calls"] for one in endpoints),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "elapsed_s": time.perf_counter() - started,
             "resumed": tally.resumed,
             "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
-            "endpoints": calls.read(),
+            "endpoints": endpoints,
         }
         _write(job, folder, answers)
     return job.findings
@@ -427,10 +431,13 @@ def _card(
         "seed": job.seed,
         "level": level,
         "family_wise": job.family_wise,
+        "power": POWER,
         "questions": len(answers),
+        "control_questions": prepared.bench.control_questions,
         "missing": {"count": len(errors), "by_kind": dict(Counter(str(e.kind) for e in errors))},
         "cost_usd": sum(costs) if costs else None,
-        "verdicts": count_verdicts(job.findings),
+        "verdicts": (verdicts := count_verdicts(job.findings)),
+        "family_wise_error": family_wise_error(verdicts, level),
         "probes": [msgspec.to_builtins(one) for one in job.findings],
     }
 
