@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Self
 
@@ -31,8 +32,13 @@ __all__ = [
     "log_rubrics",
     "output",
     "print_json",
+    "print_problems",
+    "resumable_work",
     "say_how_to_resume",
 ]
+
+
+_MAX_PROBLEMS = 5
 
 
 def output() -> Console:
@@ -48,6 +54,14 @@ def errors() -> Console:
 def print_json(value: object) -> None:
     """``value`` on standard output as indented JSON, and nothing else: programs read it."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def print_problems(lines: Sequence[str], count: int) -> None:
+    """The first of ``count`` problems on standard error, and where the others are."""
+    for line in lines[:_MAX_PROBLEMS]:
+        errors().print(line)
+    if count > _MAX_PROBLEMS:
+        errors().print(f"[yellow]… and {count - _MAX_PROBLEMS} more[/] (summary.json)")
 
 
 def clean(text: object) -> str:
@@ -115,3 +129,13 @@ class StageBars:
     def line(self, markup: str) -> None:
         """A line above the bars, also where there are none."""
         self._bars.console.print(markup, highlight=False)
+
+
+@contextmanager
+def resumable_work(folder: str | Path, *, bars: bool = False) -> Iterator[StageBars]:
+    """What a command does in ``folder``, with ``bars`` for its stages.
+
+    Standard output is the command's: what a user's own code prints goes to standard error.
+    """
+    with say_how_to_resume(folder), StageBars(show=bars) as shown, redirect_stdout(sys.stderr):
+        yield shown

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.cli.console import output as console_for_output
-from adjudge.cli.grade import new_folder, report_job, run_job
+from adjudge.cli.grade import report_job, run_job
+from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.rewards.groups import z_scores
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob
@@ -28,11 +29,8 @@ _GROUP_SIZE = 8
 
 
 def demo(
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder [default: runs/demo-TIME]."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    output: Annotated[Path | None, output_option("demo")] = None,
+    as_json: JsonSummary = False,
 ) -> None:
     """Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.
 

@@ -5,9 +5,7 @@ Also what the older spelling, ``adjudge eval TARGET …``, means: see :func:`rou
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -16,8 +14,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.options import (
+    JsonForTables,
+    QuestionsInFlight,
+    Quiet,
+    WaitForJudge,
+    against_option,
+    check_value,
+    data_option,
+    new_folder,
+    output_option,
+    wait_for_judges,
+)
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
@@ -95,11 +104,7 @@ def eval_judge(
     ] = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="OTHER",
-            help="Compare with this judge on the same items. Can be repeated.",
-        ),
+        against_option("Compare with this judge on the same items. Can be repeated."),
     ] = None,
     benchmark: Annotated[
         str | None,
@@ -111,12 +116,9 @@ def eval_judge(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="The benchmark's items (JSONL, JSON, Parquet). Can be repeated. 'local' uses a "
-            "small "
-            "sample of the same format that ships with adjudge, to try a judge.",
+        data_option(
+            "The benchmark's items (JSONL, JSON, Parquet). Can be repeated. 'local' uses a "
+            "small sample of the same format that ships with adjudge, to try a judge."
         ),
     ] = None,
     mode: Annotated[
@@ -137,20 +139,10 @@ def eval_judge(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    concurrency: QuestionsInFlight = None,
+    folder: Annotated[Path | None, output_option("eval")] = None,
+    as_json: JsonForTables = False,
+    quiet: Quiet = False,
 ) -> None:
     """Validate a judge on a benchmark, alone or against others.
 
@@ -178,24 +170,17 @@ def eval_judge(
         folder=folder or new_folder("eval"),
         data=data or (),
         kind=benchmark,
-        mode=_one_of("--mode", mode, get_args(EvaluationMode)),
-        scale=_one_of("--scale", scale, get_args(ScoreScale)),
+        mode=check_value("--mode", mode, get_args(EvaluationMode)),
+        scale=check_value("--scale", scale, get_args(ScoreScale)),
         concurrency=concurrency,
         show_progress=not quiet,
     )
-    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+    with resumable_work(job.folder):
         validate_judges(job)
     _print_results(job, as_json=as_json)
     if unusable := job.summary["benchmark"]["unusable"]["rows"]:
         errors().print(f"[yellow]{unusable:,} rows could not be used[/] (summary.json)")
         raise typer.Exit(2)
-
-
-def _one_of(option: str, value: str | None, allowed: Sequence[str]) -> Any:
-    if value is not None and value not in allowed:
-        listed = ", ".join(allowed)
-        raise ConfigError(f"{option}: has an unknown value (found {value!r}; allowed: {listed})")
-    return value
 
 
 def _print_results(job: ValidationJob, *, as_json: bool) -> None:

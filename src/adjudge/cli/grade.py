@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from enum import StrEnum
-from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,18 +13,31 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adjudge.cli.console import clean, errors, log_rubrics, output, print_json, say_how_to_resume
-from adjudge.config import suggest_name
-from adjudge.engine.clock import SystemClock
-from adjudge.engine.loop import run_blocking
+from adjudge.cli.console import (
+    clean,
+    errors,
+    log_rubrics,
+    output,
+    print_json,
+    print_problems,
+    resumable_work,
+)
+from adjudge.cli.options import (
+    JsonForTables,
+    Quiet,
+    RayAddress,
+    WaitForJudge,
+    budget_option,
+    cassette_option,
+    check_replay,
+    map_option,
+    new_folder,
+    open_cassette,
+    output_option,
+    parse_map,
+)
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.models.http import HttpChatModel
-from adjudge.judges.table import (
-    wait_for_server,
-)
-from adjudge.judges.transport import AiohttpTransport
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import count_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
@@ -47,56 +55,11 @@ from adjudge.types import RewardResult
 
 __all__ = [
     "grade",
-    "new_folder",
-    "parse_map",
     "print_estimate",
     "print_summary",
     "report_job",
     "run_job",
 ]
-
-
-WaitForJudge = Annotated[
-    float,
-    typer.Option(
-        "--wait-for-judge",
-        metavar="SECONDS",
-        min=0.0,
-        help="Wait so many seconds for a judge server that is still starting [default: 0: a "
-        "judge that "
-        "cannot be reached ends the command with exit code 3].",
-    ),
-]
-
-
-def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
-    """Wait until the judges of those reward specs can be reached, ``seconds`` in all; 0: do not.
-
-    Raises :class:`~adjudge.errors.JudgeUnavailable`. What is no spec has no judge to wait for.
-    """
-    if not seconds:
-        return
-    until = time.monotonic() + seconds
-    for path in specs:
-        if Path(path).suffix != ".toml":
-            continue
-        for model in RewardSpec.load(path).build_judges().values():
-            if isinstance(model, HttpChatModel):
-                run_blocking(_wait_for_model(model, max(0.0, until - time.monotonic())))
-
-
-async def _wait_for_model(model: HttpChatModel, seconds: float) -> None:
-    transport = AiohttpTransport()
-    try:
-        await wait_for_server(
-            model.base_urls,
-            seconds,
-            transport=transport,
-            clock=SystemClock(),
-            on_wait=lambda said: errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True),
-        )
-    finally:
-        await transport.aclose()
 
 
 _ESTIMATE_ROWS = 200
@@ -296,9 +259,6 @@ def _count_cell(count: int, total: int) -> str:
     return f"[yellow]{count} ({count / total:.1%})[/]"
 
 
-_MAX_BROKEN_SHOWN = 5
-
-
 class EngineName(StrEnum):
     """Where graders are asked."""
 
@@ -314,53 +274,38 @@ def grade(
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
     mapping: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="FIELD=COLUMN",
-            help="Read a field from a column with another name, such as messages=traj, "
-            "group=task_id or "
-            "env_reward=reward. Any field that a grader needs can be mapped; dots reach into "
-            "nested "
-            "columns. Can be repeated.",
+        map_option(
+            "Read a field from a column with another name, such as messages=traj, "
+            "group=task_id or env_reward=reward. Any field that a grader needs can be mapped; "
+            "dots reach into nested columns. Can be repeated."
         ),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder [default: runs/grade-TIME]."),
-    ] = None,
+    folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
     ] = False,
     record: Annotated[
         Path | None,
-        typer.Option(
+        cassette_option(
             "--record",
-            metavar="CASSETTE",
-            help="Write every judge reply (or final failure) to this file, and send only calls "
-            "that are "
-            "not in it yet.",
+            "Write every judge reply (or final failure) to this file, and send only calls that "
+            "are not in it yet.",
         ),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(
+        cassette_option(
             "--replay",
-            metavar="CASSETTE",
-            help="Answer all calls from this recorded file, failures included, without key or "
-            "network. A "
-            "call that is not in it fails and says what changed (exit code 1).",
+            "Answer all calls from this recorded file, failures included, without key or "
+            "network. A call that is not in it fails and says what changed (exit code 1).",
         ),
     ] = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option(
-            "--budget-usd",
-            min=0.0,
-            help="The most that all judges together may cost in this invocation; the spec must "
-            "give "
-            "their prices. Rewards that it does not pay for are missing as 'budget' [default: no "
-            "limit].",
+        budget_option(
+            "The most that all judges together may cost in this invocation; the spec must "
+            "give their prices. Rewards that it does not pay for are missing as 'budget' "
+            "[default: no limit]."
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
@@ -368,15 +313,7 @@ def grade(
         EngineName,
         typer.Option("--engine", help="Where graders run: in this process, or in Ray workers."),
     ] = EngineName.LOCAL,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            "--ray-address",
-            metavar="auto|local|ADDRESS",
-            help="auto: the Ray cluster that runs on this machine; local: this machine alone "
-            "[default: $RAY_ADDRESS, else local].",
-        ),
-    ] = None,
+    ray_address: RayAddress = None,
     ray_workers: Annotated[
         int | None,
         typer.Option(
@@ -391,10 +328,8 @@ def grade(
             "--dry-run", help="Estimate calls, tokens and cost without asking a judge, and stop."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    as_json: JsonForTables = False,
+    quiet: Quiet = False,
     verbose: Annotated[
         bool,
         typer.Option(
@@ -429,7 +364,7 @@ def grade(
         paths=rollouts,
         spec=RewardSpec.load(spec),
         folder=folder or new_folder("grade"),
-        mapping=parse_map(mapping or []),
+        mapping=parse_map(mapping, SAMPLE_FIELDS),
         strict=strict,
         show_progress=not quiet,
         budget_usd=budget_usd,
@@ -439,7 +374,7 @@ def grade(
     if dry_run:
         print_estimate(job, as_json=as_json)
         return
-    job.cassette = _open_cassette(record, replay)
+    job.cassette = open_cassette(record, replay)
     if replay is not None:
         job.spec = job.spec.with_patience(0.0)  # a recorded outage does not pass
     with log_rubrics(to_stderr=verbose):
@@ -450,10 +385,7 @@ def grade(
     if _all_judges_down(job):
         errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
-    if replay is not None and job.summary["cassette"]["misses"]:
-        misses = job.summary["cassette"]["misses"]
-        errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
-        raise typer.Exit(1)
+    check_replay(replay, job.summary)
     if code := _too_many_missing(job):
         raise typer.Exit(code)
 
@@ -497,28 +429,13 @@ def _too_many_missing(job: GradingJob) -> int:
     return 4 if spent else 1
 
 
-def _open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
-    if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
-    if record is not None:
-        return ReplyCache(record, "record", sampled=True)
-    return None if replay is None else ReplyCache(replay, "strict")
-
-
-def new_folder(verb: str) -> Path:
-    """A run folder that does not exist yet: ``runs/VERB-TIME``, with a number if need be."""
-    first = Path("runs") / f"{verb}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    later = (first.with_name(f"{first.name}-{number}") for number in count(2))
-    return next(path for path in chain([first], later) if not path.exists())
-
-
 def run_job(job: GradingJob) -> list[RewardResult]:
     """Do the job; when it is stopped, say how to go on.
 
     What a user's grader prints goes to standard error: standard output is the command's.
     """
     try:
-        with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+        with resumable_work(job.folder):
             return grade_rollouts(job)
     except JudgeUnavailable:
         if job.startup_patience_s == 0:
@@ -528,29 +445,12 @@ def run_job(job: GradingJob) -> list[RewardResult]:
         raise
 
 
-def parse_map(entries: list[str]) -> dict[str, str]:
-    """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`."""
-    mapping: dict[str, str] = {}
-    for entry in entries:
-        field, equals, column = (part.strip() for part in entry.partition("="))
-        if not (field and equals and column):
-            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
-        if field in mapping:
-            raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
-        if field not in SAMPLE_FIELDS and (hint := suggest_name(field, SAMPLE_FIELDS)):
-            errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
-        mapping[field] = column
-    return mapping
-
-
 def report_job(job: GradingJob, *, as_json: bool) -> None:
     """Print a finished job: tables or JSON on standard output, broken rows on standard error."""
-    for row in job.broken[:_MAX_BROKEN_SHOWN]:
-        errors().print(f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}")
-    if len(job.broken) > _MAX_BROKEN_SHOWN:
-        errors().print(
-            f"[yellow]… and {len(job.broken) - _MAX_BROKEN_SHOWN} more[/] (summary.json)"
-        )
+    broken = [
+        f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}" for row in job.broken
+    ]
+    print_problems(broken, len(broken))
     if as_json:
         print_json(job.summary)
         return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +12,18 @@ from pydantic import ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.options import (
+    Quiet,
+    WaitForJudge,
+    budget_option,
+    cassette_option,
+    check_replay,
+    new_folder,
+    open_cassette,
+    output_option,
+    wait_for_judges,
+)
 from adjudge.config import load_toml
 from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind
@@ -39,7 +47,6 @@ from adjudge.judge_evaluation.probes.run import (
     prepare_probes,
     run_probes,
 )
-from adjudge.judges.cache import ReplyCache
 from adjudge.rewards.spec import RewardSpec
 
 __all__ = ["cost_line", "parse_thresholds", "print_card", "probe"]
@@ -204,27 +211,16 @@ def probe(
         int,
         typer.Option("--seed", min=0, help="The seed of the choice of topics and the bootstrap."),
     ] = 0,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder [default: runs/probe-TIME]."),
-    ] = None,
+    folder: Annotated[Path | None, output_option("probe")] = None,
     record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record", metavar="CASSETTE", help="Write the judge's replies to this file."
-        ),
+        Path | None, cassette_option("--record", "Write the judge's replies to this file.")
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(
-            "--replay", metavar="CASSETTE", help="Answer all calls from this file, without network."
-        ),
+        cassette_option("--replay", "Answer all calls from this file, without network."),
     ] = None,
     budget_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--budget-usd", min=0.0, help="The most that the judge may cost; needs its price."
-        ),
+        float | None, budget_option("The most that the judge may cost; needs its price.")
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: Annotated[
@@ -236,7 +232,7 @@ def probe(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the card as JSON instead of a table.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Probe one judge: measure its known biases, each with a threshold.
 
@@ -253,8 +249,6 @@ def probe(
 
     Example: adjudge probe reward.toml --only position,length --threshold length=0.1 -o runs/card
     """
-    if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
     job = ProbeJob(
         spec=RewardSpec.load(spec),
         folder=folder or new_folder("probe"),
@@ -280,17 +274,12 @@ def probe(
         errors().print(f"[dim]{cost_line(estimate_probe_cost(job, prepare_probes(job)))}[/]")
     if replay is None:
         wait_for_judges([spec], wait_for_judge)
-    if record is not None:
-        job.cassette = ReplyCache(record, "record", sampled=True)
-    elif replay is not None:
-        job.cassette = ReplyCache(replay, "strict")
-    _run(job)
+    job.cassette = open_cassette(record, replay)
+    with resumable_work(job.folder):
+        run_probes(job)
     _report(job, as_json=as_json)
     failing = ("fail", "uncertain") if strict else ("fail",)
-    if replay is not None and job.card["cassette"]["misses"]:
-        misses = job.card["cassette"]["misses"]
-        errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
-        raise typer.Exit(1)
+    check_replay(replay, job.card)
     if any(one.verdict in failing for one in job.findings):
         raise typer.Exit(1)
     if job.card["missing"]["count"] == job.card["questions"]:
@@ -304,11 +293,6 @@ def _print_cost(job: ProbeJob, *, as_json: bool) -> None:
         print_json(cost)
     else:
         output().print(cost_line(cost))
-
-
-def _run(job: ProbeJob) -> None:
-    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
-        run_probes(job)
 
 
 def _report(job: ProbeJob, *, as_json: bool) -> None:

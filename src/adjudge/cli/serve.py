@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
+from adjudge.cli.options import RayAddress
 from adjudge.errors import ConfigError
 from adjudge.service.settings import SERVICE_KEY_VARIABLE, SERVICE_PORT, ServiceSettings
 
@@ -124,14 +125,7 @@ def serve_command(
     replica_gpus: Annotated[
         float, typer.Option(min=0, help="With --ray: the GPUs of each replica.")
     ] = 0.0,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|local|ADDRESS",
-            help="auto: the Ray cluster that runs on this machine; local: this machine alone "
-            "[default: $RAY_ADDRESS, else local].",
-        ),
-    ] = None,
+    ray_address: RayAddress = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON when the service is ready.")
     ] = False,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +12,23 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
-from adjudge.cli.console import clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import new_folder, parse_map
+from adjudge.cli.console import (
+    clean,
+    errors,
+    output,
+    print_json,
+    print_problems,
+    resumable_work,
+)
+from adjudge.cli.options import (
+    JsonSummary,
+    Quiet,
+    budget_option,
+    map_option,
+    new_folder,
+    output_option,
+    parse_map,
+)
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.swap.report import (
     EXPLAINED_SHARES,
@@ -25,6 +38,7 @@ from adjudge.judge_evaluation.swap.report import (
     format_value,
 )
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
+from adjudge.rollouts.samples import SAMPLE_FIELDS
 
 __all__ = ["route_study", "swap", "swap_app"]
 
@@ -32,7 +46,6 @@ _STUDY_FILES = (".toml", ".json")
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
 _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
 _SHARES = ("length", "format", "length_r")
-_MAX_BROKEN_SHOWN = 5
 _MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
 swap_app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
@@ -97,10 +110,7 @@ def swap(
             "repeated.",
         ),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The study's folder [default: runs/swap-TIME]."),
-    ] = None,
+    folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -111,23 +121,14 @@ def swap(
         ),
     ] = None,
     mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="FIELD=COLUMN",
-            help="Read a field from another column, as for `adjudge grade`.",
-        ),
+        list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
     ] = None,
     budget_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--budget-usd", min=0.0, help="The most that each judge may cost; needs its price."
-        ),
+        float | None, budget_option("The most that each judge may cost; needs its price.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the bootstrap.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    as_json: JsonSummary = False,
+    quiet: Quiet = False,
 ) -> None:
     """Grade stored rollouts with several judges, and compare the results.
 
@@ -148,14 +149,14 @@ def swap(
         rollouts=rollouts,
         judges=judges or [],
         folder=folder or new_folder("swap"),
-        mapping=parse_map(mapping or []),
+        mapping=parse_map(mapping, SAMPLE_FIELDS),
         stored=_parse_stored(stored or []),
         group=[name.strip() for name in (group or "").split(",") if name.strip()],
         seed=seed,
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
-    with say_how_to_resume(study.folder), redirect_stdout(sys.stderr):
+    with resumable_work(study.folder):
         run_swap(study)
     _report_swap(study, as_json=as_json)
     if study.summary["broken_rows"]["count"]:
@@ -181,12 +182,11 @@ def _parse_stored(entries: Sequence[str]) -> dict[str, str]:
 
 def _report_swap(study: SwapStudy, *, as_json: bool) -> None:
     broken = study.summary["broken_rows"]
-    for row in broken["first"][:_MAX_BROKEN_SHOWN]:
-        errors().print(f"[yellow]broken row[/] {clean(row['where'])}: {clean(row['message'])}")
-    if broken["count"] > _MAX_BROKEN_SHOWN:
-        errors().print(
-            f"[yellow]… and {broken['count'] - _MAX_BROKEN_SHOWN} more[/] (summary.json)"
-        )
+    rows = [
+        f"[yellow]broken row[/] {clean(row['where'])}: {clean(row['message'])}"
+        for row in broken["first"]
+    ]
+    print_problems(rows, broken["count"])
     if as_json:
         print_json(study.summary)
         return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +10,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import WaitForJudge, new_folder, wait_for_judges
+from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.options import (
+    ApiKeyEnv,
+    JsonForTables,
+    PolicyModel,
+    PolicyUrl,
+    QuestionsInFlight,
+    Quiet,
+    WaitForJudge,
+    against_option,
+    check_value,
+    data_option,
+    new_folder,
+    output_option,
+    wait_for_judges,
+)
 from adjudge.errors import ConfigError
 from adjudge_lab.evaluation.healthbench_run import (
     USUAL_TAGS,
@@ -44,27 +56,6 @@ _SHORT = {(level, reading): short for level, reading, short in _LEVELS}
 
 _Entry = Mapping[str, Any]
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
-_VLLM_OPTIONS = {"--tp-size": "tp_size", "--gpu-mem-util": "gpu_mem_util",
-         "--max-model-len": "max_model_len"}  # fmt: skip
-_SAMPLING_OPTIONS = {
-    "--n-samples": "n_samples",
-    "--max-tokens": "max_tokens",
-    "--batch-size": "batch_size",
-    "--temperature": "temperature",
-    "--top-p": "top_p",
-    "--top-k": "top_k",
-    "--dtype": "dtype",
-    "--concurrency": "concurrency",
-}
-
-_Folder = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
-]
-_AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
-]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 _JoinKey = Annotated[
     str | None,
     typer.Option(
@@ -83,47 +74,22 @@ def eval_ifeval(
             help="A model, as for --model, or a file of responses (.jsonl).",
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
-            "checkpoint's "
-            "folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
-        ),
-    ] = None,
+    model: PolicyModel = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            "--against",
-            metavar="OTHER",
-            help="Compare with this model on the same prompts. Can be repeated.",
-        ),
+        against_option("Compare with this model on the same prompts. Can be repeated."),
     ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
-        ),
-    ] = None,
+    base_url: PolicyUrl = None,
+    api_key_env: ApiKeyEnv = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data", metavar="FILE", help="The file with IFEval's prompts (input_data.jsonl)."
-        ),
+        list[str] | None, data_option("The file with IFEval's prompts (input_data.jsonl).")
     ] = None,
     responses: Annotated[
         list[str] | None,
-        typer.Option(
+        data_option(
+            "A file of responses to score (prompt and response in each row). Can be "
+            "repeated. With a model: the file that its responses are written to.",
             "--responses",
-            metavar="FILE",
-            help="A file of responses to score (prompt and response in each row). Can be "
-            "repeated. With "
-            "a model: the file that its responses are written to.",
         ),
     ] = None,
     by: _JoinKey = None,
@@ -196,9 +162,9 @@ def eval_ifeval(
         int | None,
         typer.Option("--concurrency", min=1, help="The most requests to an endpoint in flight."),
     ] = None,
-    folder: _Folder = None,
-    as_json: _AsJson = False,
-    quiet: _Quiet = False,
+    folder: Annotated[Path | None, output_option("eval")] = None,
+    as_json: JsonForTables = False,
+    quiet: Quiet = False,
 ) -> None:
     """Score a model or stored responses on IFEval.
 
@@ -218,22 +184,11 @@ def eval_ifeval(
     Example: adjudge eval ifeval --data input_data.jsonl --ckpt-dir checkpoints
     --merge-target merged -o runs/c
     """
-    options = {
-        "--n-samples": n_samples,
-        "--max-tokens": max_tokens,
-        "--batch-size": batch_size,
-        "--temperature": temperature,
-        "--top-p": top_p,
-        "--top-k": top_k,
-        "--dtype": dtype,
-        "--concurrency": concurrency,
-        "--tp-size": tp_size,
-        "--gpu-mem-util": gpu_mem_util,
-        "--max-model-len": max_model_len,
-        "--ckpt-dir": ckpt_dir,
-        "--merge-target": merge_target,
-        "--verl-python": verl_python,
-    }
+    sampling = _given(
+        n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
+        top_p=top_p, top_k=top_k, dtype=dtype, concurrency=concurrency,
+    )  # fmt: skip
+    loading = _given(tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len)
     what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
     prompts = _only_file("--data", data, what)
     served = {"base_url": base_url, "api_key_env": api_key_env}
@@ -241,7 +196,7 @@ def eval_ifeval(
         _read_candidate(one, served) for one in (target, model, *(against or ())) if one is not None
     ]
     stored = [Path(one) for one in responses or ()]
-    merged = _merge_target(options, candidates)
+    merged = _merge_target(ckpt_dir, merge_target, verl_python, candidates)
     candidates[:0] = merged
     models = [one for one in candidates if isinstance(one, PolicyTarget)]
     responses_to = _responses_file(models, stored)
@@ -257,19 +212,16 @@ def eval_ifeval(
         data=prompts,
         folder=folder or new_folder("eval"),
         candidates=candidates,
-        by=_read_join_key(by),
-        how=_read_generation(options, generates=bool(models)),
+        by=check_value("--by", by, ("prompt", "key")) or "prompt",
+        how=_read_generation(sampling, loading, generates=bool(models)),
         responses_to=responses_to,
     )
-    for one in merged:
-        check_generation(one, job.how)  # before what takes minutes
-        _merge(options, quiet=quiet)
-    with (
-        say_how_to_resume(job.folder),
-        StageBars(show=not quiet) as bar,
-        redirect_stdout(sys.stderr),
-    ):
-        job.on_progress = bar.update
+    if ckpt_dir is not None and merge_target is not None:
+        check_generation(merged[0], job.how)  # before what takes minutes
+        say = (lambda _: None) if quiet else _print_dim
+        merge_checkpoint(ckpt_dir, merge_target, python=verl_python, say=say)
+    with resumable_work(job.folder, bars=not quiet) as bars:
+        job.on_progress = bars.update
         evaluate_ifeval(job)
     if as_json:
         print_missing(errors(), job.summary)
@@ -297,31 +249,38 @@ def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path
 
 
 def _merge_target(
-    options: Mapping[str, Any], others: Sequence[PolicyTarget | Path]
+    ckpt_dir: Path | None,
+    merge_target: Path | None,
+    verl_python: str | None,
+    others: Sequence[PolicyTarget | Path],
 ) -> list[PolicyTarget]:
     """The model that ``--ckpt-dir`` will be, where it is given."""
-    if options["--ckpt-dir"] is None:
-        for name in ("--merge-target", "--verl-python"):
-            if options[name] is not None:
-                raise ConfigError(f"{name}: needs --ckpt-dir. Add --ckpt-dir, or remove {name}.")
+    if ckpt_dir is None:
+        for name in _given(merge_target=merge_target, verl_python=verl_python):
+            option = _option(name)
+            raise ConfigError(f"{option}: needs --ckpt-dir. Add --ckpt-dir, or remove {option}.")
         return []
-    if options["--merge-target"] is None:
+    if merge_target is None:
         raise ConfigError(
             "--ckpt-dir: needs --merge-target. Give the folder that the merged model is written to."
         )
-    place = str(options["--merge-target"].resolve())
+    place = str(merge_target.resolve())
     if place in {one.place for one in others if isinstance(one, PolicyTarget)}:
         raise ConfigError(f"{place}: is given twice. Give it once.")
-    return [PolicyTarget(name=str(options["--merge-target"]), kind="folder", place=place)]
+    return [PolicyTarget(name=str(merge_target), kind="folder", place=place)]
 
 
-def _merge(options: Mapping[str, Any], *, quiet: bool) -> None:
-    def say(line: str) -> None:
-        if not quiet:
-            errors().print(f"[dim]{clean(line)}[/]")
+def _given(**options: Any) -> dict[str, Any]:
+    """Those that the command line gives."""
+    return {name: value for name, value in options.items() if value is not None}
 
-    ckpt, target = options["--ckpt-dir"], options["--merge-target"]
-    merge_checkpoint(ckpt, target, python=options["--verl-python"], say=say)
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _print_dim(line: str) -> None:
+    errors().print(f"[dim]{clean(line)}[/]")
 
 
 def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> Path | None:
@@ -337,22 +296,14 @@ def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> P
     return stored[0]
 
 
-def _read_join_key(value: str | None) -> Any:
-    if value not in (None, "prompt", "key"):
-        raise ConfigError(f"--by: has an unknown value (found {value!r}; allowed: prompt, key)")
-    return value or "prompt"
-
-
-def _read_generation(options: Mapping[str, Any], *, generates: bool) -> GenerationSettings:
-    drawn = {name: value for name in _SAMPLING_OPTIONS if (value := options[name]) is not None}
-    loaded = {name: value for name in _VLLM_OPTIONS if (value := options[name]) is not None}
-    if not generates and (given := [*drawn, *loaded]):
-        raise ConfigError(f"{given[0]}: has no effect without a model. Name a model as TARGET.")
-    settings = {_VLLM_OPTIONS[name]: value for name, value in loaded.items()}
-    return GenerationSettings(
-        **{_SAMPLING_OPTIONS[name]: value for name, value in drawn.items()},
-        vllm=VllmSettings(**settings) if loaded else None,
-    )
+def _read_generation(
+    sampling: Mapping[str, Any], loading: Mapping[str, Any], *, generates: bool
+) -> GenerationSettings:
+    if not generates and (given := [*sampling, *loading]):
+        raise ConfigError(
+            f"{_option(given[0])}: has no effect without a model. Name a model as TARGET."
+        )
+    return GenerationSettings(**sampling, vllm=VllmSettings(**loading) if loading else None)
 
 
 def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
@@ -473,30 +424,20 @@ def eval_healthbench(
         ),
     ] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data", metavar="FILE", help="The file with HealthBench's rows (prompt, rubrics)."
-        ),
+        list[str] | None, data_option("The file with HealthBench's rows (prompt, rubrics).")
     ] = None,
     responses: Annotated[
         list[str] | None,
-        typer.Option(
-            "--responses",
-            metavar="FILE",
-            help="The file of responses to score (prompt and response in each row).",
+        data_option(
+            "The file of responses to score (prompt and response in each row).", "--responses"
         ),
     ] = None,
     by: _JoinKey = None,
     wait_for_judge: WaitForJudge = 0.0,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
-        ),
-    ] = None,
-    folder: _Folder = None,
-    as_json: _AsJson = False,
-    quiet: _Quiet = False,
+    concurrency: QuestionsInFlight = None,
+    folder: Annotated[Path | None, output_option("eval")] = None,
+    as_json: JsonForTables = False,
+    quiet: Quiet = False,
 ) -> None:
     """Score stored responses on HealthBench with a rubric grader.
 
@@ -520,11 +461,11 @@ def eval_healthbench(
         data=rows,
         responses=answers,
         folder=folder or new_folder("eval"),
-        by=_read_join_key(by),
+        by=check_value("--by", by, ("prompt", "key")) or "prompt",
         concurrency=concurrency,
         show_progress=not quiet,
     )
-    with say_how_to_resume(job.folder), redirect_stdout(sys.stderr):
+    with resumable_work(job.folder):
         evaluate_healthbench(job)
     _print_healthbench_missing(errors(), job.summary)
     if as_json:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +11,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.grade import new_folder
+from adjudge.cli.console import clean, output, print_json, resumable_work
+from adjudge.cli.options import (
+    ApiKeyEnv,
+    JsonForTables,
+    PolicyModel,
+    PolicyUrl,
+    Quiet,
+    against_option,
+    new_folder,
+    output_option,
+)
 from adjudge.errors import ConfigError
 from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
 from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
@@ -33,15 +40,7 @@ def eval_policy(
         str | None,
         typer.Argument(metavar="TARGET", help="The run file (.toml), or a model as for --model."),
     ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
-            "checkpoint's "
-            "folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
-        ),
-    ] = None,
+    model: PolicyModel = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -57,32 +56,16 @@ def eval_policy(
         ),
     ] = None,
     against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", metavar="OTHER", help="Compare with this policy on the same seeds."
-        ),
+        list[str] | None, against_option("Compare with this policy on the same seeds.")
     ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
-    ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
-        ),
-    ] = None,
+    base_url: PolicyUrl = None,
+    api_key_env: ApiKeyEnv = None,
     no_judges: Annotated[
         bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
     ] = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder [default: runs/eval-TIME]."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    folder: Annotated[Path | None, output_option("eval")] = None,
+    as_json: JsonForTables = False,
+    quiet: Quiet = False,
 ) -> None:
     """Evaluate a policy on seeds: its official score, and how well judges agree with it.
 
@@ -103,12 +86,8 @@ def eval_policy(
         _PolicyArguments(target, model, config, other, base_url, api_key_env), seeds, folder
     )
     job.judged = not no_judges
-    with (
-        say_how_to_resume(job.folder),
-        StageBars(show=not quiet) as bar,
-        redirect_stdout(sys.stderr),
-    ):
-        job.on_progress = bar.update
+    with resumable_work(job.folder, bars=not quiet) as bars:
+        job.on_progress = bars.update
         evaluate_targets(job)
     if as_json:
         print_json(job.summary)

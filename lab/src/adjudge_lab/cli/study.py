@@ -17,7 +17,7 @@ from rich.progress import TaskID
 from rich.table import Table
 
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import new_folder
+from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.config import load_toml
 from adjudge.runs.report.charts import format_number
 from adjudge_lab.studies.summary_view import (
@@ -212,11 +212,10 @@ def run_study_file(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The study file.")],
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="The study's folder [default: runs/study-TIME]. With the folder of an interrupted "
-            "study, the study resumes.",
+        output_option(
+            "study",
+            "The study's folder",
+            " With the folder of an interrupted study, the study resumes.",
         ),
     ] = None,
     jobs: Annotated[
@@ -238,7 +237,7 @@ def run_study_file(
             "--seed", min=0, help="Add this number to each of the file's seeds [default: 0]."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_json: JsonSummary = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
 ) -> None:
     """Train policies against judges that differ in a known way, and report the results.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +10,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import new_folder
+from adjudge.cli.console import (
+    clean,
+    errors,
+    output,
+    print_json,
+    print_problems,
+    resumable_work,
+)
+from adjudge.cli.options import (
+    ApiKeyEnv,
+    JsonSummary,
+    Quiet,
+    map_option,
+    new_folder,
+    output_option,
+    parse_map,
+)
 from adjudge.errors import ConfigError
 from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
 from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
 
 __all__ = ["replay"]
-
-_MAX_PROBLEMS_SHOWN = 5
 
 
 def replay(
@@ -74,32 +85,20 @@ def replay(
         int | None,
         typer.Option("--max-tokens", help="The most tokens of a reply [default: the judge's own]."),
     ] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
-        ),
-    ] = None,
+    api_key_env: ApiKeyEnv = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", help="The most questions in flight.")
     ] = 16,
     mapping: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            "-m",
-            metavar="FIELD=COLUMN",
-            help=f"Read a field ({', '.join(DUMP_FIELDS)}) from another column; dots reach into "
-            "nested "
-            "columns. Can be repeated.",
+        map_option(
+            f"Read a field ({', '.join(DUMP_FIELDS)}) from another column; dots reach into "
+            "nested columns. Can be repeated."
         ),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The folder [default: runs/replay-TIME]."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
+    as_json: JsonSummary = False,
+    quiet: Quiet = False,
 ) -> None:
     """Ask a judge the prompts of a dump again, or parse the recorded replies again.
 
@@ -127,14 +126,10 @@ def replay(
         scale=_parse_scale(scale),
         repeats=repeats,
         concurrency=concurrency,
-        mapping=_parse_map(mapping or []),
+        mapping=parse_map(mapping, DUMP_FIELDS),
     )
-    with (
-        say_how_to_resume(job.folder),
-        StageBars(show=not quiet) as bar,
-        redirect_stdout(sys.stderr),
-    ):
-        job.on_progress = bar.update
+    with resumable_work(job.folder, bars=not quiet) as bars:
+        job.on_progress = bars.update
         replay_dump(job)
     _report(job, as_json=as_json)
     if job.judge is not None and not any(arm["parsed"] for arm in job.summary["arms"]):
@@ -166,25 +161,13 @@ def _parse_scale(given: str | None) -> tuple[float | None, float | None]:
         raise ConfigError(f"--scale {given!r}: must be LOW:HIGH, such as 1:5") from None
 
 
-def _parse_map(entries: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in entries:
-        name, equals, column = (part.strip() for part in entry.partition("="))
-        if not (name and equals and column) or name in found:
-            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, each field once")
-        found[name] = column
-    return found
-
-
 def _report(job: ReplayJob, *, as_json: bool) -> None:
     problems = job.summary["problems"]
-    for one in problems["first"][:_MAX_PROBLEMS_SHOWN]:
-        errors().print(f"[yellow]line {one['line']}[/] of {clean(one['file'])}: "
-                       f"{clean(one['reason'])}")  # fmt: skip
-    if problems["count"] > _MAX_PROBLEMS_SHOWN:
-        errors().print(
-            f"[yellow]… and {problems['count'] - _MAX_PROBLEMS_SHOWN} more[/] (summary.json)"
-        )
+    lines = [
+        f"[yellow]line {one['line']}[/] of {clean(one['file'])}: {clean(one['reason'])}"
+        for one in problems["first"]
+    ]
+    print_problems(lines, problems["count"])
     if as_json:
         print_json(job.summary)
         return

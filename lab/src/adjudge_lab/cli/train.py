@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
-from adjudge.cli.grade import new_folder
+from adjudge.cli.options import new_folder, output_option
 from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
@@ -120,7 +121,9 @@ def train_judge_file(
         return
     address = ray or _cluster_address(judge)
     if address is not None:
-        raise typer.Exit(_submit_judge(path, address, folder, seed=seed, poll=poll))
+        # Ray has its own RAY_ADDRESS in a job, which is not the dashboard's.
+        names = [name for name in JUDGE_VARIABLES if name != "RAY_ADDRESS" and os.environ.get(name)]
+        _submit(path, address, folder, names, seed=seed, poll=poll)
     folder = folder or new_folder("judge")
     try:
         if judge.backend == "verl":
@@ -153,12 +156,7 @@ def _here(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[st
 def _by_verl(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
     from adjudge_lab.judge_training.verl.run import run_verl_judge  # noqa: PLC0415  (when asked for)
 
-    def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
-        return run_module(
-            list(argv), env=env, on_line=(lambda _: None) if quiet else _print_log_line
-        )
-
-    found = run_verl_judge(judge, path, folder, launch=launch)
+    found = run_verl_judge(judge, path, folder, launch=partial(_launch_module, quiet=quiet))
     if isinstance(found, int):
         raise typer.Exit(found)
     return found
@@ -174,29 +172,6 @@ def _cluster_address(judge: JudgeFile) -> str | None:
     address = judge.grpo.ray_address
     given = "ray_address" in judge.grpo.model_fields_set
     return address if given and address.startswith(("http://", "https://")) else None
-
-
-def _submit_judge(
-    path: Path, address: str, folder: Path | None, *, seed: int | None, poll: bool
-) -> int:
-    if folder is None or not folder.is_absolute():
-        raise ConfigError(
-            "--ray: needs -o with an absolute folder. Use a folder that the cluster's machines "
-            "share "
-            "or keep: the folder that a job runs in is deleted with the job."
-        )
-    arguments = ["-o", str(folder), *(() if seed is None else ("--seed", str(seed)))]
-    # Ray has its own RAY_ADDRESS in a job, which is not the dashboard's.
-    names = [name for name in JUDGE_VARIABLES if name != "RAY_ADDRESS" and os.environ.get(name)]
-    env = {name: os.environ[name] for name in names}
-    return submit_job(
-        path,
-        address=address,
-        arguments=arguments,
-        env=env,
-        poll=poll,
-        on_line=_print_log_line,
-    )
 
 
 _OF_JUDGED = ("reward", "judge", "gold")
@@ -224,15 +199,9 @@ def train(
             "run file's]."
         ),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output",
-            help="The run folder [default: runs/train-TIME]. With the folder of an interrupted "
-            "run, "
-            "the run resumes.",
-        ),
-    ] = None,
+    folder: Annotated[Path | None, output_option(
+            "train", more=" With the folder of an interrupted run, the run resumes."
+        )] = None,
     seed: Annotated[
         int | None, typer.Option(
             "--seed", min=0, help="The seed [default: the run file's]; for a chain it is added "
@@ -337,8 +306,10 @@ def train(
 
     check_backend_support(wanted, approximate)
     if ray is not None:
-        _submit_policy(wanted, path, ray, folder, seed=seed, approximate=approximate, poll=poll)
-        return
+        task_key = wanted.services.task_key_env if wanted.services.task_url else None
+        names = [name for name in (find_judge_key_env(wanted), task_key) if name is not None]
+        more = ["--approximate"] * approximate
+        _submit(path, ray, folder, names, *more, seed=seed, poll=poll)
     if wanted.backend == "verl":
         from adjudge_lab.rl.verl.run import run_verl  # noqa: PLC0415  (only when asked for)
 
@@ -375,27 +346,23 @@ def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json:
         _print_summary(job)
 
 
-def _submit_policy(
-    run: RunFile,
+def _submit(
     path: Path,
     address: str,
     folder: Path | None,
-    *,
+    names: Sequence[str],
+    *more: str,
     seed: int | None,
-    approximate: bool,
     poll: bool,
-) -> None:
+) -> NoReturn:
+    """Submit a run with the environment variables ``names``, and end as it ends."""
     if folder is None or not folder.is_absolute():
         raise ConfigError(
             "--ray: needs -o with an absolute folder. Use a folder that the cluster's machines "
-            "share "
-            "or keep: the folder that a job runs in is deleted with the job."
+            "share or keep: the folder that a job runs in is deleted with the job."
         )
-    arguments = ["-o", str(folder), *(["--approximate"] * approximate)]
-    if seed is not None:
-        arguments += ["--seed", str(seed)]
-    named = (find_judge_key_env(run), run.services.task_key_env if run.services.task_url else None)
-    env = {name: os.environ[name] for name in named if name is not None and name in os.environ}
+    arguments = ["-o", str(folder), *more, *(() if seed is None else ("--seed", str(seed)))]
+    env = {name: os.environ[name] for name in names if name in os.environ}
     raise typer.Exit(
         submit_job(
             path, address=address, arguments=arguments, env=env, poll=poll, on_line=_print_log_line
@@ -403,8 +370,8 @@ def _submit_policy(
     )
 
 
-def _launch_module(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    return run_module(list(argv), env=env, on_line=_print_log_line)
+def _launch_module(argv: Sequence[str], env: Mapping[str, str], *, quiet: bool = False) -> int:
+    return run_module(list(argv), env=env, on_line=(lambda _: None) if quiet else _print_log_line)
 
 
 def _print_log_line(text: str) -> None:

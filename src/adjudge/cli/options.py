@@ -1,0 +1,210 @@
+"""The options that several commands have, declared once, and what is done with them.
+
+An annotation such as ``quiet: Quiet = False`` in a command's signature is the whole option.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adjudge.cli.console import clean, errors
+from adjudge.config import suggest_name
+from adjudge.engine.clock import SystemClock
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
+from adjudge.judges.cache import ReplyCache
+from adjudge.judges.models.http import HttpChatModel
+from adjudge.judges.table import wait_for_server
+from adjudge.judges.transport import AiohttpTransport
+from adjudge.rewards.spec import RewardSpec
+
+__all__ = [
+    "ApiKeyEnv",
+    "JsonForTables",
+    "JsonSummary",
+    "PolicyModel",
+    "PolicyUrl",
+    "QuestionsInFlight",
+    "Quiet",
+    "RayAddress",
+    "WaitForJudge",
+    "against_option",
+    "budget_option",
+    "cassette_option",
+    "check_replay",
+    "check_value",
+    "data_option",
+    "map_option",
+    "new_folder",
+    "open_cassette",
+    "output_option",
+    "parse_map",
+    "wait_for_judges",
+]
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
+JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
+JsonForTables = Annotated[
+    bool, typer.Option("--json", help="Print the summary as JSON instead of tables.")
+]
+
+WaitForJudge = Annotated[
+    float,
+    typer.Option(
+        "--wait-for-judge",
+        metavar="SECONDS",
+        min=0.0,
+        help="Wait so many seconds for a judge server that is still starting [default: 0: a "
+        "judge that cannot be reached ends the command with exit code 3].",
+    ),
+]
+QuestionsInFlight = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="auto|local|ADDRESS",
+        help="auto: the Ray cluster that runs on this machine; local: this machine alone "
+        "[default: $RAY_ADDRESS, else local].",
+    ),
+]
+PolicyModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
+        "checkpoint's folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
+    ),
+]
+PolicyUrl = Annotated[
+    str | None,
+    typer.Option("--base-url", metavar="URL", help="The server of --model and --against."),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
+    ),
+]
+
+
+def output_option(verb: str, what: str = "The run folder", more: str = "") -> Any:
+    """``-o``: a folder, by default one that begins with ``verb``."""
+    return typer.Option("-o", "--output", help=f"{what} [default: runs/{verb}-TIME].{more}")
+
+
+def against_option(text: str) -> Any:
+    """``--against``."""
+    return typer.Option("--against", metavar="OTHER", help=text)
+
+
+def data_option(text: str, name: str = "--data") -> Any:
+    """A file (or several) that is evaluated on."""
+    return typer.Option(name, metavar="FILE", help=text)
+
+
+def map_option(text: str) -> Any:
+    """``--map``; :func:`parse_map` reads it."""
+    return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
+
+
+def cassette_option(name: str, text: str) -> Any:
+    """``--record`` or ``--replay``; :func:`open_cassette` opens it."""
+    return typer.Option(name, metavar="CASSETTE", help=text)
+
+
+def budget_option(text: str) -> Any:
+    """``--budget-usd``."""
+    return typer.Option("--budget-usd", min=0.0, help=text)
+
+
+def new_folder(verb: str) -> Path:
+    """A run folder that does not exist yet: ``runs/VERB-TIME``, with a number if need be."""
+    first = Path("runs") / f"{verb}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    later = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], later) if not path.exists())
+
+
+def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[str, str]:
+    """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`.
+
+    One that is nearly one of ``fields`` is let through with a note on standard error.
+    """
+    mapping: dict[str, str] = {}
+    for entry in entries or ():
+        field, equals, column = (part.strip() for part in entry.partition("="))
+        if not (field and equals and column):
+            raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
+        if field in mapping:
+            raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
+        if field not in fields and (hint := suggest_name(field, fields)):
+            errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
+        mapping[field] = column
+    return mapping
+
+
+def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
+    """``value``, if it is none or one of ``allowed``; raises :class:`ConfigError`."""
+    if value is not None and value not in allowed:
+        listed = ", ".join(allowed)
+        raise ConfigError(f"{option}: has an unknown value (found {value!r}; allowed: {listed})")
+    return value
+
+
+def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
+    """What ``--record`` or ``--replay`` names; raises :class:`ConfigError` for both."""
+    if record is not None and replay is not None:
+        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
+    if record is not None:
+        return ReplyCache(record, "record", sampled=True)
+    return None if replay is None else ReplyCache(replay, "strict")
+
+
+def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:
+    """End with exit code 1 where calls were not in the replayed file."""
+    if replay is not None and (misses := summary["cassette"]["misses"]):
+        errors().print(f"[red]replay:[/] {misses:,} calls are not in {clean(replay)}")
+        raise typer.Exit(1)
+
+
+def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
+    """Wait until the judges of those reward specs can be reached, ``seconds`` in all; 0: do not.
+
+    Raises :class:`~adjudge.errors.JudgeUnavailable`. What is no spec has no judge to wait for.
+    """
+    if not seconds:
+        return
+    until = time.monotonic() + seconds
+    for path in specs:
+        if Path(path).suffix != ".toml":
+            continue
+        for model in RewardSpec.load(path).build_judges().values():
+            if isinstance(model, HttpChatModel):
+                run_blocking(_wait_for_model(model, max(0.0, until - time.monotonic())))
+
+
+async def _wait_for_model(model: HttpChatModel, seconds: float) -> None:
+    transport = AiohttpTransport()
+    try:
+        await wait_for_server(
+            model.base_urls,
+            seconds,
+            transport=transport,
+            clock=SystemClock(),
+            on_wait=lambda said: errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True),
+        )
+    finally:
+        await transport.aclose()
