@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +26,7 @@ __all__ = [
     "UNENCODABLE",
     "JsonlLog",
     "add_checksum",
+    "atomic_path",
     "atomic_write",
     "encode_checked_line",
     "is_intact",
@@ -48,16 +51,26 @@ _BLOCK = 1 << 16
 _TABLE_BATCH = 50_000
 
 
-def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
-    """Write ``data``, or its pieces one after the other, to ``path``; makes its folder.
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A place beside ``path`` to write a file or folder to; at the end it takes ``path``'s place.
 
-    Readers see the old file or the new one, whenever the writer is killed.
+    Readers see the old one or the new one, whenever the writer is killed (of a folder: none, for a
+    moment). What fails on the way leaves the old one. Makes the folder of ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
+    shutil.rmtree(part, ignore_errors=True)
+    yield part
+    if path.is_dir():
+        shutil.rmtree(path)
+    part.replace(path)
+
+
+def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
+    """Write ``data``, or its pieces one after the other, to ``path``, as :func:`atomic_path`."""
+    with atomic_path(path) as part, part.open("wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
-    os.replace(part, path)  # noqa: PTH105  (atomic)
     return path
 
 
@@ -80,13 +93,11 @@ def write_table(
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     schema = pa.schema([(column, pa.type_for_alias(kind)) for column, kind in columns.items()])
-    path = folder / f"{name}.parquet"
-    part = path.with_name(f".{path.name}.part")
-    left = iter(rows)
-    with pq.ParquetWriter(part, schema) as writer:
+    path, left = folder / f"{name}.parquet", iter(rows)
+    with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
         while batch := list(islice(left, _TABLE_BATCH)):
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
-    return part.replace(path)
+    return path
 
 
 def add_checksum(line: bytes) -> bytes:

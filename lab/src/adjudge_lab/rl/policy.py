@@ -19,6 +19,7 @@ from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
+from adjudge.files import atomic_path
 from adjudge.judges.models.local_loading import LocalModelSpec, load_model
 from adjudge.messages import prompt_messages
 from adjudge.rewards.spec import RewardSpec
@@ -229,9 +230,13 @@ def load_policy(place: str | Path, template: str | None = None) -> tuple[Any, An
 
 
 def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write both where :func:`load_policy`, a server or another trainer can load them."""
-    model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
+    """Write both where :func:`load_policy`, a server or another trainer can load them.
+
+    ``folder`` is there whole or not at all; what it held before is gone.
+    """
+    with atomic_path(folder) as part:
+        model.save_pretrained(str(part))
+        tokenizer.save_pretrained(str(part))
 
 
 def needs_hub(run: RunFile) -> bool:

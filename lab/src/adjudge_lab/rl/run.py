@@ -6,7 +6,6 @@ The summary has the first and the last values, and the sentinel's alarms.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -235,7 +234,7 @@ class _TrainingRun:
         steps = len(self._rows)
         if not run.evaluation.every_n_iters or steps % run.evaluation.every_n_iters:
             self._evaluate(steps)
-        _save_atomically(model, tokenizer, self._dir.path / "model")
+        save_policy(model, tokenizer, self._dir.path / "model")
         self._finish(losses, self._calls_made(calls))
 
     def _first(self, scratch: str) -> tuple[Any, Any, list[float]]:
@@ -250,7 +249,7 @@ class _TrainingRun:
                 self._run, scratch, lambda step: job.on_progress("warm start", step, total)
             )
             self._dir.write_json("state/warm_start.json", losses)
-            _save_atomically(model, tokenizer, start)
+            save_policy(model, tokenizer, start)
             del model
         kept = self._dir.path / "state" / "warm_start.json"
         losses = msgspec.json.decode(kept.read_bytes()) if kept.exists() else []
@@ -422,12 +421,3 @@ def sentinel_reading(step: int, row: StepMetrics, gold: str | None) -> SentinelR
         judge_var=row.get("judge/part_group_var"),
         env_var=row.get("judge/env_group_var"),
     )
-
-
-def _save_atomically(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a policy so that its folder is there whole or not at all."""
-    part = folder.with_name(f".{folder.name}.part")
-    for old in (part, folder):
-        shutil.rmtree(old, ignore_errors=True)
-    save_policy(model, tokenizer, part)
-    part.rename(folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
 import time
@@ -481,11 +480,7 @@ def make_first_policy(name: str, file: str, beside: str, folder: str) -> str:
             model, tokenizer, _ = build_first_policy(
                 run, scratch, lambda step: tell("warm start", step, total)
             )
-        part = target.with_name(f".{target.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        save_policy(model, tokenizer, part)
-        part.rename(target)
+        save_policy(model, tokenizer, target)
     return weights_digest(target)
 
 
