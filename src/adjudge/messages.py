@@ -21,6 +21,7 @@ __all__ = [
     "last_question",
     "parse_conversation",
     "prompt_messages",
+    "read_prompt",
     "split_events",
 ]
 
@@ -61,6 +62,21 @@ def parse_conversation(value: Any) -> list[dict[str, Any]] | None:
 def prompt_messages(prompt: Any) -> list[dict[str, Any]]:
     """A prompt as messages: a text is one of the user's."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+
+
+def read_prompt(value: Any) -> list[dict[str, Any]] | None:
+    """A prompt as messages: a conversation, the JSON text of one, or a text, which is the user's.
+
+    ``None`` for a blank text and anything else.
+
+    >>> read_prompt("Why?")
+    [{'role': 'user', 'content': 'Why?'}]
+    >>> read_prompt('[{"role": "user", "content": "Why?"}]') == read_prompt("Why?")
+    True
+    """
+    if chat := parse_conversation(value):
+        return chat
+    return prompt_messages(value) if isinstance(value, str) and value.strip() else None
 
 
 def first_question(messages: Sequence[Mapping[str, Any]] | None) -> str | None:

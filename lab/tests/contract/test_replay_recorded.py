@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from adjudge_lab.evaluation.ifeval.files import (
-    IfevalResponse,
     read_ifeval_prompts,
     read_ifeval_responses,
     write_response_parquet,
 )
+from adjudge_lab.evaluation.responses import PromptResponse
 from adjudge_lab.studies.replay import ReplayJob, replay_dump
 
 
@@ -61,7 +61,7 @@ def test_every_recorded_score_comes_out_exactly(tmp_path: Path, name: str, parse
 
 def test_the_published_prompts_fit_verls_file(tmp_path: Path) -> None:
     prompts = read_ifeval_prompts(data_file("ifeval/input_data.jsonl"), "prompt")
-    given = [IfevalResponse(place=row["prompt"], sample=k, text=f"{k} of {row['key']}", line=0)
+    given = [PromptResponse(place=row["prompt"], sample=k, text=f"{k} of {row['key']}", line=0)
              for row in prompts for k in range(2)]  # fmt: skip
     write_response_parquet(tmp_path / "gen.parquet", prompts, given, "prompt")
     found, problems = read_ifeval_responses(tmp_path / "gen.parquet", "prompt")

@@ -9,7 +9,6 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge_lab.evaluation.healthbench import (
-    HealthbenchAnswer,
     HealthbenchItem,
     MarkedSample,
     build_missing_sample,
@@ -19,6 +18,7 @@ from adjudge_lab.evaluation.healthbench import (
     summarise_healthbench,
 )
 from adjudge_lab.evaluation.healthbench_run import load_rubric_grader_spec
+from adjudge_lab.evaluation.responses import PromptResponse
 
 CHAT = [
     {"role": "user", "content": "My leg hurts."},
@@ -43,7 +43,7 @@ def item_of(folder: Path, **changes: Any) -> HealthbenchItem:
     return item
 
 
-ANSWER = HealthbenchAnswer(place="p", sample=0, text="Rest.", line=1)
+ANSWER = PromptResponse(place="p", sample=0, text="Rest.", line=1)
 
 
 def told(item: HealthbenchItem, *met: bool | None, **more: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_answers_are_joined_by_the_whole_conversation_or_by_key(tmp_path: Path) 
     found, problems = read_healthbench_answers(written(tmp_path / "r.jsonl", *rows), "prompt")
     place = item_of(tmp_path).place
     assert [(one.sample, one.text) for one in found if one.place == place] == [
-        (0, "a"), (1, "b"), (2, "c"), (5, "")]  # fmt: skip
+        (0, "a"), (1, "b"), (2, "c"), (5, None)]  # fmt: skip
     assert found[-1].failure == "timeout"
     assert [one.line for one in problems] == [4]
     keyed = written(tmp_path / "k.jsonl", {"key": 0, "response": "x"}, {"response": "y"})
@@ -161,7 +161,7 @@ def test_a_null_in_a_list_is_a_sample_that_could_not_be_made(tmp_path: Path) -> 
     rows = [{"prompt": CHAT, "sample": 0, "responses": ["a", None, "c"]}]
     found, problems = read_healthbench_answers(written(tmp_path / "r.jsonl", *rows), "prompt")
     assert [(one.sample, one.text, one.failure) for one in found] == [
-        (0, "a", ""), (1, "", "unknown"), (2, "c", "")]  # fmt: skip
+        (0, "a", ""), (1, None, "unknown"), (2, "c", "")]  # fmt: skip
     assert problems == []
 
 

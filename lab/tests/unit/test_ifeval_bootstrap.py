@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
 from adjudge_lab.evaluation.ifeval import scoring
-from adjudge_lab.evaluation.ifeval.files import IfevalResponse
 from adjudge_lab.evaluation.ifeval.scoring import (
     JudgedResponses,
     PromptRatio,
@@ -20,6 +19,7 @@ from adjudge_lab.evaluation.ifeval.scoring import (
     compute_ifeval_metrics,
     judge_responses,
 )
+from adjudge_lab.evaluation.responses import PromptResponse
 
 _RESAMPLES = 200
 
@@ -66,7 +66,7 @@ def test_of_no_prompt_there_is_nothing() -> None:
 def judged(bad: set[int], keys: range = range(12)) -> JudgedResponses:
     texts = [response(key, "a, b" if key in bad else GOOD) for key in keys]
     rows = [
-        IfevalResponse(place=row["prompt"], sample=0, text=row["response"], line=at)
+        PromptResponse(place=row["prompt"], sample=0, text=row["response"], line=at)
         for at, row in enumerate(texts, 1)
     ]
     return judge_responses([prompt(key) for key in range(12)], rows, by="prompt")

@@ -55,6 +55,16 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
     assert rows[2].extras["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]
 
 
+def test_each_text_of_a_list_is_a_sample_whatever_number_its_row_has(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "p", "sample": 0, "responses": ["a", "b"]},
+        {"prompt": [{"role": "user", "content": "p"}], "response": "c"},
+    ]
+    found, _ = read_ifeval_responses(write(tmp_path, *rows), "prompt")
+    assert [(one.place, one.sample, one.text) for one in found] == [
+        ("p", 0, "a"), ("p", 1, "b"), ("p", 2, "c")]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -16,7 +16,8 @@ import pytest
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.trainers.verl_eval import compute_score, summarise_scores
-from adjudge_lab.evaluation.ifeval.files import IfevalResponse, write_response_parquet
+from adjudge_lab.evaluation.ifeval.files import write_response_parquet
+from adjudge_lab.evaluation.responses import PromptResponse
 
 SPEC = """
 version = 1
@@ -104,7 +105,7 @@ def test_a_file_that_we_wrote_is_scored_too(tmp_path: Path) -> None:
         {"key": n, "prompt": f"Say it, {n}.", "kwargs": [{}],
          "instruction_id_list": ["punctuation:no_comma"]} for n in range(3)
     ]  # fmt: skip
-    responses = [IfevalResponse(place=f"Say it, {n}.", sample=0, text="a, b" if n else "a", line=n)
+    responses = [PromptResponse(place=f"Say it, {n}.", sample=0, text="a, b" if n else "a", line=n)
                  for n in range(3)]  # fmt: skip
     path = tmp_path / "gen.parquet"
     write_response_parquet(path, prompts, responses, "prompt")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,9 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.judge_evaluation.benchmarks.statistics import percentile_interval, resample_statistic
-from adjudge.messages import content_text, parse_conversation
+from adjudge.messages import content_text, read_prompt
 from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import RESPONSES_COLUMN, read_rows
+from adjudge.rollouts.rows import read_rows
 from adjudge.rubrics import (
     Incomplete,
     Rubric,
@@ -30,11 +30,10 @@ from adjudge.rubrics import (
     score_range,
     subscores,
 )
-from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
+from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 
 __all__ = [
     "HEALTHBENCH_RESAMPLES",
-    "HealthbenchAnswer",
     "HealthbenchItem",
     "HealthbenchJoinBy",
     "MarkedSample",
@@ -64,17 +63,6 @@ class HealthbenchItem(msgspec.Struct, frozen=True, kw_only=True):
     turns: list[dict[str, Any]]
     rubric: Rubric
     themes: tuple[str, ...] = ()
-
-
-class HealthbenchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer; ``failure`` is the kind of what kept it from being made (``text`` is then "")."""
-
-    place: str
-    sample: int
-    text: str
-    line: int
-    cut: bool = False
-    failure: str = ""
 
 
 def read_healthbench_items(path: Path, by: HealthbenchJoinBy) -> list[HealthbenchItem]:
@@ -107,7 +95,7 @@ def read_healthbench_items(path: Path, by: HealthbenchJoinBy) -> list[Healthbenc
 def _read_item(
     row: Mapping[str, Any], where: str, number: int, by: HealthbenchJoinBy
 ) -> HealthbenchItem:
-    prompt = _prompt_messages(row)
+    prompt = read_prompt(row.get("prompt"))
     if prompt is None:
         raise ConfigError(
             f"{where}: prompt: must be chat messages or a text (found columns: "
@@ -136,14 +124,6 @@ def _read_item(
     )
 
 
-def _prompt_messages(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """A prompt as chat messages; a text is one of the user's, unless it is their JSON."""
-    prompt = row.get("prompt")
-    if chat := parse_conversation(prompt):
-        return chat
-    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) and prompt else None
-
-
 def _prompt_key(turns: list[dict[str, Any]]) -> str:
     return json.dumps([[str(t.get("role")), content_text(t.get("content"))] for t in turns])
 
@@ -155,54 +135,21 @@ def _row_key(row: Mapping[str, Any]) -> str:
 
 def read_healthbench_answers(
     path: Path, by: HealthbenchJoinBy
-) -> tuple[list[HealthbenchAnswer], list[FileProblem]]:
-    """The answers of a file, and what was wrong with its other lines.
+) -> tuple[list[PromptResponse], list[FileProblem]]:
+    """The answers of a file and what was wrong with it, as :func:`read_responses` reads them.
 
-    ``response`` a row (or a list ``responses``), with ``prompt`` as the benchmark has it, or a
-    key. Several to one prompt are its samples, numbered by ``sample`` or in order. A null in a list
-    could not be made (``unknown``). Raises :class:`ConfigError` for a file without any.
+    They are joined by the whole ``prompt``, as the benchmark has it, or by a key.
     """
-    problems: list[FileProblem] = []
-    found: dict[tuple[str, int], HealthbenchAnswer] = {}
-    counted: dict[str, int] = {}
-    for line, row in read_tolerant_rows(path, problems):
-        prompt = _prompt_messages(row) if by == "prompt" else None
-        place = _row_key(row) if by == "key" else _prompt_key(prompt) if prompt else ""
-        if not place:
-            problems.append(FileProblem(str(path), line, f"has no {by} to join by"))
-            continue
-        for text, failure in _answer_texts(row):
-            if text is None and not failure:
-                problems.append(FileProblem(str(path), line, "has no 'response' that is text"))
-                continue
-            sample = row.get("sample")
-            if type(sample) is not int or isinstance(row.get(RESPONSES_COLUMN), list):
-                sample = counted.get(place, 0)
-                counted[place] = sample + 1
-            found[place, sample] = HealthbenchAnswer(
-                place=place,
-                sample=sample,
-                text=text or "",
-                line=line,
-                cut=row.get("finish_reason") == "length",
-                failure=failure,
-            )
-    if not found:
-        first = f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
-        raise ConfigError(f"{path}: has no responses{first}")
-    return list(found.values()), problems
+    return read_responses(path, by, _key_place if by == "key" else _prompt_place, texts_only=True)
 
 
-def _answer_texts(row: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
-    """The texts of a row, and the kind of failure where there is none."""
-    error = row.get("error")
-    if isinstance(error, Mapping):
-        yield None, str(error.get("kind", "unknown"))[:40]
-        return
-    many = row.get(RESPONSES_COLUMN)
-    for one in many if isinstance(many, list) else [row.get("response")]:
-        unmade = one is None and isinstance(many, list)
-        yield (one if isinstance(one, str) else None), "unknown" if unmade else ""
+def _key_place(row: Mapping[str, Any]) -> str | None:
+    return _row_key(row) or None
+
+
+def _prompt_place(row: Mapping[str, Any]) -> str | None:
+    turns = read_prompt(row.get("prompt"))
+    return None if turns is None else _prompt_key(turns)
 
 
 HEALTHBENCH_RESAMPLES = 1_000
@@ -229,7 +176,7 @@ class MarkedSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_missing_sample(
-    item: HealthbenchItem, answer: HealthbenchAnswer, kind: str, reason: str
+    item: HealthbenchItem, answer: PromptResponse, kind: str, reason: str
 ) -> MarkedSample:
     """A sample about which nothing is known but what any marks could give."""
     low, high = score_range(item.rubric) or (0.0, 1.0)
@@ -239,7 +186,7 @@ def build_missing_sample(
 
 
 def mark_sample(
-    item: HealthbenchItem, answer: HealthbenchAnswer, detail: Mapping[str, Any]
+    item: HealthbenchItem, answer: PromptResponse, detail: Mapping[str, Any]
 ) -> MarkedSample:
     """What a rubric grader's ``detail`` of a sample comes to."""
     metadata = detail.get("metadata") or {}

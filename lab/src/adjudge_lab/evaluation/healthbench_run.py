@@ -28,7 +28,6 @@ from adjudge.runs.report.charts import escape_html, format_integer, format_numbe
 from adjudge.runs.report.frame import Section, notes_section, render_page
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
-    HealthbenchAnswer,
     HealthbenchItem,
     HealthbenchJoinBy,
     MarkedSample,
@@ -39,6 +38,7 @@ from adjudge_lab.evaluation.healthbench import (
     summarise_healthbench,
 )
 from adjudge_lab.evaluation.ifeval.files import open_benchmark_folder
+from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
 __all__ = [
     "USUAL_TAGS",
@@ -259,7 +259,7 @@ def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]
 _MOST_NAMED = 20
 _GRADING = "grading"
 
-_ItemAnswer = tuple[HealthbenchItem, HealthbenchAnswer]
+_ItemAnswer = tuple[HealthbenchItem, PromptResponse]
 
 
 @dataclass
@@ -295,7 +295,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
     spec, grader = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
     items = read_healthbench_items(job.data, job.by)
     answers, problems = read_healthbench_answers(job.responses, job.by)
-    places = {item.place: item for item in items}
+    places: dict[JoinKey, HealthbenchItem] = {item.place: item for item in items}
     pairs = [(places[one.place], one) for one in answers if one.place in places]
     if not pairs:
         other = "key" if job.by == "prompt" else "prompt"
@@ -358,7 +358,7 @@ def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnsw
     )
 
 
-def _rollout_row(item: HealthbenchItem, answer: HealthbenchAnswer) -> dict[str, Any]:
+def _rollout_row(item: HealthbenchItem, answer: PromptResponse) -> dict[str, Any]:
     rubric = [
         {"criterion": one.text, "id": one.id, "points": one.worth, "tags": one.tags}
         for one in item.rubric.criteria
@@ -385,7 +385,7 @@ def _grader_details(
 
 
 def _score_sample(
-    item: HealthbenchItem, answer: HealthbenchAnswer, details: dict[tuple[str, int], dict[str, Any]]
+    item: HealthbenchItem, answer: PromptResponse, details: dict[tuple[str, int], dict[str, Any]]
 ) -> MarkedSample:
     if answer.failure:
         return build_missing_sample(item, answer, answer.failure, "the response could not be made")
@@ -402,8 +402,8 @@ def _first_missing(samples: Sequence[MarkedSample]) -> list[dict[str, Any]]:
 
 def _coverage(
     items: Sequence[HealthbenchItem],
-    answers: Sequence[HealthbenchAnswer],
-    places: dict[str, HealthbenchItem],
+    answers: Sequence[PromptResponse],
+    places: Mapping[JoinKey, HealthbenchItem],
 ) -> dict[str, Any]:
     answered = {one.place for one in answers}
     without = [item.key for item in items if item.place not in answered]

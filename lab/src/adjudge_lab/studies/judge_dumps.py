@@ -16,13 +16,13 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.messages import content_text, parse_conversation
+from adjudge.messages import content_text, read_prompt
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
 from adjudge.verdicts.json_text import find_json_values, read_single_object
-from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
+from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
 __all__ = [
     "DUMP_FIELDS",
@@ -96,8 +96,7 @@ def read_dump(
     problems: list[FileProblem] = []
     found = list(_iter_prompts(path, mapping, problems))
     if not found:
-        first = f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
-        raise ConfigError(f"{path}: has no judge prompts{first}")
+        raise ConfigError(f"{path}: has no judge prompts{first_problem_text(problems)}")
     return found, problems
 
 
@@ -105,7 +104,7 @@ def _iter_prompts(
     path: Path, mapping: Mapping[str, str], problems: list[FileProblem]
 ) -> Iterator[DumpedPrompt]:
     for line, row in read_tolerant_rows(path, problems):
-        messages = _messages(_field(row, "prompt", mapping))
+        messages = read_prompt(_field(row, "prompt", mapping))
         if messages is None:
             looked = mapping.get("prompt") or ", ".join(DUMP_FIELDS["prompt"])
             problems.append(FileProblem(str(path), line, f"has no prompt (looked for {looked})"))
@@ -141,12 +140,6 @@ def _field(row: Mapping[str, Any], field: str, mapping: Mapping[str, str]) -> An
             if place.get(name) is not None:
                 return place[name]
     return None
-
-
-def _messages(value: Any) -> list[dict[str, Any]] | None:
-    if isinstance(value, str) and value.strip():
-        return [{"role": "user", "content": value}]
-    return parse_conversation(value) if isinstance(value, list) else None
 
 
 def _item(name: Any) -> str:

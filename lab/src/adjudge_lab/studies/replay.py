@@ -35,7 +35,7 @@ from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
-from adjudge_lab.evaluation.ifeval.files import FileProblem, read_tolerant_rows
+from adjudge_lab.evaluation.responses import FileProblem, read_tolerant_rows
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
     REPLY_FORMS,

@@ -1,13 +1,13 @@
 """IFEval's files: prompts, responses, verl's Parquet file, and the folder of an evaluation.
 
-Files of responses are read as far as they are good. The folder is claimed for its models and
-prompts, and a model's responses are appended as they come; only the same ones continue it.
+The folder is claimed for its models and prompts, and a model's responses are appended as they
+come; only the same ones continue it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,19 @@ from adjudge.files import JsonlLog
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.rows import (
-    RESPONSES_COLUMN,
-    check_files,
-    decode_line,
-    has_response_list,
-    is_parquet,
-    parse_row,
-    read_rows,
-)
+from adjudge.rollouts.columns import get_path
+from adjudge.rollouts.rows import check_files, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
+from adjudge_lab.evaluation.responses import (
+    FileProblem,
+    JoinKey,
+    PromptResponse,
+    read_responses,
+    read_tolerant_rows,
+)
 
 __all__ = [
-    "FileProblem",
-    "IfevalResponse",
-    "JoinKey",
     "OnResponse",
     "ResponsesFile",
     "SampleKey",
@@ -48,7 +45,6 @@ __all__ = [
     "open_benchmark_folder",
     "read_ifeval_prompts",
     "read_ifeval_responses",
-    "read_tolerant_rows",
     "write_response_parquet",
 ]
 
@@ -58,32 +54,6 @@ SampleKey = tuple[str, int]
 
 OnResponse = Callable[[SampleKey, Reply | GradingFailure], None]
 """Hears of each response as it comes, also of one that failed."""
-
-JoinKey = str | int
-"""What prompts and responses are joined by: the prompt's text, or its key."""
-
-
-class FileProblem(msgspec.Struct, frozen=True):
-    """A line of a file that is not used, or was mended, and why."""
-
-    file: str
-    line: int
-    reason: str
-
-
-class IfevalResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One response to the prompt at ``place``.
-
-    ``text`` is whatever the file has there; ``failure`` the kind of what kept it from being made
-    (``text`` is ``None`` then); ``cut``: it ended by its length limit.
-    """
-
-    place: JoinKey
-    sample: int
-    text: Any
-    line: int
-    cut: bool = False
-    failure: str = ""
 
 
 def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
@@ -115,112 +85,28 @@ def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
     return rows
 
 
-def read_tolerant_rows(
-    path: Path, problems: list[FileProblem]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The good rows of a file with their lines; what is wrong with the others goes to ``problems``.
-
-    A crash leaves a line cut off, NUL bytes in its place, or NUL bytes before a whole line: such a
-    line is passed over, or read without them, and reading goes on. Raises :class:`ConfigError` for
-    a file that is not there or is of no known kind.
-    """
-    check_files([path])
-    if is_parquet(path):
-        for number, (_, columns) in enumerate(read_rows([path]), 1):
-            if isinstance(columns, dict):
-                yield number, columns
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            row, reason = _parse_line(line, f"{path}:{number}")
-            if reason:
-                problems.append(FileProblem(str(path), number, reason))
-            if row is not None:
-                yield number, row
-
-
-def _parse_line(line: bytes, where: str) -> tuple[dict[str, Any] | None, str]:
-    """A line's row, where it has one, and what is wrong with it."""
-    nuls = line.count(b"\0")
-    text = decode_line(line.rstrip(b"\0 \t\r\n"))
-    if not text:
-        return None, f"{nuls:,} NUL bytes and nothing else" if nuls else ""
-    _, row = parse_row(text, where)
-    if isinstance(row, RolloutError):
-        reason = str(row).removeprefix(f"{where}: ")
-        torn = "" if line.endswith(b"\n") else "cut off (no line end): "
-        return None, f"{torn}{reason}" + (f"; {nuls:,} NUL bytes" if nuls else "")
-    return row, f"read without its {nuls:,} NUL bytes" if nuls else ""
-
-
 def read_ifeval_responses(
     path: Path, by: IfevalJoinBy
-) -> tuple[list[IfevalResponse], list[FileProblem]]:
-    """Responses of a file, ``prompt`` (or ``key``) and ``response`` a row, and what was wrong.
+) -> tuple[list[PromptResponse], list[FileProblem]]:
+    """Responses of a file and what was wrong with it, as :func:`read_responses` reads them.
 
-    Several to one prompt are its samples: numbered by ``sample`` where rows have it (of equal
-    numbers the later row holds), else in the order of the file. A row with a list ``responses``, as
-    verl's generation writes it, has one sample in each place of it; a null there is one that could
-    not be made (``unknown``). A prompt in chat form is its last user message.
+    A prompt in chat form is its last user message; verl's files have the key in ``extra_info``.
     """
-    problems: list[FileProblem] = []
-    found: dict[tuple[JoinKey, int], IfevalResponse] = {}
-    counted: dict[JoinKey, int] = {}
-    for line, row in _split_response_lists(read_tolerant_rows(path, problems)):
-        place = row.get(by)
-        if not isinstance(place, str | int) or isinstance(place, bool):
-            problems.append(FileProblem(str(path), line, f"has no {by!r} to join by"))
-            continue
-        if not _is_response(row):
-            problems.append(FileProblem(str(path), line, "has no 'response'"))
-            continue
-        sample = row.get("sample")
-        if type(sample) is not int:
-            sample = counted.get(place, 0)
-            counted[place] = sample + 1
-        found[place, sample] = _build_response(row, place, sample, line)
-    if not found:
-        raise ConfigError(f"{path}: has no responses{_first_problem(problems)}")
-    return list(found.values()), problems
+    return read_responses(path, by, _key_place if by == "key" else _prompt_place)
 
 
-def _split_response_lists(
-    rows: Iterator[tuple[int, dict[str, Any]]],
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows with a text as prompt, and one response each."""
-    for line, row in rows:
-        chat = (
-            parse_conversation(row.get("prompt")) if isinstance(row.get("prompt"), list) else None
-        )
-        whole = row if chat is None else {**row, "prompt": last_question(chat)}
-        if not has_response_list(row):
-            yield line, whole
-            continue
-        inside = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        for text in row[RESPONSES_COLUMN]:
-            one = {"key": inside.get("key"), **whole, "response": text}
-            yield line, one if text is not None else {**one, "error": {"kind": "unknown"}}
+def _prompt_place(row: Mapping[str, Any]) -> JoinKey | None:
+    prompt = row.get("prompt")
+    chat = parse_conversation(prompt) if isinstance(prompt, list) else None
+    return _join_key(prompt if chat is None else last_question(chat))
 
 
-def _is_response(row: dict[str, Any]) -> bool:
-    return "response" in row or isinstance(row.get("error"), dict)
+def _key_place(row: Mapping[str, Any]) -> JoinKey | None:
+    return _join_key(get_path(row, "extra_info.key") if row.get("key") is None else row["key"])
 
 
-def _build_response(row: dict[str, Any], place: JoinKey, sample: int, line: int) -> IfevalResponse:
-    error = row.get("error")
-    failure = str(error.get("kind", "unknown")) if isinstance(error, dict) else ""
-    return IfevalResponse(
-        place=place,
-        sample=sample,
-        text=None if failure else row.get("response"),
-        line=line,
-        cut=row.get("finish_reason") == "length",
-        failure=failure,
-    )
-
-
-def _first_problem(problems: Sequence[FileProblem]) -> str:
-    return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
+def _join_key(value: Any) -> JoinKey | None:
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def open_benchmark_folder(path: Path, facts: Mapping[str, Any]) -> RunFolder:
@@ -335,7 +221,7 @@ def check_parquet_origin(path: Path, made_by: str) -> None:
 def write_response_parquet(
     path: Path,
     prompts: Sequence[Mapping[str, Any]],
-    responses: Sequence[IfevalResponse],
+    responses: Sequence[PromptResponse],
     by: str,
     *,
     made_by: str = "",

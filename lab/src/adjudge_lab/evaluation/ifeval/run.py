@@ -27,8 +27,6 @@ from adjudge.rollouts.rows import is_parquet
 from adjudge.runs.report.charts import escape_html, format_integer, format_number
 from adjudge.runs.report.frame import Section, notes_section, render_page
 from adjudge_lab.evaluation.ifeval.files import (
-    FileProblem,
-    IfevalResponse,
     ResponsesFile,
     SampleKey,
     check_parquet_origin,
@@ -51,6 +49,7 @@ from adjudge_lab.evaluation.ifeval.scoring import (
     compute_ifeval_metrics,
     judge_responses,
 )
+from adjudge_lab.evaluation.responses import FileProblem, PromptResponse
 from adjudge_lab.evaluation.targets import PolicyTarget
 
 __all__ = [
@@ -408,7 +407,7 @@ def _stage_name(job: IfevalJob, what: str, place: int) -> str:
 
 def _generate_missing(
     job: IfevalJob, target: PolicyTarget, path: Path, table: Path | None
-) -> tuple[list[IfevalResponse], list[FileProblem], dict[str, Any]]:
+) -> tuple[list[PromptResponse], list[FileProblem], dict[str, Any]]:
     """The model's responses to all prompts, made now as far as the file does not have them."""
     file = ResponsesFile(path, generation_identity(target, job.how))
     if table is not None:

@@ -22,7 +22,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     DEFAULT_RESAMPLES,
     mcnemar_p_value,
 )
-from adjudge_lab.evaluation.ifeval.files import IfevalResponse, JoinKey
+from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
 __all__ = [
     "IFEVAL_READINGS",
@@ -70,7 +70,7 @@ class JudgedResponses:
 
 def judge_responses(
     prompts: Sequence[Mapping[str, Any]],
-    responses: Sequence[IfevalResponse],
+    responses: Sequence[PromptResponse],
     *,
     by: IfevalJoinBy,
     on_progress: Callable[[int, int], None] = lambda *_: None,
@@ -81,7 +81,7 @@ def judge_responses(
     """
     found = JudgedResponses()
     found.instructions = {row[by]: _instruction_types(row) for row in prompts}
-    lots: dict[int, list[IfevalResponse]] = defaultdict(list)
+    lots: dict[int, list[PromptResponse]] = defaultdict(list)
     answered: Counter[JoinKey] = Counter()
     for one in responses:
         answered[one.place] += 1
@@ -108,7 +108,7 @@ def _instruction_types(prompt: Mapping[str, Any]) -> list[str]:
 def _judge_sample(
     found: JudgedResponses,
     prompts: Sequence[Mapping[str, Any]],
-    responses: Sequence[IfevalResponse],
+    responses: Sequence[PromptResponse],
     sample: int,
     by: IfevalJoinBy,
 ) -> None:

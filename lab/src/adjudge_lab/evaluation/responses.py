@@ -1,0 +1,162 @@
+"""Files of responses to a benchmark's prompts, read as far as they are good, and joined to them.
+
+Models and judges are stopped in the middle of a line, so that what is wrong with a line is told and
+reading goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.rows import (
+    RESPONSES_COLUMN,
+    check_files,
+    decode_line,
+    has_response_list,
+    is_parquet,
+    parse_row,
+    read_rows,
+)
+
+__all__ = [
+    "FileProblem",
+    "JoinKey",
+    "PromptResponse",
+    "first_problem_text",
+    "read_responses",
+    "read_tolerant_rows",
+]
+
+
+JoinKey = str | int
+"""What prompts and responses are joined by: the prompt's text, or its key."""
+
+
+class FileProblem(msgspec.Struct, frozen=True):
+    """A line of a file that is not used, or was mended, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+def read_tolerant_rows(
+    path: Path, problems: list[FileProblem]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The good rows of a file with their lines; what is wrong with the others goes to ``problems``.
+
+    A crash leaves a line cut off, NUL bytes in its place, or NUL bytes before a whole line: such a
+    line is passed over, or read without them, and reading goes on. Raises :class:`ConfigError` for
+    a file that is not there or is of no known kind.
+    """
+    check_files([path])
+    if is_parquet(path):
+        for number, (_, columns) in enumerate(read_rows([path]), 1):
+            if isinstance(columns, dict):
+                yield number, columns
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            row, reason = _parse_line(line, f"{path}:{number}")
+            if reason:
+                problems.append(FileProblem(str(path), number, reason))
+            if row is not None:
+                yield number, row
+
+
+def _parse_line(line: bytes, where: str) -> tuple[dict[str, Any] | None, str]:
+    """A line's row, where it has one, and what is wrong with it."""
+    nuls = line.count(b"\0")
+    text = decode_line(line.rstrip(b"\0 \t\r\n"))
+    if not text:
+        return None, f"{nuls:,} NUL bytes and nothing else" if nuls else ""
+    _, row = parse_row(text, where)
+    if isinstance(row, RolloutError):
+        reason = str(row).removeprefix(f"{where}: ")
+        torn = "" if line.endswith(b"\n") else "cut off (no line end): "
+        return None, f"{torn}{reason}" + (f"; {nuls:,} NUL bytes" if nuls else "")
+    return row, f"read without its {nuls:,} NUL bytes" if nuls else ""
+
+
+def first_problem_text(problems: Sequence[FileProblem]) -> str:
+    """What was wrong first, in brackets; empty where nothing was."""
+    return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""
+
+
+class PromptResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One response to the prompt at ``place``.
+
+    ``text`` is whatever the file has there; ``failure`` the kind of what kept it from being made
+    (``text`` is ``None`` then); ``cut``: it ended by its length limit.
+    """
+
+    place: JoinKey
+    sample: int
+    text: Any
+    line: int
+    cut: bool = False
+    failure: str = ""
+
+
+def read_responses(
+    path: Path,
+    by: str,
+    find_place: Callable[[Mapping[str, Any]], JoinKey | None],
+    *,
+    texts_only: bool = False,
+) -> tuple[list[PromptResponse], list[FileProblem]]:
+    """The responses of a file, and what was wrong with its other lines.
+
+    ``response`` a row, or ``error`` with the ``kind`` of what kept it from being made, or a list
+    ``responses`` as verl's generation writes it, in which a null could not be made (``unknown``).
+    ``find_place`` says to which prompt a row belongs, ``by`` how that is called. Several to one
+    prompt are its samples: numbered by ``sample`` where rows have it (of equal numbers the later
+    row holds), else in the order of the file, as those of a list always are. With ``texts_only``
+    any other response is a problem of its line. Raises :class:`ConfigError` for a file without any.
+    """
+    problems: list[FileProblem] = []
+    found: dict[tuple[JoinKey, int], PromptResponse] = {}
+    counted: dict[JoinKey, int] = {}
+    for line, row in read_tolerant_rows(path, problems):
+        place = find_place(row)
+        if place is None:
+            problems.append(FileProblem(str(path), line, f"has no {by!r} to join by"))
+            continue
+        given = list(_texts_or_failures(row))
+        if not given or (texts_only and not all(isinstance(t, str) or kind for t, kind in given)):
+            which = " that is text" if texts_only else ""
+            problems.append(FileProblem(str(path), line, f"has no 'response'{which}"))
+            continue
+        for text, failure in given:
+            sample = row.get("sample")
+            if type(sample) is not int or has_response_list(row):
+                sample = counted.get(place, 0)
+                counted[place] = sample + 1
+            found[place, sample] = PromptResponse(
+                place=place,
+                sample=sample,
+                text=text,
+                line=line,
+                cut=row.get("finish_reason") == "length",
+                failure=failure,
+            )
+    if not found:
+        raise ConfigError(f"{path}: has no responses{first_problem_text(problems)}")
+    return list(found.values()), problems
+
+
+def _texts_or_failures(row: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """The responses of a row, or the kind of failure where there is none."""
+    error = row.get("error")
+    if isinstance(error, Mapping):
+        yield None, str(error.get("kind", "unknown"))[:40]
+    elif has_response_list(row):
+        for text in row[RESPONSES_COLUMN]:
+            yield text, "" if text is not None else "unknown"
+    elif "response" in row:
+        yield row["response"], ""
