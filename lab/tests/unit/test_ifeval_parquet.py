@@ -56,7 +56,7 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
 
 
 def test_each_text_of_a_list_is_a_sample_whatever_number_its_row_has(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": "p", "sample": 0, "responses": ["a", "b"]},
         {"prompt": [{"role": "user", "content": "p"}], "response": "c"},
     ]
