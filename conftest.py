@@ -1,4 +1,8 @@
-"""What holds in every test of both packages: no message of a ``ConfigError`` is unknown."""
+"""What holds in every test of both packages.
+
+No message of a ``ConfigError`` is unknown, and properties are tried with 50 examples, or with 500:
+``--hypothesis-profile=thorough``.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,16 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
+
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:  # where a trainer is tested, for one
+    pass
+else:
+    # How long an example takes says more about who else uses the machine; pytest has a timeout.
+    settings.register_profile("thorough", deadline=None, max_examples=500)
+    settings.register_profile("quick", deadline=None, max_examples=50)
+    settings.load_profile("quick")
 
 _ROOT = Path(__file__).parent
 _SOURCES = (str(_ROOT / "src"), str(_ROOT / "lab" / "src"))

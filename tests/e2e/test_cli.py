@@ -1,15 +1,18 @@
-"""The command line as a user runs it: a real process, real files, real exit codes."""
+"""The command line as a user runs it: real files, real exit codes.
+
+Some of these commands are processes of their own, at least one for each kind of end; the others run
+in this process, which takes a twentieth of the time.
+"""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.helpers.command import COMMAND, run_here, run_process
 
 SPEC = """
 [[graders]]
@@ -22,16 +25,6 @@ name = "info"
 type = "information_gain"
 weight = 0.5
 """
-
-
-def adjudge(
-    *arguments: str | Path, folder: Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "adjudge", *map(str, arguments)]
-    env = {**os.environ, "COLUMNS": "160", **environment}
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=env, timeout=240, check=False
-    )
 
 
 def call(name: str, arguments: str, result: str) -> list[dict[str, Any]]:
@@ -66,7 +59,7 @@ def rewards(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
-    done = adjudge(*GRADE, "-o", "out", folder=work)
+    done = run_process(*GRADE, "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # one row is broken
     assert "rollouts.jsonl:6" in done.stderr
     assert "within group" in done.stdout
@@ -89,13 +82,13 @@ def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
 
 
 def test_json_goes_to_standard_output_alone(work: Path) -> None:
-    done = adjudge(*GRADE, "-o", "out", "--json", folder=work)
+    done = run_here(*GRADE, "-o", "out", "--json", folder=work)
     assert json.loads(done.stdout) == json.loads((work / "out" / "summary.json").read_text())
 
 
 @pytest.mark.slow
 def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
-    done = adjudge(*GRADE, "-o", "out", "--strict", folder=work)
+    done = run_here(*GRADE, "-o", "out", "--strict", folder=work)
     assert done.returncode == 2
     assert "rollouts.jsonl:6: not a JSON object" in done.stderr
     assert not (work / "out" / "rewards.jsonl").exists()
@@ -103,23 +96,23 @@ def test_strict_stops_at_the_first_broken_row(work: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_command_resumes_and_another_spec_is_refused(work: Path) -> None:
-    adjudge(*GRADE, "-o", "out", folder=work)
+    run_here(*GRADE, "-o", "out", folder=work)
     first = (work / "out" / "rewards.jsonl").read_bytes()
-    again = adjudge(*GRADE, "-o", "out", folder=work)
+    again = run_here(*GRADE, "-o", "out", folder=work)
     assert "32 results resumed" in again.stdout
     assert (work / "out" / "rewards.jsonl").read_bytes() == first
     (work / "reward.toml").write_text(SPEC.replace("0.5", "0.6", 1))
-    refused = adjudge(*GRADE, "-o", "out", folder=work)
+    refused = run_here(*GRADE, "-o", "out", folder=work)
     assert refused.returncode == 2
     assert "another spec" in refused.stderr
     assert (work / "out" / "rewards.jsonl").read_bytes() == first
-    elsewhere = adjudge(*GRADE, "-o", "out2", folder=work)
+    elsewhere = run_here(*GRADE, "-o", "out2", folder=work)
     assert elsewhere.returncode == 2  # the broken row again
 
 
 def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
-    done = adjudge("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o",
-                   folder=work)  # fmt: skip
+    command = ("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o")
+    done = run_here(*command, folder=work)
     assert "by equal prompts" in done.stdout
     assert {row["group"] for row in rewards(work / "o")} == {"(prompt 0)"}
 
@@ -139,7 +132,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
     work: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
     (work / "empty.jsonl").write_text("\n")
-    done = adjudge(*arguments, folder=work)
+    done = run_here(*arguments, folder=work)
     assert done.returncode == 2
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
@@ -155,7 +148,7 @@ def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
         '[[graders]]\nname = "j"\ntype = "recorded"\npath = "v.jsonl"\n'
         "[missing]\npatience_s = 0.2\n"
     )
-    done = adjudge("grade", "r.jsonl", "-s", "j.toml", "-o", "out", folder=work)
+    done = run_process("grade", "r.jsonl", "-s", "j.toml", "-o", "out", folder=work)
     assert done.returncode == 3
     assert "recorded timeout" in done.stderr
     assert "same command with -o out" in done.stderr
@@ -179,9 +172,7 @@ def test_ctrl_c_then_the_same_command(work: Path) -> None:
     )
     arguments = ["grade", "rollouts.jsonl", "-s", "slow.toml", "-m", "messages=traj", "-m",
                  "group=task", "-o", "out"]  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "adjudge", *arguments], cwd=work, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=work, stderr=subprocess.PIPE, text=True)
     journal = work / "out" / "journal.jsonl"
     deadline = time.monotonic() + 120
     while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
@@ -193,7 +184,7 @@ def test_ctrl_c_then_the_same_command(work: Path) -> None:
     assert "interrupted" in complaint
     assert "Traceback" not in complaint
     known = journal.read_bytes().count(b"\n") - 1
-    done = adjudge(*arguments, folder=work)
+    done = run_process(*arguments, folder=work)
     assert f"{known} results resumed" in done.stdout
     assert len(rewards(work / "out")) == 16
 
@@ -204,14 +195,14 @@ def test_another_process_in_the_same_folder_is_refused(work: Path) -> None:
     (work / "out").mkdir()
     with (work / "out" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = adjudge(*GRADE, "-o", "out", folder=work)
+        done = run_here(*GRADE, "-o", "out", folder=work)
     assert done.returncode == 2
     assert "another process" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["a [/bold] b", "ü ber", "[red]x"])
 def test_odd_folder_names(work: Path, name: str) -> None:
-    done = adjudge(*GRADE, "-o", name, folder=work)
+    done = run_here(*GRADE, "-o", name, folder=work)
     assert done.returncode == 2, done.stderr
     assert name in done.stdout
     assert (work / name / "report.html").exists()
@@ -220,10 +211,10 @@ def test_odd_folder_names(work: Path, name: str) -> None:
 @pytest.mark.slow
 def test_a_mistake_burns_no_folder(work: Path) -> None:
     (work / "reward.toml").write_text(SPEC + "typo = 1\n")
-    assert adjudge(*GRADE, "-o", "out", folder=work).returncode == 2
+    assert run_process(*GRADE, "-o", "out", folder=work).returncode == 2
     (work / "reward.toml").write_text(SPEC)
-    assert "nowhere" in adjudge(*GRADE, "-m", "answer=nowhere", "-o", "out", folder=work).stderr
-    assert adjudge(*GRADE, "-o", "out", folder=work).returncode == 2  # the broken row only
+    assert "nowhere" in run_process(*GRADE, "-m", "answer=nowhere", "-o", "out", folder=work).stderr
+    assert run_process(*GRADE, "-o", "out", folder=work).returncode == 2  # the broken row only
     assert len(rewards(work / "out")) == 16
 
 
@@ -241,10 +232,10 @@ def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
     module.write_text(text)
     (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "fickle:G"\n')
     own = ("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "own")
-    done = adjudge(*own, "--json", folder=work)
+    done = run_process(*own, "--json", folder=work)
     assert json.loads(done.stdout)["graders"]["g"]["mean"] == 0.25
     module.write_text(text.replace("0.25", "0.75"))
-    assert "another spec" in adjudge(*own, folder=work).stderr
+    assert "another spec" in run_process(*own, folder=work).stderr
 
 
 @pytest.mark.slow
@@ -259,7 +250,9 @@ def test_what_answers_depend_on_is_part_of_the_run(work: Path) -> None:
 def test_own_modules_that_do_not_work_are_bad_input(work: Path, module: str) -> None:
     (work / "unwell.py").write_text(module)
     (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "unwell:G"\n')
-    done = adjudge("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", folder=work)
+    done = run_process(
+        "grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", folder=work
+    )
     assert done.returncode == 2
     assert "unwell:G" in done.stderr
     assert "Traceback" not in done.stderr
@@ -276,7 +269,7 @@ def test_a_grader_that_finds_the_configuration_wrong_stops_the_run(work: Path) -
     )
     (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "unsure:G"\n')
     own = ("grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "o")
-    done = adjudge(*own, folder=work)
+    done = run_here(*own, folder=work)
     assert done.returncode == 2
     assert "judges a and b must agree on max_attempts" in done.stderr
     assert "Traceback" not in done.stderr
@@ -287,7 +280,7 @@ def test_a_grader_that_finds_the_configuration_wrong_stops_the_run(work: Path) -
 def test_text_of_rows_cannot_speak_to_the_terminal(work: Path) -> None:
     row = json.dumps({"\x1b[31m[bold]:100:\n": 1})
     (work / "rollouts.jsonl").write_text("\n" * 99 + row)
-    done = adjudge("grade", "rollouts.jsonl", "-s", "reward.toml", folder=work)
+    done = run_process("grade", "rollouts.jsonl", "-s", "reward.toml", folder=work)
     assert done.returncode == 2
     assert "rollouts.jsonl:100:" in done.stderr
     assert "\x1b[31m" not in done.stderr
@@ -305,7 +298,7 @@ def test_metadata_that_json_cannot_hold_costs_nothing(work: Path) -> None:
         "        return GraderScore('g', won, 'half \\ud83d', own)\n"
     )
     (work / "own.toml").write_text('[[graders]]\nname = "g"\ntype = "odd:G"\n')
-    done = adjudge(
+    done = run_here(
         "grade", "rollouts.jsonl", "-s", "own.toml", "-m", "messages=traj", "-o", "o", folder=work
     )
     assert done.returncode == 2, done.stderr  # the broken row
@@ -313,7 +306,7 @@ def test_metadata_that_json_cannot_hold_costs_nothing(work: Path) -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
-    done = adjudge("demo", "-o", "demo", folder=tmp_path)
+    done = run_process("demo", "-o", "demo", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "left out" in done.stdout
     rows = rewards(tmp_path / "demo")
@@ -321,38 +314,38 @@ def test_demo(tmp_path: Path) -> None:
     assert sum(row["reward"] is None for row in rows) == 6
     summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
     assert summary["broken_rows"]["count"] == 3
-    again = adjudge("demo", "-o", "demo", "--json", folder=tmp_path)
+    again = run_here("demo", "-o", "demo", "--json", folder=tmp_path)
     assert json.loads(again.stdout)["resumed_results"] == 64 * 3 - 6
 
 
 @pytest.mark.slow
 def test_graders_lists_every_type(tmp_path: Path) -> None:
-    listed = json.loads(adjudge("graders", "--json", folder=tmp_path).stdout)
+    listed = json.loads(run_here("graders", "--json", folder=tmp_path).stdout)
     assert listed["action_loop"]["range"] == [0.0, 1.0]
     assert listed["length_penalty"]["role"] == "penalty"
     assert {p["name"] for p in listed["action_loop"]["parameters"]} >= {"similarity_threshold"}
     assert all(one["summary"] for one in listed.values())
-    table = adjudge("graders", folder=tmp_path).stdout
+    table = run_here("graders", folder=tmp_path).stdout
     assert all(name in table for name in listed)
-    assert "similarity_threshold" in adjudge("graders", "action_loop", folder=tmp_path).stdout
+    assert "similarity_threshold" in run_here("graders", "action_loop", folder=tmp_path).stdout
 
 
 @pytest.mark.slow
 def test_init_writes_a_spec_that_grades(work: Path) -> None:
-    made = adjudge("init", "fresh.toml", "--from", "rollouts.jsonl", folder=work)
+    made = run_here("init", "fresh.toml", "--from", "rollouts.jsonl", folder=work)
     assert made.returncode == 0, made.stderr
     command = made.stdout.splitlines()[-1].split()
     assert command[0] == "adjudge"
     assert "messages=traj" in command
-    done = adjudge(*command[1:], "-o", "out", folder=work)
+    done = run_here(*command[1:], "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # the broken row
     assert len(rewards(work / "out")) == 16
-    assert adjudge("init", "fresh.toml", folder=work).returncode == 2
-    assert adjudge("init", "fresh.toml", "--force", folder=work).returncode == 0
+    assert run_here("init", "fresh.toml", folder=work).returncode == 2
+    assert run_here("init", "fresh.toml", "--force", folder=work).returncode == 0
 
 
 def test_doctor(tmp_path: Path) -> None:
-    found = json.loads(adjudge("doctor", "--json", folder=tmp_path).stdout)
+    found = json.loads(run_here("doctor", "--json", folder=tmp_path).stdout)
     features = {one["feature"]: one for one in found["features"]}
     assert any("sandbox" in feature for feature in features)
     assert all(one["remedy"] for one in features.values() if not one["ok"])
@@ -360,10 +353,10 @@ def test_doctor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["grade", "demo", "graders", "init", "doctor"])
 def test_help_teaches(tmp_path: Path, verb: str) -> None:
-    done = adjudge(verb, "--help", folder=tmp_path)
+    done = run_here(verb, "--help", folder=tmp_path)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 5
 
 
 def test_version(tmp_path: Path) -> None:
-    assert adjudge("--version", folder=tmp_path).stdout.startswith("adjudge 0.")
+    assert run_process("--version", folder=tmp_path).stdout.startswith("adjudge 0.")

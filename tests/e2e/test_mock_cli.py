@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.e2e.helpers.command import run_here
 
 from adjudge.errors import ConfigError
 from adjudge.mock import FAULTS, MockSettings, start_mock
@@ -98,19 +99,16 @@ def test_json_is_one_line_at_the_start_and_one_at_the_end() -> None:
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(
-    arguments: tuple[str, ...], complaint: str
+    tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    done = subprocess.run(
-        [*COMMAND, "--port", "0", *arguments], capture_output=True, text=True, check=False,
-        timeout=180, env={**os.environ, "COLUMNS": "160"},
-    )  # fmt: skip
+    done = run_here("mock", "--port", "0", *arguments, folder=tmp_path)
     assert done.returncode == 2
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_faults_are_listed() -> None:
-    done = subprocess.run([*COMMAND, "--faults", "--json"], capture_output=True, check=True)
+def test_the_faults_are_listed(tmp_path: Path) -> None:
+    done = run_here("mock", "--faults", "--json", folder=tmp_path)
     assert json.loads(done.stdout) == FAULTS
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
@@ -182,7 +182,6 @@ def added(terms: Sequence[float], rng: random.Random) -> float:
     return left[0]
 
 
-@settings(deadline=None, max_examples=150)
 @given(sums(), st.sampled_from(STEPS), st.integers(0, 2**32))
 def test_the_order_of_a_sum_changes_no_advantage(
     drawn: tuple[list[list[float]], float], step: GroupStep, seed: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
@@ -74,7 +74,6 @@ def known(rubric: Rubric, marks: Mapping[str, Mark]) -> float | None:
     return outcome.score if isinstance(outcome, RubricScore) else None
 
 
-@settings(deadline=None, max_examples=400)
 @given(marked())
 @pytest.mark.slow
 def test_the_interval_is_what_all_completions_span(case: tuple[Rubric, dict[str, Mark]]) -> None:
@@ -91,7 +90,6 @@ def test_the_interval_is_what_all_completions_span(case: tuple[Rubric, dict[str,
         assert scores == []
 
 
-@settings(deadline=None, max_examples=200)
 @given(rubrics())
 def test_the_range_is_reached_at_both_ends_and_never_left(rubric: Rubric) -> None:
     scores = [s for full in completions(rubric, {}) if (s := known(rubric, full)) is not None]
@@ -102,7 +100,6 @@ def test_the_range_is_reached_at_both_ends_and_never_left(rubric: Rubric) -> Non
         assert bounds == pytest.approx((min(scores), max(scores)), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=200)
 @given(marked(partial=False), st.data())
 def test_meeting_a_demand_never_costs_and_meeting_a_fault_never_pays(
     case: tuple[Rubric, dict[str, Mark]], data: st.DataObject
@@ -119,7 +116,6 @@ def test_meeting_a_demand_never_costs_and_meeting_a_fault_never_pays(
         assert met >= unmet - 1e-12
 
 
-@settings(deadline=None, max_examples=200)
 @given(marked(), st.randoms(use_true_random=False))
 def test_the_order_of_criteria_and_marks_means_nothing(
     case: tuple[Rubric, dict[str, Mark]], rng: Any
@@ -137,7 +133,6 @@ def test_the_order_of_criteria_and_marks_means_nothing(
         assert {*first.missing} == {*other.missing}
 
 
-@settings(deadline=None, max_examples=200)
 @given(marked(partial=False), st.data())
 def test_a_mark_that_is_lost_never_becomes_a_number(
     case: tuple[Rubric, dict[str, Mark]], data: st.DataObject
@@ -169,7 +164,6 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
 @given(json_values)
 @pytest.mark.slow
 def test_no_data_makes_reading_fail_in_any_other_way(value: Any) -> None:
@@ -184,7 +178,6 @@ def test_no_data_makes_reading_fail_in_any_other_way(value: Any) -> None:
         rubric_from(value)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.text(min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=4))
 def test_any_wording_can_be_linted(texts: list[str]) -> None:
     try:

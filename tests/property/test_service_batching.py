@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.client.wire import JudgeRequest, JudgeResponse
@@ -67,7 +67,6 @@ callers = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(callers, min_size=1, max_size=20),
     st.booleans(),

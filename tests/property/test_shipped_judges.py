@@ -59,7 +59,7 @@ _messages = st.lists(_message | st.fixed_dictionaries({"message": _message}), ma
     reply=_json | st.fixed_dictionaries({"score": _json, "steps": _json}),
     full=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)  # of each judge
 def test_whatever_a_sample_and_a_judge_say(
     cls: type[ShippedGrader], sample: dict[str, Any], reply: Any, full: bool
 ) -> None:

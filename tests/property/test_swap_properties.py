@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.intervals import Estimate, concordance_shares, spearman_shares
@@ -51,7 +51,6 @@ def values(found: RewardAgreement, names: tuple[str, ...]) -> list[float | None]
     return [getattr(found, name).value for name in names]
 
 
-@settings(max_examples=150, deadline=None)
 @given(studies())
 def test_numbers_stay_in_their_ranges_and_do_not_know_which_judge_is_first(
     study: tuple[list[float | None], list[float | None], list[list[int]]],
@@ -69,7 +68,6 @@ def test_numbers_stay_in_their_ranges_and_do_not_know_which_judge_is_first(
     assert one.common <= one.samples
 
 
-@settings(max_examples=100, deadline=None)
 @given(studies(), st.sampled_from([0.5, 2.0, 4.0]), st.integers(-3, 3))
 def test_what_compares_orders_does_not_know_the_scale(
     study: tuple[list[float | None], list[float | None], list[list[int]]], scale: float, shift: int
@@ -89,7 +87,6 @@ def test_what_compares_orders_does_not_know_the_scale(
     assert values(before, names) == values(after, names)
 
 
-@settings(max_examples=100, deadline=None)
 @given(studies())
 def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
     study: tuple[list[float | None], list[float | None], list[list[int]]],
@@ -103,7 +100,6 @@ def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
     assert values(whole, NUMBERS + SHARES) == values(rest, NUMBERS + SHARES)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
 def test_shares_are_those_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
     x, y = [float(one) for one, _ in pairs], [float(other) for _, other in pairs]
@@ -126,7 +122,6 @@ def test_shares_are_those_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
 def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
     found = compute_features(text)

@@ -4,13 +4,8 @@ import os
 import shutil
 
 import pytest
-from hypothesis import settings
 
 from adjudge.engine.sandbox import Sandbox, sandbox_available
-
-# How long an example takes says more about who else uses the machine; pytest has a timeout.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_cli import adjudge
+from tests.e2e.helpers.command import run_here
 from tests.unit.helpers.code_grading import block, needs_sandbox
 
 SPEC = """
@@ -26,7 +26,7 @@ def test_untrusted_tests_are_missing_or_counted(tmp_path: Path, mode: str) -> No
         for tests in (["assert abs(f(1) - 1) < 1e-6"], ["assert P() == P()"], ["assert f(1) == 1"])
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = adjudge("grade", "rows.jsonl", "-s", "reward.toml", "-o", "out", folder=tmp_path)
+    done = run_here("grade", "rows.jsonl", "-s", "reward.toml", "-o", "out", folder=tmp_path)
     graded = [
         json.loads(line) for line in (tmp_path / "out/rewards.jsonl").read_text().splitlines()
     ]
