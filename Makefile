@@ -37,8 +37,10 @@ $(VENV)/.dev: requirements/dev.txt lab/pyproject.toml $(VENV)/.core
 demo: $(VENV)/.core  ## set up and run the main job on rollouts that ship with the package
 	$(BIN)/adjudge demo
 
+# The tests start hundreds of processes: all of them read the bytecode that the first one wrote.
+# In the order of the files, a long one does not come last.
 test: $(VENV)/.dev  ## set up and run the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-service: $(VENV)/.dev  ## slow ones: the judge service under faults and hostile requests, the live page, whole commands, many examples
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py lab/tests

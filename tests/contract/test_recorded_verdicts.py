@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +36,16 @@ class Comparison(NamedTuple):
 
     @property
     def read(self) -> Verdict | UnreadableReply:
-        return read_choice(self.text, PAIR, cut=self.finish == "length")
+        return _read_once(self.text, self.finish)
 
     @property
     def label(self) -> str | None:
         return label_of(self.read)
+
+
+@cache
+def _read_once(text: str, finish: str) -> Verdict | UnreadableReply:
+    return read_choice(text, PAIR, cut=finish == "length")
 
 
 def label_of(read: Verdict | UnreadableReply) -> str | None:

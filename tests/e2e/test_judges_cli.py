@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.mock import start_mock
 
 OWN = """
 import json
@@ -49,7 +49,7 @@ price = {{ input = 1.0, output = 2.0 }}
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
-    with start_mock(latency=("fixed:0.005",)) as base_url:
+    with start_mock_here(latency=("fixed:0.005",)) as base_url:
         yield base_url
 
 
@@ -105,7 +105,7 @@ def test_calls_of_an_earlier_run_are_not_counted(tmp_path: Path, provider: str) 
 
 @pytest.mark.slow
 def test_doctor_says_what_a_server_honours(tmp_path: Path) -> None:
-    with start_mock(fail=("drop-logprobs:1", "drop-schema:1")) as url:
+    with start_mock_here(fail=("drop-logprobs:1", "drop-schema:1")) as url:
         here = folder(tmp_path, url)
         done = run("doctor", here / "spec.toml", "--json")
     assert done.exit_code == 0, done.output
@@ -161,11 +161,11 @@ def test_a_total_failure_is_no_success(tmp_path: Path, provider: str) -> None:
     done = grade(judged(tmp_path, provider, "mesages"))
     assert done.exit_code == 2
     assert "{mesages}" in done.output
-    with start_mock(fail=("404:1",)) as url:
+    with start_mock_here(fail=("404:1",)) as url:
         done = grade(judged(tmp_path, url))
     assert done.exit_code == 2
     assert "`model`" in done.output
-    with start_mock(reply="I like it.") as url:
+    with start_mock_here(reply="I like it.") as url:
         done = grade(judged(tmp_path, url))
     assert done.exit_code == 2
     assert "unparsable" in done.output
@@ -203,7 +203,7 @@ def test_a_judge_that_starts_late_is_waited_for(
         port = free.getsockname()[1]
     work = judged(tmp_path, f"http://127.0.0.1:{port}/v1")
     with ExitStack() as stack:
-        late = threading.Timer(0.5, lambda: stack.enter_context(start_mock(port=port)))
+        late = threading.Timer(0.5, lambda: stack.enter_context(start_mock_here(port=port)))
         late.start()
         done = grade(work, "--wait-for-judge", "60")
         late.join()
@@ -267,7 +267,7 @@ def test_a_forbidden_request_costs_one_reward_and_not_the_run(
 
 
 def test_a_key_without_permission_ends_the_command(tmp_path: Path) -> None:
-    with start_mock(fail=("403:1",)) as url:
+    with start_mock_here(fail=("403:1",)) as url:
         done = grade(judged(tmp_path, url))
     assert done.exit_code == 3, done.output
     assert "the server answered 403" in done.output

@@ -9,10 +9,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.mock import MockSettings, start_mock
+from adjudge.mock import MockSettings
 
 SPEC = """
 [[graders]]
@@ -33,7 +34,7 @@ PRICE = "price = { input = 1.0, output = 2.0 }"
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
-    with start_mock(latency=("fixed:0.002",)) as base_url:
+    with start_mock_here(latency=("fixed:0.002",)) as base_url:
         yield base_url
 
 
@@ -68,7 +69,7 @@ class Folder:
 
 def test_a_recorded_run_replays_without_a_server_and_bit_for_bit(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
-    with start_mock(behaviour="rubric", keywords=("r1",)) as url:
+    with start_mock_here(behaviour="rubric", keywords=("r1",)) as url:
         here = Folder(tmp_path, url)
         first = here.grade("first", "--record", tape)
         assert first.exit_code == 0, first.output
@@ -159,8 +160,8 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
         return run("grade", *paths, "-q", option, tmp_path / "tape.sqlite")
 
     with (
-        start_mock(scores, seed=seed) as url,
-        start_mock(criteria, seed=seed + 1) as marks,
+        start_mock_here(scores, seed=seed) as url,
+        start_mock_here(criteria, seed=seed + 1) as marks,
     ):
         quick = "retry_base_s = 0.001, breaker_failures = 1000, cooldown_s = 0"
         endpoint = f"max_attempts = {attempts}, {quick}"
@@ -185,7 +186,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
 
 def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
-    with start_mock(fail=("refusal:0.5",), seed=1) as url:
+    with start_mock_here(fail=("refusal:0.5",), seed=1) as url:
         here = Folder(tmp_path, url)
         assert here.grade("first", "--record", tape).exit_code == 0
     kinds = here.summary("first")["missing"]["by_kind"]
@@ -196,7 +197,7 @@ def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: P
     )
     assert first == replayed
     port = int(url.rpartition(":")[2].partition("/")[0])
-    with start_mock(port=port):
+    with start_mock_here(port=port):
         again = here.grade("again", "--record", tape)
         assert again.exit_code == 0, again.output
     assert None not in here.rewards("again")
@@ -207,7 +208,7 @@ def test_refusals_are_replayed_and_a_later_recording_asks_them_again(tmp_path: P
 def test_a_recorded_outage_is_replayed_without_waiting(tmp_path: Path) -> None:
     tape = tmp_path / "tape.sqlite"
     fast = "endpoint = { max_attempts = 1, breaker_failures = 1000 }\n[missing]\npatience_s = "
-    with start_mock(fail=("500:1",)) as url:
+    with start_mock_here(fail=("500:1",)) as url:
         here = Folder(tmp_path, url, more=f"{fast}0")
         assert here.grade("first", "--record", tape).exit_code == 3
     here.spec(url, f"{fast}600")
@@ -308,7 +309,7 @@ max_missing = 1.0
 def test_too_many_missing_of_those_that_were_asked_for_is_no_success(
     tmp_path: Path, refused: str, rate: float, code: int
 ) -> None:
-    with start_mock(fail=(f"refusal:{refused}",), seed=1) as url:
+    with start_mock_here(fail=(f"refusal:{refused}",), seed=1) as url:
         here = Folder(tmp_path, url, more=f"[reward]\nsample_rate = {rate}")
         done = here.grade("out")
     assert done.exit_code == code, done.output

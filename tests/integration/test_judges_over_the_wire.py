@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge import FunctionGrader, GraderError, GraderScore, GradingFailure, GradingRunner
 from adjudge.judges import AnthropicChatModel, EndpointSettings, OpenAIChatModel
@@ -62,7 +63,7 @@ def test_anthropic_and_streams(provider: str) -> None:
 
 def test_passing_faults_are_survived_and_none_becomes_a_number() -> None:
     faults = ("429-retry=0.05:0.05", "500:0.05", "reset:0.05", "html-502:0.02", "truncated:0.03")
-    with start_mock(fail=faults, seed=7) as base_url:
+    with start_mock_here(fail=faults, seed=7) as base_url:
         settings = EndpointSettings(deadline_s=30.0)
         runner = judged(OpenAIChatModel("mock", base_url=base_url, settings=settings))
         results = runner.run([{"n": n} for n in range(300)])
@@ -73,7 +74,7 @@ def test_passing_faults_are_survived_and_none_becomes_a_number() -> None:
 
 def test_what_cannot_be_cured_fails_with_its_kind() -> None:
     for fault, kind in (("401", "auth"), ("quota", "budget"), ("refusal", "refused")):
-        with start_mock(fail=(f"{fault}:1",)) as base_url:
+        with start_mock_here(fail=(f"{fault}:1",)) as base_url:
             model = OpenAIChatModel("mock", base_url=base_url)
             with pytest.raises(GradingFailure) as caught:
                 model.chat(QUESTION)

@@ -1,7 +1,7 @@
 """Reward functions as people wrote them for OpenJudge, here with only their import lines changed.
 
-Three steps in a row, each with a loop of its own as a trainer's manager does it, against a real
-provider process whose judge fails never, on a tenth of its calls, always.
+Three steps in a row, each with a loop of its own as a trainer's manager does it, against a provider
+whose judge fails never, on a tenth of its calls, always.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge import GraderError, GraderMode, GraderScore
 from adjudge.graders import (
@@ -20,7 +21,6 @@ from adjudge.graders import (
     TrajectoryComprehensiveGrader,
 )
 from adjudge.judges import OpenAIChatModel
-from adjudge.mock import start_mock
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.rewards import RewardFunction, RewardResult, RewardSample
 from adjudge.runner import GraderConfig, GradingRunner
@@ -157,7 +157,7 @@ def batch() -> dict[str, list[RewardSample]]:
 def judge(monkeypatch: pytest.MonkeyPatch, share: float, reply: str = RATED) -> Iterator[None]:
     """A provider that refuses this share of all calls; it says so, so nothing is asked again."""
     fail = (f"refusal:{share}",) if share else ()
-    with start_mock(reply=reply, fail=fail, seed=3) as url:
+    with start_mock_here(reply=reply, fail=fail, seed=3) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         yield

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, values
 
 from adjudge import BaseGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
 from adjudge.errors import ConfigError, JudgeUnavailable
-from adjudge.mock import start_mock
 from adjudge.rewards.panel import MIN_FAILED_SAMPLES
 
 TEMPLATE = "How good is {response}? {reply_form}"
@@ -118,7 +118,7 @@ def test_the_patience_for_a_judge_that_was_never_reached_is_its_own(
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[str]:
-    with start_mock() as base_url:
+    with start_mock_here() as base_url:
         yield base_url
 
 
@@ -187,7 +187,7 @@ def test_several_judges_are_checked_as_one(provider: str) -> None:
     ],
 )
 def test_a_server_that_never_gives_a_verdict(settings: dict[str, Any], said: str) -> None:
-    with start_mock(**settings) as url, pytest.raises(ConfigError, match=said):
+    with start_mock_here(**settings) as url, pytest.raises(ConfigError, match=said):
         judged(url).compute(batch())
 
 

@@ -1,10 +1,11 @@
-"""``adjudge train --dry-run``: what it says, counts and writes; and verl's files."""
+"""``adjudge train --dry-run``: what it says, counts and writes; verl's files and how it starts."""
 
 import asyncio
 import json
+import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardSample
 from adjudge_lab.cli.plan import print_run_plan
+from adjudge_lab.rl.launch import run_module
 from adjudge_lab.rl.plan import RunPlan, plan_run
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.verl.inputs import VerlRows, build_verl_spec
-from adjudge_lab.rl.verl.run import write_verl_files
+from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, run_verl, write_verl_files
 
 ROOT = Path(__file__).parents[3]
 FULL = ROOT / "examples" / "rl_crafter_full.toml"
@@ -313,7 +315,7 @@ WEIGHTS = st.sampled_from([0.0, 0.25, 1.0, 10.0])
     of_graders=st.tuples(WEIGHTS, WEIGHTS).filter(any),
     reduce=st.sampled_from(["sum", "mean"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 def test_the_spec_for_verl_gives_the_runs_rewards(
     mode: str,
     scale: float,
@@ -405,3 +407,36 @@ def test_a_folder_of_small_weights_learns_as_the_tiny_model(tmp_path: Path) -> N
     (tmp_path / "first" / "model.safetensors").write_bytes(b"0" * 100)
     run = resolve_run_file({"model": {"base": "first"}}, folder=tmp_path)
     assert run.learning_rate == 5e-4
+
+
+def test_the_run_is_verls_module_with_files_and_variables(tmp_path: Path) -> None:
+    """A stand-in for verl records how it is started: a trainer needs a GPU."""
+    # Not beside the run file, where this process would find it, too.
+    stand_in = tmp_path / "stand-in"
+    (stand_in / "verl" / "trainer").mkdir(parents=True)
+    (stand_in / "verl" / "__init__.py").touch()
+    (stand_in / "verl" / "trainer" / "__init__.py").touch()
+    (stand_in / "verl" / "trainer" / "main_ppo.py").write_text(
+        "import json, os, sys, pathlib\n"
+        "given = dict(one.split('=', 1) for one in sys.argv[1:])\n"
+        "spec = pathlib.Path(given['+reward.reward_kwargs.spec']).read_text()\n"
+        "log = os.environ['VERL_FILE_LOGGER_PATH']\n"
+        "print(json.dumps({'given': given, 'spec': spec, 'log': log,\n"
+        "    'there': pathlib.Path(given['data.train_files']).exists()}))\n"
+        "sys.exit(7)\n"
+    )
+    run = single(tmp_path, judge={"base_url": "mock", "mock": {"behaviour": "length"}})
+    lines: list[str] = []
+
+    def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
+        path = os.pathsep.join([str(stand_in), env.get("PYTHONPATH", "")])
+        return run_module(argv, env={**env, "PYTHONPATH": path}, on_line=lines.append)
+
+    assert run_verl(run, tmp_path / "out", launch=launch) == 7
+    seen = json.loads(lines[-1])
+    assert seen["there"]
+    assert seen["log"] == str(tmp_path / "out" / "verl.jsonl")
+    assert "http://127.0.0.1:" in seen["spec"]  # the mock that listens meanwhile
+    files = VerlFiles.within(tmp_path / "out")
+    command = build_verl_command(run, files, tmp_path / "out")
+    assert [f"{key}={value}" for key, value in seen["given"].items()] == command[3:]

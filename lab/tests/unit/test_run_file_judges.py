@@ -1,4 +1,4 @@
-"""``[judge] folder`` with a list: a panel of judges that ``adjudge train`` made."""
+"""``[judge] folder``: a judge that ``adjudge train`` made, or a panel of them, judges a run."""
 
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,12 @@ def trained(folder: Path, label: str = "mine", spec: str = ONE) -> Path:
     return folder
 
 
-def read(beside: Path, folders: list[str], **judge: Any) -> RunFile:
+def read(beside: Path, folder: str | list[str], **judge: Any) -> RunFile:
     data: dict[str, Any] = {
         "model": {"base": "tiny"},
         "graders": [{"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}],
-        "judge": {"folder": folders, "combine_mode": "replace", **judge},
+        "judge": {"folder": folder, "combine_mode": "replace", **judge},
+        "services": {} if isinstance(folder, list) else {"judge_url": "serve"},
         "sentinel": {"gold": "gold"},
     }
     return resolve_run_file(data, where="run.toml", folder=beside)
@@ -85,9 +86,73 @@ def read(beside: Path, folders: list[str], **judge: Any) -> RunFile:
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
-    trained(tmp_path / "judges" / "a")
-    trained(tmp_path / "judges" / "b")
+    for name in ("mine", "a", "b"):
+        trained(tmp_path / "judges" / name)
     return tmp_path
+
+
+def test_it_is_asked_as_its_own_spec_says_wherever_that_is_read(beside: Path) -> None:
+    run = read(beside, "judges/mine")
+    spec = build_reward_spec(run)
+    assert [one.name for one in spec.graders] == ["mine", "gold"]
+    assert spec.judges["main"].model == str(beside / "judges" / "mine")
+    assert spec.reward.combine_mode == "replace"
+    served = build_service_spec(run)
+    assert [one["name"] for one in served["graders"]] == ["mine"]
+    assert served["judges"]["main"]["model"] == str(beside / "judges" / "mine")
+    asked = build_reward_spec(run, service_url="http://127.0.0.1:1")
+    assert [one.name for one in asked.graders] == ["mine", "gold"]
+    assert not asked.judges
+    assert find_judge_key_env(run) is None
+    assert name_judge(run) == "mine"
+
+
+def test_a_dry_run_says_who_judges(beside: Path) -> None:
+    found = plan_run(read(beside, "judges/mine"))
+    assert found.judge == "judges/mine (trained), behind adjudge serve"
+    assert [one.calls for one in found.graders if one.asks_judge] == [1.0]
+    assert not [one for one in found.warnings if "price" in one or "api_key" in one]
+
+
+def test_a_folder_that_is_not_there_yet_is_missed_when_it_is_asked_for(tmp_path: Path) -> None:
+    run = read(tmp_path, "judges/mine")
+    with pytest.raises(ConfigError, match="judge.folder: .*it has no judge.json"):
+        build_reward_spec(run)
+    (trained(tmp_path / "judges" / "mine") / SPEC_FILE).unlink()
+    with pytest.raises(ConfigError, match=r"judge.folder: .*has no reward.toml"):
+        read(tmp_path, "judges/mine")
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        ({"model": "m"}, "judge.model: the judge's folder sets this value"),
+        ({"base_url": "mock"}, "judge.base_url: the judge's folder sets this value"),
+        ({"rubric_id": "r@v1"}, "judge.rubric_id: the judge's folder sets this value"),
+        ({"event_weight": 1.0}, "judge.event_weight: must be 0"),
+    ],
+)
+def test_what_the_folder_says_is_not_said_again(
+    beside: Path, judge: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(beside, "judges/mine", **judge)
+
+
+def test_another_judge_in_the_same_folder_is_another_run_s(beside: Path) -> None:
+    """What the first one said is not taken for what the second would say."""
+    source = beside / "run.toml"
+    source.write_text("x")
+    digests = []
+    for label in ("mine", "another"):
+        (trained(beside / label, label) / CARD_FILE).replace(beside / "judges" / "mine" / CARD_FILE)
+        folder = TrainingFolder(beside / f"out-{label}", read(beside, "judges/mine"), source)
+        digests.append(folder.digest)
+        folder.close()
+    assert digests[0] != digests[1]
+
+
+# A panel.
 
 
 def test_each_is_asked_as_its_own_spec_says_under_its_folders_name(beside: Path) -> None:
