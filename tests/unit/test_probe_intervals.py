@@ -107,6 +107,8 @@ def test_the_detectable_effect_of_a_mean() -> None:
     assert found == pytest.approx(0.25 + 0.1 * (1 + 1.2816 / 1.9600), abs=1e-4)
     assert detectable_effect(measured, Estimate(0.1, -0.5, 0.7), 0.25) is None  # beyond 1
     assert detectable_effect(measured, Estimate(0.1), 0.25) is None
+    few = Measurement("net preference", [(0.0, 1.0)] * 7, mean_shift)
+    assert detectable_effect(few, Estimate(0.05, -0.05, 0.15), 0.25) is None
 
 
 @pytest.mark.parametrize(("limit", "n"), [(0.1, 40), (0.25, 40), (0.5, 40), (0.02, 840)])

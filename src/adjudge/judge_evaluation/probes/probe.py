@@ -187,8 +187,10 @@ def detectable_effect(
     An effect fails where its interval's near end lies beyond the limit. Of a mean, this end is half
     of the interval's width away, and in a share :data:`POWER` of runs less than z standard errors
     more. A share has the standard errors of the share that it is taken for. ``None`` where no
-    effect is that large.
+    effect is that large, or too few items answered for any verdict.
     """
+    if measured.n < MIN_ITEMS:
+        return None
     power = _NORMAL.inv_cdf(POWER)
     if measured.shares:
         strict = 1 - (1 - level) / len(measured.shares)

@@ -92,7 +92,7 @@ def format_questions(card: Mapping[str, Any]) -> str:
 def family_wise_error(verdicts: Mapping[str, int], level: float) -> float:
     """The most that the chance is of one failed probe or more, for a judge at all thresholds."""
     decided = sum(verdicts[name] for name in ("pass", "fail", "uncertain"))
-    return min(1.0, decided * (1 - level) / 2)
+    return min(1.0, round(decided * (1 - level) / 2, 6))
 
 
 def multiple_testing_note(card: Mapping[str, Any]) -> str:
