@@ -12,6 +12,7 @@ from adjudge.graders import PairwiseGrader
 from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbedGrader, ProbeQuestion
 from adjudge.judge_evaluation.probes.items import (
+    FLATTERY_CONTROLS,
     ProbeItem,
     ProbeTopic,
     choose_topics,
@@ -100,6 +101,24 @@ def test_the_share_of_missing_keys_is_one_of_the_items() -> None:
 
     found = probed("master_keys", answer, threshold=0.3)
     assert (found.verdict, found.why) == ("uncertain", "9 of 40 items have no answer")
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_an_item_without_an_answer_about_its_control_is_missing(pairs: bool) -> None:
+    topics = choose_topics(shipped_items())
+    lost = {topic.item.id for topic in topics[:5]}
+
+    def answer(item: ProbeItem, q: ProbeQuestion) -> GraderResult | float:
+        words = [before for before, _ in FLATTERY_CONTROLS[item.language]]
+        control = any(text.startswith(tuple(words)) for text in (q.response, q.other))
+        if item.id in lost and control and q.draw == 1:
+            return refused()
+        return 0.5 if pairs else honest(item, q)
+
+    grader = PairwiseGrader(ScriptedModel("{}")) if pairs else None
+    found = probed("sycophancy", answer, topics, grader=grader)
+    assert (found.n, found.missing, found.lost) == (35, 5, {"refused": 5})
+    assert (found.effect, found.parts["with_length"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("answered", [1, 12])

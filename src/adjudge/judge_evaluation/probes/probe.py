@@ -209,7 +209,7 @@ def detectable_effect(
 
 
 def _detectable_share(found: Estimate, limit: float, level: float, power: float) -> float:
-    if found.value is None or found.low is None or found.high is None:
+    if found.value is None or found.low is None or found.high is None or limit >= 1:
         return math.inf
     z, p = _NORMAL.inv_cdf((1 + level) / 2), found.value
     # Wilson's ends are the roots of (1 + z²/n)x² − (2p + z²/n)x + p²: their product tells n.
