@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,15 @@ from adjudge.errors import ConfigError
 
 __all__ = [
     "InterpolatedText",
+    "check_allowed",
+    "check_keys",
     "import_named",
     "interpolate",
     "load_env_file",
     "load_toml",
     "read_env_file",
     "suggest_name",
+    "unknown_key",
 ]
 
 
@@ -108,6 +111,30 @@ def suggest_name(name: str, allowed: Iterable[str]) -> str:
     """A hint ``; did you mean 'x'?`` for a misspelt ``name``, or nothing."""
     close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_allowed(
+    key: str, found: Any, allowed: Collection[str], problem: str = "is unknown"
+) -> Any:
+    """``found``, which must be one of ``allowed``; raises :class:`ConfigError` about ``key``."""
+    if found in allowed:
+        return found
+    hint = suggest_name(str(found)[:80], allowed)
+    raise ConfigError(
+        f"{key}: {problem}{hint} (found {found!r:.80}; allowed: {', '.join(allowed)})"
+    )
+
+
+def check_keys(given: Iterable[Any], allowed: Collection[str], where: str) -> None:
+    """Raise :class:`ConfigError` for the first key that is not ``allowed``, after ``where``."""
+    for key in given:
+        if key not in allowed:
+            raise ConfigError(f"{where}{key}: {unknown_key(str(key), allowed)}")
+
+
+def unknown_key(key: str, allowed: Collection[str]) -> str:
+    """What is wrong with a key that is not ``allowed``, with the nearest one that is."""
+    return f"unknown key{suggest_name(key, allowed)} (allowed: {', '.join(allowed)})"
 
 
 def import_named(target: str, folder: Path | None = None) -> Any:

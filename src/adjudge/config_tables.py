@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from adjudge.config import load_toml, suggest_name
+from adjudge.config import load_toml, unknown_key
 from adjudge.errors import ConfigError
 
 __all__ = ["ConfigFile", "ConfigTable", "validate_model"]
@@ -107,9 +107,7 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
-        allowed = _keys_at(model, problem["loc"][:-1])
-        hint = suggest_name(location[-1], allowed)
-        return f"{key}: unknown key{hint} (allowed: {', '.join(sorted(allowed))})"
+        return f"{key}: {unknown_key(location[-1], sorted(_keys_at(model, problem['loc'][:-1])))}"
     if problem["type"] == "missing":
         return f"{key}: is required"
     message = problem["msg"].removeprefix("Value error, ")

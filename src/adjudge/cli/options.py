@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed, suggest_name
 from adjudge.engine.clock import SystemClock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
@@ -158,10 +158,7 @@ def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[st
 
 def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
     """``value``, if it is none or one of ``allowed``; raises :class:`ConfigError`."""
-    if value is not None and value not in allowed:
-        listed = ", ".join(allowed)
-        raise ConfigError(f"{option}: has an unknown value (found {value!r}; allowed: {listed})")
-    return value
+    return None if value is None else check_allowed(option, value, allowed, "has an unknown value")
 
 
 def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:

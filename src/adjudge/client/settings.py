@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from adjudge.client.wire import MAX_BATCH
-from adjudge.config import interpolate, suggest_name
+from adjudge.config import check_keys, interpolate
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.transport import normalize_url
@@ -101,12 +101,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"{_WHERE}: must be a mapping of keys to values (found {type(config).__name__})"
             )
-        for name in config:
-            if name not in _KEYS:
-                hint = suggest_name(str(name), _KEYS)
-                raise ConfigError(
-                    f"{_WHERE}: {name}: unknown key{hint} (allowed: {', '.join(_KEYS)})"
-                )
+        check_keys(config, _KEYS, f"{_WHERE}: ")
         given = {name: value for name, value in config.items() if value is not None}
         values = _read_key_settings(given.pop("api_key", None), given.pop("api_key_env", None))
         for name, variable in _VARIABLES.items():

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import import_named, suggest_name
+from adjudge.config import import_named, suggest_name, unknown_key
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
@@ -219,9 +219,7 @@ def _constructor_arguments(
                 f"{where}: {key}: is not allowed here. Name a [judges] table in 'judge'."
             )
         if key not in known:
-            hint = suggest_name(key, [*settable, *ENTRY_KEYS])
-            allowed = ", ".join([*settable, *ENTRY_KEYS])
-            raise ConfigError(f"{where}: {key}: unknown key{hint} (allowed: {allowed})")
+            raise ConfigError(f"{where}: {key}: {unknown_key(key, [*settable, *ENTRY_KEYS])}")
         values[key] = _validate_value(known[key], value, where, folder)
     for parameter in known.values():
         if isinstance(parameter.default, Path) and parameter.name not in values:

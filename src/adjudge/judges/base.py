@@ -28,7 +28,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.types import Provenance, Usage
@@ -133,13 +133,7 @@ PRESETS: dict[str, Preset] = {
 
 def get_preset(name: str) -> Preset:
     """The preset of that name; raises ``ConfigError`` with the nearest name."""
-    found = PRESETS.get(name)
-    if found is None:
-        allowed = ", ".join(PRESETS)
-        raise ConfigError(
-            f"preset: is unknown{suggest_name(name, PRESETS)} (found {name!r}; allowed: {allowed})"
-        )
-    return found
+    return PRESETS[check_allowed("preset", name, PRESETS)]
 
 
 def resolve_features(preset: Preset, features: Iterable[str] | None) -> frozenset[str]:

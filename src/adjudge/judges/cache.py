@@ -30,6 +30,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, call_round
 from adjudge.judges.cassette import CassetteFile, CassetteRow
@@ -111,9 +112,7 @@ class ReplyCache:
         *,
         sampled: bool = False,
     ) -> None:
-        if mode not in get_args(CacheMode):
-            allowed = ", ".join(get_args(CacheMode))
-            raise ConfigError(f"mode: is unknown (found {mode!r}; allowed: {allowed})")
+        check_allowed("mode", mode, get_args(CacheMode))
         self.path = Path(path)
         self.mode: CacheMode = mode
         self.sampled = sampled

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from adjudge.config import import_named, suggest_name
+from adjudge.config import check_keys, import_named
 from adjudge.config_tables import ConfigTable
 from adjudge.engine.clock import Clock
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
@@ -266,11 +266,7 @@ def _build_http(
 
 
 def _parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
-    names = EndpointSettings.__struct_fields__
-    if unknown := [key for key in given if key not in names]:
-        allowed = ", ".join(sorted(names))
-        hint = suggest_name(unknown[0], names)
-        raise ConfigError(f"endpoint.{unknown[0]}: unknown key{hint} (allowed: {allowed})")
+    check_keys(given, sorted(EndpointSettings.__struct_fields__), "endpoint.")
     try:
         return msgspec.convert(given, EndpointSettings)
     except msgspec.ValidationError as error:  # a ConfigError of the settings' own comes as one

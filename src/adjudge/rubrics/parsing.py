@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import suggest_name, unknown_key
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rubrics.rubric import (
     MAX_CRITERIA,
@@ -40,7 +40,6 @@ from adjudge.rubrics.rubric import (
     RubricBundle,
     check_text,
     describe_type,
-    suggest_known_name,
 )
 
 __all__ = [
@@ -92,10 +91,7 @@ def _check_keys(found: Mapping[str, Any], allowed: tuple[str, ...], where: str) 
     """Refuse keys that are not ``allowed``."""
     for key in found:
         if key not in allowed:
-            raise ConfigError(
-                f"{where}: {key[:40]!r}: unknown key{suggest_known_name(key, allowed)} "
-                f"(allowed: {', '.join(allowed)})"
-            )
+            raise ConfigError(f"{where}: {key[:40]!r}: {unknown_key(key[:40], allowed)}")
 
 
 def _read_text(value: Any, key: str, where: str) -> str:

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
 
@@ -80,12 +80,7 @@ def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -
     ``to``, and, for a library that was named, when it is not installed or does not start. A failure
     after that is logged as a warning, once; the sink then does nothing, and the run goes on.
     """
-    if to not in DESTINATIONS:
-        allowed = ", ".join(DESTINATIONS)
-        raise ConfigError(
-            f"logging.to: is unknown{suggest_name(to, DESTINATIONS)} (found {to!r}; "
-            f"allowed: {allowed})"
-        )
+    check_allowed("logging.to", to, DESTINATIONS)
     name = to if to != "auto" else "trackio" if find_spec("trackio") else "none"
     if name == "none":
         return _NullSink()

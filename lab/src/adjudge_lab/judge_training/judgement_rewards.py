@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.datasets.rows import RATINGS
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.calibration import pair_length_correlation
@@ -302,16 +302,11 @@ def _check_rating(label: Any) -> None:
 
 def _check_preference(label: Any, ties: bool) -> None:
     allowed = (*PREFERENCE_VERDICTS, TIE_VERDICT) if ties else PREFERENCE_VERDICTS
-    if isinstance(label, str) and label in allowed:
-        return
-    if label == TIE_VERDICT:
+    if label == TIE_VERDICT and TIE_VERDICT not in allowed:
         raise ConfigError(
             "label: ties are not offered (found 'tie'). Set ties = true, or drop the row."
         )
-    hint = suggest_name(label, allowed) if isinstance(label, str) and len(label) < 40 else ""
-    raise ConfigError(
-        f"label: is unknown{hint} (found {label!r:.40}; allowed: {', '.join(allowed)})"
-    )
+    check_allowed("label", label, allowed)
 
 
 ReadReply = Verdict | UnreadableReply

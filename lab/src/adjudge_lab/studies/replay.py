@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 import adjudge
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed, suggest_name
 from adjudge.config_tables import validate_model
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import (
@@ -364,15 +364,9 @@ def replay_dump(job: ReplayJob) -> dict[str, Any]:
 
 
 def _check(job: ReplayJob) -> None:
-    for name, value, allowed in (
-        ("--parse", job.parse, PARSE_MODES),
-        ("--form", job.form, REPLY_FORMS),
-    ):
-        if value is not None and value not in allowed:
-            hint = suggest_name(value, allowed)
-            raise ConfigError(
-                f"{name}: is unknown{hint} (found {value!r}; allowed: {', '.join(allowed)})"
-            )
+    check_allowed("--parse", job.parse, PARSE_MODES)
+    if job.form is not None:
+        check_allowed("--form", job.form, REPLY_FORMS)
     if job.judge is None and job.repeats != 1:
         raise ConfigError(
             "--repeats: can only be used with --judge, because each recorded reply exists once"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.config import check_allowed
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import View
 from adjudge.messages import content_text
 from adjudge.prompts import LanguageEnum
@@ -51,11 +51,7 @@ class CandidateView:
             ("view", view, ("final", "full")),
             ("truncated", truncated, ("judge", "mask")),
         ):
-            if found not in allowed:
-                hint = suggest_name(str(found), allowed)
-                raise ConfigError(
-                    f"{name}: is not allowed{hint} (found {found!r}; allowed: {', '.join(allowed)})"
-                )
+            check_allowed(name, found, allowed, "is not allowed")
         self.view, self.truncated = view, truncated
 
     def render(

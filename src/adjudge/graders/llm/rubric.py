@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
 from adjudge.errors import (
     PASSING_KINDS,
@@ -46,7 +47,6 @@ from adjudge.graders.llm.rubric_question import (
     ShownPart,
     SingleRubric,
     build_criteria_fields,
-    check_allowed,
     format_criteria,
     format_scale,
     load_rubric_template,
@@ -415,9 +415,9 @@ class RubricGrader(JudgeGrader):
         self.source = RubricSource(
             rubric, rubric_id, rubric_dir, criteria, part, field, scheme, clip
         )
-        self.ask: AskMode = check_allowed("ask", ask, ("all", "chunks", "each"))
+        self.ask: AskMode = check_allowed("ask", ask, ("all", "chunks", "each"), "is not allowed")
         self.show: ShowMode = check_allowed(
-            "show", show, ("auto", "response", "trajectory", "event")
+            "show", show, ("auto", "response", "trajectory", "event"), "is not allowed"
         )
         if chunk_size < 1:
             raise ConfigError(f"chunk_size: must be at least 1 (found {chunk_size})")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
 from adjudge.graders.llm.judge_input import (
@@ -50,7 +50,6 @@ __all__ = [
     "ShownPart",
     "SingleRubric",
     "build_criteria_fields",
-    "check_allowed",
     "format_criteria",
     "format_scale",
     "load_rubric_template",
@@ -334,8 +333,9 @@ class RubricSource:
             raise ConfigError(
                 f"{' and '.join(named)}: each is a rubric, and one is needed. Give one of them."
             )
-        check_allowed("part", part, ("outcome", "events"))
-        self.field, self.scheme, self.clip = field, check_allowed("scheme", scheme, SCHEMES), clip
+        check_allowed("part", part, ("outcome", "events"), "is not allowed")
+        check_allowed("scheme", scheme, SCHEMES, "is not allowed")
+        self.field, self.scheme, self.clip = field, scheme, clip
         self.fixed: SingleRubric | None = None
         if rubric is not None:
             self.fixed = self._settled(_part(load_rubric(rubric), part), str(rubric))
@@ -410,13 +410,3 @@ def _part(rubric: Rubric | GlobalRubric | RubricBundle, part: RubricPart) -> Sin
         other = "events" if part == "outcome" else "outcome"
         raise ConfigError(f"part: the bundle has no rubric for {part!r} (allowed: {other!r})")
     return chosen
-
-
-def check_allowed(name: str, found: Any, allowed: tuple[str, ...]) -> Any:
-    """``found``, which must be one of ``allowed``; raises :class:`ConfigError`."""
-    if found in allowed:
-        return found
-    hint = suggest_name(str(found), allowed)
-    raise ConfigError(
-        f"{name}: is not allowed{hint} (found {found!r}; allowed: {', '.join(allowed)})"
-    )

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
     RATINGS,
@@ -394,11 +394,7 @@ def judge_prompt_template(mode: JudgeMode, *, ties: bool = False) -> PromptTempl
 
     Fields: ``request``, and ``response`` or ``response_a`` and ``response_b``.
     """
-    if mode not in _FIELDS:
-        hint = suggest_name(str(mode), _FIELDS)
-        raise ConfigError(
-            f"mode: is not allowed{hint} (found {mode!r:.40}; allowed: {', '.join(_FIELDS)})"
-        )
+    check_allowed("mode", mode, _FIELDS, "is not allowed")
     if ties and mode == "pointwise":
         raise ConfigError(
             "ties: pointwise judges one answer, so there is no tie (found true). Leave it out."

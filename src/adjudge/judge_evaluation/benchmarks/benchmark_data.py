@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.datasets.files import resolve_data_file
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import (
@@ -61,10 +61,7 @@ def sample_rows(
     Ties has that many prompts, each as ``ref:N`` and ``tied:N``. The same seed makes the same rows.
     Raises :class:`~adjudge.errors.ConfigError` for an unknown kind.
     """
-    if kind not in BENCHMARK_KINDS:
-        raise ConfigError(
-            f"kind: is unknown (found {kind!r}; allowed: {', '.join(BENCHMARK_KINDS)})"
-        )
+    check_allowed("kind", kind, BENCHMARK_KINDS)
     rng = random.Random(f"{kind} {seed}")  # noqa: S311  (no secret)
     makers: dict[BenchmarkKind, Callable[[random.Random, int], list[dict[str, Any]]]] = {
         "rewardbench2": _rewardbench2,
@@ -269,12 +266,8 @@ def parse_benchmark_kind(kind: str | None) -> BenchmarkKind | None:
     """The kind of benchmark that is asked for; raises :class:`ConfigError` for an unknown one."""
     if kind is None:
         return None
-    if kind not in BENCHMARK_KINDS:
-        hint = suggest_name(kind, BENCHMARK_KINDS)
-        raise ConfigError(
-            f"--benchmark: is unknown{hint} (found {kind!r}; allowed: {', '.join(BENCHMARK_KINDS)})"
-        )
-    return kind
+    found: BenchmarkKind = check_allowed("--benchmark", kind, BENCHMARK_KINDS)
+    return found
 
 
 def _sample_data(kind: BenchmarkKind | None) -> BenchmarkData:

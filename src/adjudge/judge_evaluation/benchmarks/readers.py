@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.config import check_allowed
 from adjudge.datasets.columns import check_id
 from adjudge.datasets.files import RawColumns, read_raw_rows
 from adjudge.datasets.published import (
@@ -93,10 +94,8 @@ def benchmark_from_rows(
 
     Raises as :func:`read_benchmark` does; ``source`` is what the complaint calls them.
     """
-    if kind is not None and kind not in BENCHMARK_KINDS:
-        raise ConfigError(
-            f"benchmark: is unknown (found {kind!r}; allowed: {', '.join(BENCHMARK_KINDS)})"
-        )
+    if kind is not None:
+        check_allowed("benchmark", kind, BENCHMARK_KINDS)
     items: dict[tuple[str, str], BenchmarkItem] = {}
     problems: list[RowProblem] = []
     for where, row, subset in rows:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, ChatModel, Reply
@@ -92,10 +92,8 @@ class _LocalModel(ChatModel):
         max_length: int | None = None,
         batch_size: int = 16,
     ) -> None:
-        if dtype is not None and dtype not in DTYPES:
-            allowed = ", ".join(DTYPES)
-            hint = suggest_name(dtype, DTYPES)
-            raise ConfigError(f"dtype: is unknown{hint} (found {dtype!r}; allowed: {allowed})")
+        if dtype is not None:
+            check_allowed("dtype", dtype, DTYPES)
         for name, value in (("max_length", max_length), ("batch_size", batch_size)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1 (found {value!r})")

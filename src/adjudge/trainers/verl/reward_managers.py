@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.config import suggest_name
+from adjudge.config import unknown_key
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -332,12 +332,9 @@ def _check_kwargs(kwargs: dict[str, Any]) -> None:
             "reward_kwargs.reward_manager_class_path: is for a patched verl. Set "
             "reward_model.reward_manager=adjudge instead."
         )
-    for name in kwargs:
-        allowed = ["spec", "adv_estimator"]
-        raise ConfigError(
-            f"reward_kwargs.{name}: unknown key{suggest_name(name, allowed)} "
-            f"(allowed: {', '.join(allowed)})"
-        )
+    for name in kwargs:  # those that are known have been taken out
+        problem = unknown_key(name, ("spec", "adv_estimator"))
+        raise ConfigError(f"reward_kwargs.{name}: {problem}")
 
 
 class JudgeRewardLoopManager:

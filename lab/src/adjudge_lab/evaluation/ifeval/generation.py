@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import (
     PASSING_KINDS,
@@ -182,11 +182,8 @@ class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"--top-p: must be a number above 0 and at most 1 (found {self.top_p})"
             )
-        if self.dtype is not None and self.dtype not in DTYPES:
-            hint = suggest_name(self.dtype, DTYPES)
-            raise ConfigError(
-                f"--dtype: is unknown{hint} (found {self.dtype!r}; allowed: {', '.join(DTYPES)})"
-            )
+        if self.dtype is not None:
+            check_allowed("--dtype", self.dtype, DTYPES)
         if self.temperature == 0:
             if self.n_samples > 1:
                 raise ConfigError(

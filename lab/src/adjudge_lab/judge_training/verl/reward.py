@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import check_allowed, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm, JudgeMode, ReplyFault
 from adjudge.text import THINK_OPEN
@@ -88,11 +88,7 @@ class JudgementRewardManager:
         for name in kwargs:
             hint = suggest_name(name, ["mode", "ties"])
             raise ConfigError(f"reward_kwargs.{name}: is unknown{hint} (allowed: mode, ties)")
-        if mode not in _MODE_COLUMNS:
-            raise ConfigError(
-                f"reward_kwargs.mode: is unknown (found {mode!r:.40}; allowed: "
-                f"{', '.join(_MODE_COLUMNS)})"
-            )
+        check_allowed("reward_kwargs.mode", mode, _MODE_COLUMNS)
         self.form = JudgementForm(mode=mode, ties=bool(ties))
         self.num_examine = num_examine
         self.reader = RowReader(tokenizer, reward_fn_key)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adjudge.config import check_keys
 from adjudge.config_tables import validate_model
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
@@ -266,8 +267,7 @@ def read_scaffold_config(config: Any) -> tuple[ScaffoldTable, int]:
 
     told = OmegaConf.to_container(config.get("adjudge") or OmegaConf.create({}), resolve=True)
     told = told if isinstance(told, dict) else {}
-    if odd := sorted(map(str, told.keys() - {"scaffold", "seed"})):
-        raise ConfigError(f"adjudge.{odd[0]}: unknown key (allowed: scaffold, seed)")
+    check_keys(sorted(map(str, told)), ("scaffold", "seed"), "adjudge.")
     seed = told.get("seed", 0)
     if type(seed) is not int:
         raise ConfigError(f"adjudge.seed: must be an integer (found {str(seed)[:40]!r})")
