@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 
-from adjudge.mock import start_mock
 from adjudge.service.server import start_service
 
 SPEC = """
@@ -75,7 +75,7 @@ def test_it_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
 
 def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_SUCH_KEY_IS_NEEDED", "x")
-    with start_mock(reply='{"score": 5, "reason": "good"}') as provider:
+    with start_mock_here(reply='{"score": 5, "reason": "good"}') as provider:
         spec = tmp_path / "spec.toml"
         spec.write_text(SPEC.format(url=provider))
         with start_service(str(spec)) as url:

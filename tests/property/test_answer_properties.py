@@ -18,7 +18,7 @@ from adjudge.graders.answers.numbers import find_last_number
 from adjudge.types import GraderScore
 
 SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-FEW = settings(SHARED_LOOP, max_examples=30)
+FEW = settings(SHARED_LOOP, max_examples=20)
 
 
 @pytest.fixture(scope="module")

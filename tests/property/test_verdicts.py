@@ -200,16 +200,13 @@ GROWING = [
 def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     def took(size: int) -> float:
         text = piece * (size // len(piece))
-        best = float("inf")
-        for _ in range(2):
-            start = time.process_time()
-            for name in ("score", "choice", "answer", "marks", "ranking"):
-                READERS[name](text, quoted=[text[:500]])
-            best = min(best, time.process_time() - start)
-        return best
+        start = time.process_time()
+        for name in ("score", "choice", "answer", "marks", "ranking"):
+            READERS[name](text, quoted=[text[:500]])
+        return time.process_time() - start
 
     # Eight times the text: 8 times as long when linear, 64 times when quadratic.
-    assert took(12_000) < 30 * took(1_500) + 0.02
+    assert any(took(12_000) < 30 * took(1_500) + 0.02 for _ in range(3))
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
@@ -232,7 +229,7 @@ def test_time_grows_no_faster_beside_a_candidate_that_wrote_it_all(places: str) 
         return time.process_time() - start
 
     # Eight times the places and eight times the candidate: 64 times when each is looked for anew.
-    assert min(took(12_000), took(12_000)) < 30 * max(took(1_500), took(1_500)) + 0.02
+    assert any(took(12_000) < 30 * took(1_500) + 0.02 for _ in range(3))
 
 
 STRANGE = st.sampled_from([

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from lab.tests.unit.helpers.ifeval_files import GOOD, rows_of, write_prompts
+from tests.unit.helpers.mock_provider import start_mock_here
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge.mock import start_mock
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.evaluation.targets import find_shards, merge_checkpoint
 
@@ -31,13 +31,13 @@ JUDGE = '{"reason": "fair", "score": 4}'
 
 @pytest.fixture(scope="module")
 def policy() -> Iterator[str]:
-    with start_mock(behaviour="fixed", reply=GOOD) as url:
+    with start_mock_here(behaviour="fixed", reply=GOOD) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[str]:
-    with start_mock(behaviour="fixed", reply=JUDGE) as url:
+    with start_mock_here(behaviour="fixed", reply=JUDGE) as url:
         yield url
 
 

@@ -5,9 +5,10 @@ They go by the words of the prompt that they get; these tests notice when its sh
 
 from pathlib import Path
 
+from tests.unit.helpers.mock_provider import start_mock_here
+
 from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
-from adjudge.mock import start_mock
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import Policy
 from adjudge_lab.rl.held_out import EvaluatedEpisode, judge_episodes
@@ -23,7 +24,7 @@ def rewards(example: str, answers: list[str]) -> list[float | None]:
     run = load_run_file(EXAMPLES / example)
     assert run.judge.mock is not None
     sound = run.judge.mock.model_copy(update={"fail": [], "latency": []})
-    with start_mock(sound.settings()) as base_url:
+    with start_mock_here(sound.settings()) as base_url:
         scorer = Scorer(build_reward_spec(run, base_url))
         return [one.reward for one in run_blocking(judged(scorer, answers))]
 
