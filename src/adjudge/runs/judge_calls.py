@@ -17,6 +17,9 @@ from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
 from adjudge.judges.models.http import HttpChatModel
+from adjudge.report.elements import Element
+from adjudge.report.page import Section
+from adjudge.report.table import Table, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.runs.stats import mean
@@ -30,6 +33,7 @@ __all__ = [
     "estimate_calls",
     "estimate_scenarios",
     "hedge_note",
+    "judge_calls_section",
     "summarise_grader_calls",
 ]
 
@@ -101,6 +105,25 @@ def endpoint_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("longest loop lag", f"{entry['loop_lag_max_s'] * 1e3:.0f} ms"),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def judge_calls_section(summary: Mapping[str, Any]) -> Section:
+    """A page's table per endpoint, and what hedge winners did to the scores.
+
+    Empty for a run without judges.
+    """
+    endpoints = summary.get("endpoints") or []
+    tables = [
+        Table(["", *numeric("")], endpoint_rows(one), caption=endpoint_name(one), kind="metrics")
+        for one in endpoints
+    ]
+    notes = [
+        hedge_note(name, grader["judge"])
+        for name, grader in (summary.get("graders") or {}).items()
+        if grader.get("judge")
+    ]
+    found = [Element("div", tables, class_="calls"), *(f"{note}." for note in notes if note)]
+    return Section("calls", "Judge calls", found if endpoints else [])
 
 
 def hedge_note(name: str, calls: Mapping[str, Any]) -> str:

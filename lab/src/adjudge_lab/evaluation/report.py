@@ -143,7 +143,7 @@ def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsB
                 "disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"
             ),
             Section("seeds", "All seeds", _seeds_table(summary, rows), "Seeds"),
-            frame.judge_calls_section({"endpoints": summary.get("endpoints")}),
+            frame.judge_calls_html({"endpoints": summary.get("endpoints")}),
             notes_section(_NOTES),
         ],
         styles=[("adjudge_lab.evaluation", "page.css")],

@@ -176,7 +176,7 @@ def write_training_report(
                 f'<div class="curves">{_curve_charts(summary, rows)}</div>',
                 "Curves",
             ),
-            frame.judge_calls_section({"endpoints": summary.get("endpoints")}),
+            frame.judge_calls_html({"endpoints": summary.get("endpoints")}),
             Section(
                 "samples", "The same questions, before and after", _samples_table(shown), "Samples"
             ),

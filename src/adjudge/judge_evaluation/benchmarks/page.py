@@ -476,7 +476,7 @@ def write_validation_report(
         [
             banner_section(summary),
             *(Section(key, title, text, title) for key, title, text in found),
-            frame.judge_calls_section({"endpoints": summary.get("endpoints")}),
+            frame.judge_calls_html({"endpoints": summary.get("endpoints")}),
             notes_section(_NOTES),
         ],
         styles=[("adjudge.judge_evaluation.benchmarks", "page.css")],

@@ -7,20 +7,27 @@ file's own style and script by hash and nothing else.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adjudge.runs.report import frame, sections
-from adjudge.runs.report.frame import compute_csp_hash, read_asset
-from adjudge.text import SURROGATES, replace_surrogates
+from adjudge.report.page import (
+    Section,
+    embed_json,
+    notes_section,
+    read_asset,
+    render_page,
+    render_prose,
+)
+from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.runs.report import sections
 
 __all__ = ["ReportRow", "write_grading_report"]
+
+_PACKAGE = "adjudge.runs.report"
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,30 +66,21 @@ def write_grading_report(path: Path, summary: Mapping[str, Any], rows: Sequence[
     for row in rows:
         if not len(names) == len(row.scores) == len(row.notes) == len(row.evaluable):
             raise ValueError(f"sample {row.index} has scores for other graders than the summary")
-    style, script = (
-        read_asset("adjudge.runs.report", "page.css"),
-        read_asset("adjudge.runs.report", "page.js"),
+    html = render_page(
+        "Grading report",
+        sections.facts_list(summary),
+        _sections(summary, names, rows),
+        tiles=sections.summary_tiles(summary, sum(not all(row.evaluable) for row in rows)),
+        styles=[(_PACKAGE, "grading.css")],
+        script=read_asset(_PACKAGE, "page.js"),
+        rows=embed_json(_columns(summary, names, rows)),
     )
-    page = {
-        "STYLE": style,
-        "STYLE_HASH": compute_csp_hash(style),
-        "SCRIPT": script,
-        "SCRIPT_HASH": compute_csp_hash(script),
-        "ROWS": _embed_json(_columns(summary, names, rows)),
-        **_static_parts(summary, names, rows),
-    }
-    html = _fill(read_asset("adjudge.runs.report", "page.html"), page)
     path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _fill(template: str, parts: Mapping[str, str]) -> str:
-    """One pass over the template's own tokens: what is put in is never looked at again."""
-    return re.sub(r"@@([A-Z_]+)@@", lambda token: parts[token[1]], template)
-
-
-def _static_parts(
+def _sections(
     summary: Mapping[str, Any], names: Sequence[str], rows: Sequence[ReportRow]
-) -> dict[str, str]:
+) -> list[Section]:
     groups = [row.group for row in rows]
     outcomes = [_finite(row.env_reward) for row in rows]
     reward = sections.ScoreSeries([_finite(row.reward) for row in rows], outcomes, groups)
@@ -90,16 +88,27 @@ def _static_parts(
         sections.ScoreSeries([_finite(row.scores[g]) for row in rows], outcomes, groups)
         for g in range(len(names))
     ]
-    parts = {
-        "FACTS": sections.facts_list(summary),
-        "TILES": sections.summary_tiles(summary, sum(not all(row.evaluable) for row in rows)),
-        "READING": sections.agreement_section(summary),
-        "GRADERS": sections.grader_panels(summary, reward, scores),
-        "MISSING": sections.missing_section(summary),
-        "CALLS": frame.judge_calls_section(summary),
-        "METRICS": sections.metrics_section(summary),
-    }
-    return {name: replace_surrogates(html) for name, html in parts.items()}
+    agreement = render_prose(
+        _PACKAGE,
+        "agreement.html",
+        compared=bool(summary.get("env_reward")),
+        findings=sections.findings_list(summary),
+        forest=sections.forest_table(summary),
+    )
+    panels = sections.grader_panels(summary, reward, scores)
+    return [
+        Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
+        Section(
+            "graders",
+            "Reward and graders",
+            render_prose(_PACKAGE, "graders.html", panels=panels),
+            "Graders",
+        ),
+        Section("missing", "Missing rewards", sections.missing_tables(summary), "Missing"),
+        judge_calls_section(summary),
+        Section("samples", "Samples", render_prose(_PACKAGE, "samples.html"), "Samples"),
+        notes_section(_PACKAGE, metrics=sections.metrics_table(summary)),
+    ]
 
 
 def _columns(
@@ -148,11 +157,3 @@ def _finite(value: float | None) -> float | None:
 def _six_digits(value: float | None) -> float | None:
     """Six significant digits: the page shows three decimals, ``rewards.jsonl`` has them all."""
     return None if (finite := _finite(value)) is None else float(f"{finite:.6g}")
-
-
-def _embed_json(data: Mapping[str, Any]) -> str:
-    """``data`` as JSON that holds no markup character and no character that UTF-8 lacks."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return re.sub(f"[{SURROGATES}]", lambda lone: f"\\u{ord(lone[0]):04x}", text)

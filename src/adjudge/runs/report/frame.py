@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any, NamedTuple
 
-from adjudge.runs.judge_calls import endpoint_name, endpoint_rows, hedge_note
+from adjudge.report.page import Tile, read_asset
+from adjudge.runs.judge_calls import judge_calls_section
 from adjudge.runs.report.charts import escape_html
 from adjudge.text import replace_surrogates
 
@@ -21,9 +21,8 @@ __all__ = [
     "Section",
     "Tile",
     "compute_csp_hash",
-    "judge_calls_section",
+    "judge_calls_html",
     "notes_section",
-    "read_asset",
     "render_page",
     "render_tiles",
 ]
@@ -54,15 +53,6 @@ class Section(NamedTuple):
     link: str = ""
 
 
-class Tile(NamedTuple):
-    """A number with what it is and what is to be said of it."""
-
-    name: str
-    value: str
-    note: str
-    alarm: bool = False
-
-
 def render_page(
     title: str,
     facts: Iterable[tuple[str, str]],
@@ -76,7 +66,7 @@ def render_page(
     ``body``: sections, those without content left out, and HTML as it is. ``styles``: packages and
     the files in them that follow the style of all. ``above``: HTML before the body.
     """
-    style = "".join(read_asset(*one) for one in [("adjudge.runs.report", "page.css"), *styles])
+    style = "".join(read_asset(*one) for one in [("adjudge.report", "page.css"), *styles])
     shown = [one for one in body if isinstance(one, str) or one.html]
     links = (one for one in shown if isinstance(one, Section) and one.link)
     parts = (
@@ -112,13 +102,6 @@ def notes_section(html: str, link: str = "") -> Section:
     return Section("notes", "How to read the numbers", html, link)
 
 
-def read_asset(package: str, name: str) -> str:
-    """A text file of a package."""
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    # The browser hashes after its own newline normalisation.
-    return text.replace("\r\n", "\n")
-
-
 def compute_csp_hash(text: str) -> str:
     """What a content security policy calls a style or script by, without ``sha256-``."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -128,27 +111,7 @@ def _render_section(one: Section) -> str:
     return f'<section id="{one.key}"><h2>{escape_html(one.title)}</h2>{one.html}</section>\n'
 
 
-def judge_calls_section(summary: Mapping[str, Any]) -> str:
-    """One table per endpoint, and what hedge winners did to the scores."""
-    endpoints = summary.get("endpoints") or []
-    graders = summary.get("graders") or {}
-    notes = [
-        hedge_note(name, grader["judge"]) for name, grader in graders.items() if grader.get("judge")
-    ]
-    if not endpoints:
-        return ""
-    tables = "".join(map(_endpoint_table, endpoints))
-    said = "".join(f"<p>{escape_html(note)}.</p>" for note in notes if note)
-    title = "<h2>Judge calls</h2>"
-    return f'<section id="calls">{title}<div class="calls">{tables}</div>{said}</section>'
-
-
-def _endpoint_table(endpoint: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{escape_html(label)}</th><td class="n">{escape_html(text)}</td></tr>'
-        for label, text in endpoint_rows(endpoint)
-    )
-    return (
-        f'<table class="metrics"><caption>{escape_html(endpoint_name(endpoint))}</caption>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+def judge_calls_html(summary: Mapping[str, Any]) -> str:
+    """One table per endpoint."""
+    found = judge_calls_section(summary)
+    return _render_section(Section("calls", found.title, str(found.html()))) if found else ""

@@ -1,39 +1,39 @@
-"""The parts of the report that need no script: facts, tiles, charts and tables as HTML, sentences.
+"""The parts of a grading report that need no script: facts, tiles, charts, tables, sentences.
 
-The sentences say what the agreement numbers of a run say. No text of a sample enters here; names,
-kinds and paths do, escaped.
+The sentences say what the agreement numbers of a run say. No text of a sample enters here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.runs.report.charts import (
-    ForestDot,
+from adjudge.report.charts import (
+    Estimate,
     bar_chart,
-    escape_html,
     forest_axis,
     forest_strip,
-    format_integer,
-    format_number,
-    format_percent,
     histogram_chart,
     mirrored_chart,
 )
+from adjudge.report.elements import Element, Fragment, bold, code, paragraph, small
+from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.page import Tile
+from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.stats import GroupSpread, bins_for, group_spread, histogram
 
 __all__ = [
     "BASELINES",
+    "GraderPanel",
     "ScoreSeries",
-    "agreement_findings",
-    "agreement_section",
     "facts_list",
+    "findings_list",
+    "forest_table",
     "format_concordance",
     "grader_panels",
-    "metrics_section",
-    "missing_section",
+    "metrics_table",
+    "missing_tables",
     "summary_tiles",
 ]
 
@@ -52,10 +52,10 @@ def format_concordance(agreement: Mapping[str, Any] | None) -> str:
     return f"{format_number(agreement['value'])} [{format_number(low)}, {format_number(high)}]"
 
 
-def agreement_findings(summary: Mapping[str, Any]) -> list[str]:
-    """Sentences in HTML, the most consequential first; empty where nothing can be said."""
-    return [
-        *(f"Warning: {escape_html(warning)}." for warning in summary.get("warnings") or []),
+def findings_list(summary: Mapping[str, Any]) -> Element | None:
+    """What the numbers say, the most consequential first; ``None`` where nothing can be said."""
+    found = [
+        *(f"Warning: {warning}." for warning in summary.get("warnings") or []),
         *_reward_finding(summary),
         *_order_inside_groups(summary),
         *_only_pooled(summary),
@@ -63,6 +63,9 @@ def agreement_findings(summary: Mapping[str, Any]) -> list[str]:
         *_zero_spread_finding(summary),
         *_missing_finding(summary),
     ]
+    return (
+        Element("ul", [Element("li", one) for one in found], class_="findings") if found else None
+    )
 
 
 def _graders(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -81,7 +84,7 @@ def _verdict(agreement: Mapping[str, Any]) -> str:
     return "unclear"
 
 
-def _reward_finding(summary: Mapping[str, Any]) -> list[str]:
+def _reward_finding(summary: Mapping[str, Any]) -> list[Fragment]:
     found = (summary.get("reward") or {}).get("concordance")
     if not found or found.get("value") is None:
         return []
@@ -90,10 +93,10 @@ def _reward_finding(summary: Mapping[str, Any]) -> list[str]:
         "against": "orders the samples of a group the wrong way round",
         "unclear": "is not told apart from chance inside groups",
     }[_verdict(found)]
-    return [f"The reward {verdict}: {_estimate_phrase(found)}."]
+    return [Fragment(f"The reward {verdict}: ", _estimate_phrase(found), ".")]
 
 
-def _order_inside_groups(summary: Mapping[str, Any]) -> list[str]:
+def _order_inside_groups(summary: Mapping[str, Any]) -> list[Fragment]:
     graders = _graders(summary)
     sorted_names = sorted(graders, key=lambda name: -graders[name]["value"])
     sentences = []
@@ -105,14 +108,12 @@ def _order_inside_groups(summary: Mapping[str, Any]) -> list[str]:
         chosen = [name for name in sorted_names if _verdict(graders[name]) == verdict]
         if chosen:
             # The table beside has all numbers; only those that say something are repeated.
-            each = (
-                _format_names(chosen) if verdict == "unclear" else _with_estimates(chosen, graders)
-            )
-            sentences.append(f"{text}: {each}.")
+            estimates = {} if verdict == "unclear" else graders
+            sentences.append(Fragment(f"{text}: ", _name_list(chosen, estimates), "."))
     return sentences
 
 
-def _only_pooled(summary: Mapping[str, Any]) -> list[str]:
+def _only_pooled(summary: Mapping[str, Any]) -> list[Fragment]:
     graders = _graders(summary)
     names = [
         name
@@ -125,16 +126,15 @@ def _only_pooled(summary: Mapping[str, Any]) -> list[str]:
     if not names:
         return []
     pairs = max(graders[name].get("pairs") or 0 for name in names)
-    verb = "follows" if len(names) == 1 else "follow"
     sentence = (
-        f"{_format_names(names)} {verb} the environment over all samples, but inside groups "
-        f"({format_integer(pairs)} pairs) that does not show: telling prompts apart also raises "
-        "the pooled number, and a group baseline removes it."
+        f" {'follows' if len(names) == 1 else 'follow'} the environment over all samples, but "
+        f"inside groups ({format_integer(pairs)} pairs) that does not show: telling prompts apart "
+        "also raises the pooled number, and a group baseline removes it."
     )
-    return [sentence]
+    return [Fragment(_name_list(names), sentence)]
 
 
-def _against_baselines(summary: Mapping[str, Any]) -> list[str]:
+def _against_baselines(summary: Mapping[str, Any]) -> list[Fragment]:
     found = {
         label: ((summary.get("baselines") or {}).get(key) or {}).get("concordance")
         for key, label in BASELINES.items()
@@ -142,11 +142,11 @@ def _against_baselines(summary: Mapping[str, Any]) -> list[str]:
     bases = {label: c for label, c in found.items() if c and c.get("value") is not None}
     if not bases:
         return []
-    each = ", ".join(f"{label} {_estimate_phrase(c)}" for label, c in bases.items())
+    each = _separate([[f"{label} ", _estimate_phrase(c)] for label, c in bases.items()])
     strongest = max(abs(c["value"] - 0.5) for c in bases.values())
     behind = [n for n, c in _graders(summary).items() if abs(c["value"] - 0.5) <= strongest]
-    tail = f" No further from chance than these: {_format_names(behind)}." if behind else ""
-    return [f"Baselines inside groups: {each}.{tail}"]
+    tail = [" No further from chance than these: ", _name_list(behind), "."] if behind else ""
+    return [Fragment("Baselines inside groups: ", each, ".", tail)]
 
 
 def _zero_spread_finding(summary: Mapping[str, Any]) -> list[str]:
@@ -171,20 +171,20 @@ def _missing_finding(summary: Mapping[str, Any]) -> list[str]:
     return [sentence]
 
 
-def _with_estimates(names: list[str], graders: Mapping[str, Any]) -> str:
-    return ", ".join(f"{_format_name(name)} {_estimate_phrase(graders[name])}" for name in names)
+def _estimate_phrase(agreement: Mapping[str, Any]) -> Element:
+    return Element("span", format_concordance(agreement), class_="whole")
 
 
-def _estimate_phrase(agreement: Mapping[str, Any]) -> str:
-    return f'<span class="whole">{format_concordance(agreement)}</span>'
+def _name_list(names: Sequence[str], estimates: Mapping[str, Any] | None = None) -> list[object]:
+    """Graders, separated by commas, each with its estimate where there are some."""
+    return _separate(
+        [code(name), [" ", _estimate_phrase(estimates[name])] if estimates else ""]
+        for name in names
+    )
 
 
-def _format_name(name: str) -> str:
-    return f"<code>{escape_html(name)}</code>"
-
-
-def _format_names(names: list[str]) -> str:
-    return ", ".join(_format_name(name) for name in names)
+def _separate(parts: Iterable[object]) -> list[object]:
+    return [[", " if place else "", part] for place, part in enumerate(parts)]
 
 
 class ScoreSeries(NamedTuple):
@@ -198,90 +198,53 @@ class ScoreSeries(NamedTuple):
     groups: Sequence[str]
 
 
-# --- head ---------------------------------------------------------------------------------------
-
-
-def facts_list(summary: Mapping[str, Any]) -> str:
-    """What was graded with what, and when, as a definition list."""
+def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """What was graded with what, and when: names, and their lines."""
     spec = summary.get("spec") or {}
     mapping = summary.get("map") or {}
-    elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
+    source = (summary.get("groups") or {}).get("source")
+    sources = {"column": "by their column", "equal prompts": "equal prompts form a group"}
     version = f"adjudge {summary['adjudge']}" if summary.get("adjudge") else ""
-    when = (summary.get("created"), _speed(elapsed, rate), version)
-    entries = [
-        ("Rollouts", _span_list(summary.get("inputs") or [])),
-        ("Fields", _span_list([f"{ours} ← {theirs}" for ours, theirs in mapping.items()])),
-        (
-            "Reward spec",
-            _span_list([x for x in (spec.get("path"), _short_digest(spec.get("hash"))) if x]),
-        ),
-        ("Groups", _group_source(summary.get("groups") or {})),
-        ("Graded", _span_list([x for x in when if x])),
-    ]
-    return "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in entries if text)
+    entries = {
+        "Rollouts": summary.get("inputs") or [],
+        "Fields": [f"{ours} ← {theirs}" for ours, theirs in mapping.items()],
+        "Reward spec": [spec.get("path"), str(spec.get("hash") or "")[:19]],
+        "Groups": [sources.get(str(source), source)],
+        "Graded": [summary.get("created"), _speed(summary), version],
+    }
+    return [(name, _first_lines([x for x in lines if x])) for name, lines in entries.items()]
 
 
-def _span_list(items: Sequence[Any]) -> str:
-    shown = [f"<span>{escape_html(item)}</span>" for item in items[:4]]
-    if len(items) > 4:
-        shown.append(f"<span>and {len(items) - 4} more</span>")
-    return "".join(shown)
+def _first_lines(lines: Sequence[Any]) -> list[str]:
+    more = [f"and {len(lines) - 4} more"] if len(lines) > 4 else []
+    return [*map(str, lines[:4]), *more]
 
 
-def _short_digest(digest: str | None) -> str:
-    return str(digest or "")[:19]
-
-
-def _speed(elapsed: float | None, rate: float | None) -> str:
+def _speed(summary: Mapping[str, Any]) -> str:
+    elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
     took = f"{format_number(elapsed, 1)} s" if elapsed is not None else ""
     return f"{took} · {format_integer(rate)} samples/s" if took and rate else took
 
 
-def _group_source(groups: Mapping[str, Any]) -> str:
-    source = groups.get("source")
-    return {"column": "by their column", "equal prompts": "equal prompts form a group"}.get(
-        str(source), escape_html(source or "")
-    )
-
-
-def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> str:
+def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> list[Tile]:
     """The run in seven numbers."""
     total = summary.get("samples") or 0
     groups, reward = summary.get("groups") or {}, summary.get("reward") or {}
     broken = (summary.get("broken_rows") or {}).get("count") or 0
     zero, lost = reward.get("zero_spread_frac"), reward.get("missing") or 0
-    return "".join(
-        [
-            _tile("Samples", format_integer(total), ""),
-            _tile("Groups", format_integer(groups.get("count") or 0), _sizes(groups)),
-            _tile("Reward, mean", format_number(reward.get("mean")), _std_note(reward, total)),
-            _tile(
-                "Zero-spread groups",
-                format_percent(zero) if zero is not None else "–",
-                "of the reward",
-            ),
-            _tile(
-                "Reward missing", format_integer(lost), format_percent(lost, total), alarm=lost > 0
-            ),
-            _tile("Not evaluable", format_integer(not_evaluable), "by at least one grader"),
-            _tile("Broken rows", format_integer(broken), "kept out", alarm=broken > 0),
-        ]
-    )
-
-
-def _std_note(reward: Mapping[str, Any], total: int) -> str:
-    """The standard deviation, and of how many samples where that is not all."""
-    of = (
-        ""
-        if (present := reward.get("present", total)) == total
-        else f", of {format_integer(present)}"
-    )
-    return f"std {format_number(reward.get('std'))}{of}"
-
-
-def _tile(name: str, value: str, note: str, *, alarm: bool = False) -> str:
-    kind = ' class="alarm"' if alarm else ""
-    return f"<div{kind}><dt>{name}</dt><dd>{value}</dd><dd>{note or '&nbsp;'}</dd></div>"
+    spread = format_percent(zero) if zero is not None else "–"
+    present = reward.get("present", total)
+    of = "" if present == total else f", of {format_integer(present)}"
+    std_note = f"std {format_number(reward.get('std'))}{of}"
+    return [
+        Tile("Samples", format_integer(total), ""),
+        Tile("Groups", format_integer(groups.get("count") or 0), _sizes(groups)),
+        Tile("Reward, mean", format_number(reward.get("mean")), std_note),
+        Tile("Zero-spread groups", spread, "of the reward"),
+        Tile("Reward missing", format_integer(lost), format_percent(lost, total), alarm=lost > 0),
+        Tile("Not evaluable", format_integer(not_evaluable), "by at least one grader"),
+        Tile("Broken rows", format_integer(broken), "kept out", alarm=broken > 0),
+    ]
 
 
 def _sizes(groups: Mapping[str, Any]) -> str:
@@ -295,100 +258,85 @@ def _sizes(groups: Mapping[str, Any]) -> str:
     return f"{format_integer(low)} to {format_integer(high)} samples{note}"
 
 
-# --- agreement ----------------------------------------------------------------------------------
-
-
-def agreement_section(summary: Mapping[str, Any]) -> str:
-    """Sentences beside a forest plot of pooled AUC and within-group concordance."""
-    said = "".join(f"<li>{sentence}</li>" for sentence in agreement_findings(summary))
-    text = f'<ul class="findings">{said}</ul>' if said else ""
-    if not summary.get("env_reward"):
-        return (
-            "<p>These rollouts carry no environment reward, so there is nothing to compare the "
-            "graders with. Name its column with <code>--map env_reward=COLUMN</code> to see "
-            f"which graders follow it.</p>{text}"
-        )
-    intro = (
-        "<p>A group-relative trainer compares a sample only with the others of its group. "
-        "<b>Within-group concordance</b> is how often, of two such samples, the one with the "
-        "better environment reward scores higher. <b>Pooled AUC</b> asks the same of any two "
-        "samples, so it also rewards telling easy prompts from hard ones.</p>"
+def forest_table(summary: Mapping[str, Any]) -> Table:
+    """Pooled AUC and within-group concordance of the reward, the graders and the baselines."""
+    reward, baselines = summary.get("reward") or {}, summary.get("baselines") or {}
+    found: list[tuple[object, Mapping[str, Any]]] = (
+        [("Reward", reward)] if reward.get("auc") else []
     )
-    return f'<div class="prose">{intro}{text}</div>{_forest(summary)}'
-
-
-def _forest(summary: Mapping[str, Any]) -> str:
-    # Long names may break after an underscore.
-    graders = {
-        f"<code>{escape_html(name).replace('_', '_<wbr>')}</code>": found
-        for name, found in (summary.get("graders") or {}).items()
-    }
-    baselines = summary.get("baselines") or {}
-    reward = summary.get("reward") or {}
-    rows = [_forest_row("Reward", reward, "")] if reward.get("auc") else []
-    rows += [_forest_row(label, found, "") for label, found in graders.items()]
-    rows += [
-        _forest_row(label, baselines[key], "baseline")
+    found += [(code(name), of) for name, of in (summary.get("graders") or {}).items()]
+    found += [
+        (Element("span", label, class_="soft"), baselines[key])
         for key, label in BASELINES.items()
         if baselines.get(key)
     ]
-    return (
-        '<table class="forest"><caption><span class="key within">within group</span> '
-        '<span class="key pooled">pooled</span> with 95&nbsp;% intervals</caption>'
-        '<thead><tr><th scope="col">Grader</th>'
-        f'<th scope="col" class="plot">{forest_axis()}</th>'
-        '<th scope="col" class="n">Within group</th><th scope="col" class="n">Pooled AUC</th>'
-        f"</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    )
-
-
-def _forest_row(label: str, found: Mapping[str, Any], kind: str) -> str:
-    within, pooled = found.get("concordance") or {}, found.get("auc") or {}
-    dots = [
-        ForestDot(x.get("value"), x.get("low"), x.get("high"), name)
-        for x, name in ((within, "within"), (pooled, "pooled"))
+    keys = [
+        Element("span", f"{kind} ", class_=f"key {name}")
+        for kind, name in (("within group", "within"), ("pooled", "pooled"))
     ]
-    spoken = f"within group {format_concordance(within)}, pooled {format_concordance(pooled)}"
-    return (
-        f'<tr class="{kind}"><th scope="row">{label}</th>'
-        f'<td class="plot">{forest_strip(dots, spoken)}</td>'
-        f'<td class="n within">{_estimate_cell(within)}</td>'
-        f'<td class="n">{_estimate_cell(pooled)}</td></tr>'
+    return Table(
+        [
+            "Grader",
+            Column(forest_axis(), "plot"),
+            Column("Within group", "n within"),
+            *numeric("Pooled AUC"),
+        ],
+        [_forest_row(label, of) for label, of in found],
+        caption=[keys, "with 95\u00a0% intervals"],
+        kind="forest",
     )
 
 
-def _estimate_cell(found: Mapping[str, Any]) -> str:
+def _forest_row(label: object, found: Mapping[str, Any]) -> list[object]:
+    both = [
+        (name, found.get(key) or {}) for name, key in (("within", "concordance"), ("pooled", "auc"))
+    ]
+    estimates = [Estimate(x.get("value"), x.get("low"), x.get("high"), name) for name, x in both]
+    within, pooled = (format_concordance(x) for _, x in both)
+    strip = forest_strip(estimates, f"within group {within}, pooled {pooled}")
+    return [label, strip, *(_estimate_cell(x) for _, x in both)]
+
+
+def _estimate_cell(found: Mapping[str, Any]) -> Element:
     value, _, interval = format_concordance(found).partition(" ")
     pairs = found.get("pairs")
-    tip = f' title="{format_integer(pairs)} pairs"' if pairs is not None else ""
-    return f"<span{tip}><b>{value}</b> <small>{interval or '&nbsp;'}</small></span>"
+    tip = None if pairs is None else f"{format_integer(pairs)} pairs"
+    return Element("span", bold(value), " ", small(interval or "\u00a0"), title=tip)
 
 
-# --- graders ------------------------------------------------------------------------------------
+class GraderPanel(NamedTuple):
+    """What a page shows of a grader's scores, or of the reward."""
+
+    title: object
+    what: str
+    facts: Sequence[tuple[str, object]]
+    distribution_title: str
+    distribution: Element
+    spread: Fragment
+    kinds: str
 
 
 def grader_panels(
     summary: Mapping[str, Any], reward: ScoreSeries, scores: Sequence[ScoreSeries]
-) -> str:
+) -> list[GraderPanel]:
     """The reward, then each grader: its distribution and its spread inside groups."""
     total, found = summary.get("samples") or 0, summary.get("reward") or {}
-    panels = [_panel("Reward", "what the trainer gets", _reward_facts(found, total), reward, None)]
+    panels = [
+        _panel("Reward", "what the trainer gets", ("present", "missing"), found, total, reward)
+    ]
     for (name, of), series in zip((summary.get("graders") or {}).items(), scores, strict=True):
-        panels.append(
-            _panel(
-                f"<code>{escape_html(name)}</code>",
-                _grader_description(of),
-                _grader_facts(of, total),
-                series,
-                of.get("score_range"),
-                of.get("missing_by_kind"),
-            )
-        )
-    return "".join(panels)
+        counts = [
+            "scored",
+            "missing",
+            "not evaluable",
+            *(["untrusted"] if of.get("untrusted") else []),
+        ]
+        panels.append(_panel(code(name), _grader_description(of), counts, of, total, series))
+    return panels
 
 
 def _grader_description(of: Mapping[str, Any]) -> str:
-    parts = [escape_html(of.get(key)) for key in ("type", "role") if of.get(key)]
+    parts = [str(of[key]) for key in ("type", "role") if of.get(key)]
     if of.get("weight") is not None:
         parts.append(f"weight {of['weight']:g}")
     if of.get("score_range"):
@@ -400,81 +348,56 @@ def _bound(x: float | None) -> str:
     return "∞" if x is None else f"{x:g}".replace("-", "−")
 
 
-def _reward_facts(found: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
-    return [
-        ("present", _share(found.get("present"), total)),
-        ("missing", _share(found.get("missing"), total)),
-        *_moments(found),
-    ]
-
-
-def _grader_facts(of: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
-    untrusted = of.get("untrusted")
-    return [
-        ("scored", _share(of.get("scored"), total)),
-        ("missing", _share(of.get("missing"), total)),
-        ("not evaluable", _share(of.get("not_evaluable"), total)),
-        *([("untrusted", _share(untrusted, total))] if untrusted else []),
-        *_moments(of),
-    ]
-
-
-def _share(count: int | None, total: int) -> str:
+def _share(count: int | None, total: int) -> object:
     if count is None:
         return "–"
-    return f"{format_integer(count)} <small>{format_percent(count, total)}</small>"
+    return Fragment(f"{format_integer(count)} ", small(format_percent(count, total)))
 
 
-def _moments(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _panel(
+    title: object,
+    what: str,
+    counts: Sequence[str],
+    found: Mapping[str, Any],
+    total: int,
+    series: ScoreSeries,
+) -> GraderPanel:
     span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
-    return [
+    facts = [(name, _share(found.get(name.replace(" ", "_")), total)) for name in counts]
+    facts += [
         ("mean", format_number(found.get("mean"))),
         ("std", format_number(found.get("std"))),
         ("min to max", span),
         ("within-group std", format_number(found.get("within_group_std"))),
     ]
+    kinds = found.get("missing_by_kind") or {}
+    each = " · ".join(f"{kind} {format_integer(count)}" for kind, count in kinds.items())
+    drawn = _distribution(series, found.get("score_range"))
+    spread = Fragment(*_spread(group_spread(series.values, series.groups)))
+    return GraderPanel(title, what, facts, *drawn, spread, each)
 
 
-def _panel(
-    title: str,
-    what: str,
-    rows: Sequence[tuple[str, str]],
-    series: ScoreSeries,
-    score_range: Sequence[float | None] | None,
-    kinds: Mapping[str, int] | None = None,
-) -> str:
-    listed = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
-    failed = ""
-    if kinds:
-        each = " · ".join(
-            f"{escape_html(kind)} {format_integer(count)}" for kind, count in kinds.items()
-        )
-        failed = f'<p class="kinds">Missing by kind: {each}</p>'
-    return (
-        f'<section class="panel"><header><h3>{title}</h3><p>{what}</p></header>'
-        f'<dl class="rows">{listed}</dl>'
-        f"<figure>{_distribution(series, score_range)}</figure>"
-        f"<figure>{_spread(group_spread(series.values, series.groups))}</figure>{failed}</section>"
-    )
-
-
-def _distribution(series: ScoreSeries, score_range: Sequence[float | None] | None) -> str:
+def _distribution(
+    series: ScoreSeries, score_range: Sequence[float | None] | None
+) -> tuple[str, Element]:
+    """A chart of all values and its title; by outcome where there are two of them."""
     present = [x for x in series.values if x is not None]
     if not present:
-        return "<figcaption>Distribution</figcaption><p>No value.</p>"
+        return "Distribution", paragraph("No value.")
     bins = bins_for(present, *_axis(present, score_range))
     levels = sorted({x for x in series.outcomes if x is not None})
     if len(levels) != 2:
-        chart = histogram_chart(histogram(present, bins), "distribution, samples per bin")
-        return f"<figcaption>Distribution, samples</figcaption>{chart}"
+        counts = histogram(present, bins).counts
+        chart = histogram_chart(counts, bins, "distribution, samples per bin")
+        return "Distribution, samples", chart
     halves = [
         [x for x, y in zip(series.values, series.outcomes, strict=True) if y == z and x is not None]
         for z in levels
     ]
     names = (f"env reward {levels[1]:g}", f"env reward {levels[0]:g}")
-    below, above = (histogram(half, bins) for half in halves)
-    chart = mirrored_chart(above, below, names, "distribution by environment reward")
-    return f"<figcaption>Distribution, share of each outcome</figcaption>{chart}"
+    below, above = (histogram(half, bins).counts for half in halves)
+    chart = mirrored_chart(above, below, bins, names, "distribution by environment reward")
+    return "Distribution, share of each outcome", chart
 
 
 def _axis(
@@ -488,57 +411,41 @@ def _axis(
     return (low if ends[0] is None else ends[0], high if ends[1] is None else ends[1])
 
 
-def _spread(spread: GroupSpread) -> str:
-    caption = "<figcaption>Spread inside groups, std</figcaption>"
-    share = spread.zero_frac
+def _spread(spread: GroupSpread) -> Iterator[Element]:
+    share, groups = spread.zero_frac, len(spread.stds)
     if share is None:
-        return f"{caption}<p>No group has two values.</p>"
-    groups = len(spread.stds)
-    text = (
-        f'<p class="zero"><b>{format_percent(share)}</b> zero spread '
-        f"<small>{format_integer(spread.zero)} of {format_integer(groups)} groups</small></p>"
-        f"{bar_chart(share, 'share of groups without spread')}"
-    )
+        yield paragraph("No group has two values.")
+        return
+    of = small(f"{format_integer(spread.zero)} of {format_integer(groups)} groups")
+    yield paragraph(bold(format_percent(share)), " zero spread ", of, class_="zero")
+    yield bar_chart(share, "share of groups without spread")
     rest = sorted(spread.stds)[spread.zero :]
     if rest:
         bins = bins_for(rest, 0.0)
-        text += histogram_chart(histogram(rest, bins), "std of the other groups, groups per bin")
-    return caption + text
+        label = "std of the other groups, groups per bin"
+        yield histogram_chart(histogram(rest, bins).counts, bins, label)
 
 
-# --- missing ------------------------------------------------------------------------------------
-
-
-def missing_section(summary: Mapping[str, Any]) -> str:
+def missing_tables(summary: Mapping[str, Any]) -> Element | str:
     """Missing rewards by kind, by response length and by environment reward."""
     found = summary.get("missing") or {}
-    kinds = found.get("by_kind") or {}
+    kinds, groups = found.get("by_kind") or {}, found.get("by_group") or {}
     lost = sum(kinds.values())
-    parts = [
-        _bars(
-            "By kind", ("kind", "missing"), [(escape_html(k), n, lost) for k, n in kinds.items()]
-        ),
-        _bars("By response length", ("characters", "missing"), _bins(found, "by_length_decile")),
-        _bars("By environment reward", ("value", "missing"), _bins(found, "by_env_reward")),
-        _bars("By property of the answer", ("property", "missing"), _properties(found)),
-        _bars("By group", ("missing in it", "groups"), _groups_missing(found)),
-    ]
     if not lost and not (summary.get("reward") or {}).get("missing"):
-        return "<p>No reward is missing.</p>"
-    return f'<div class="columns">{"".join(parts)}</div>'
-
-
-def _properties(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """In groups where some but not all rewards are missing, the properties that any answer had."""
-    return [
-        (escape_html(one["name"]), one["missing"], one["n"])
-        for one in found.get("by_property") or []
+        return "No reward is missing."
+    partly = [
+        (key, groups[key], sum(groups.values())) for key in ("all", "some") if groups.get(key)
     ]
-
-
-def _groups_missing(found: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    counts = found.get("by_group") or {}
-    return [(key, counts[key], sum(counts.values())) for key in ("all", "some") if counts.get(key)]
+    # In groups where some but not all rewards are missing, the properties that any answer had.
+    properties = [(x["name"], x["missing"], x["n"]) for x in found.get("by_property") or []]
+    tables = (
+        _bars("By kind", "kind", "missing", [(kind, n, lost) for kind, n in kinds.items()]),
+        _bars("By response length", "characters", "missing", _bins(found, "by_length_decile")),
+        _bars("By environment reward", "value", "missing", _bins(found, "by_env_reward")),
+        _bars("By property of the answer", "property", "missing", properties),
+        _bars("By group", "missing in it", "groups", partly),
+    )
+    return Element("div", [table for table in tables if table], class_="columns")
 
 
 def _bins(found: Mapping[str, Any], key: str) -> list[tuple[str, int, int]]:
@@ -555,44 +462,36 @@ def _format_edge(x: float) -> str:
     return format_integer(x) if math.isfinite(x) and x == round(x) else format_number(x)
 
 
-def _bars(title: str, heads: tuple[str, str], rows: Sequence[tuple[str, int, int]]) -> str:
+def _bars(title: str, what: str, counted: str, rows: Sequence[tuple[str, int, int]]) -> Table:
     """``rows``: label, count, of how many. Bars are relative to the largest share."""
-    if not rows:
-        return ""
-    largest = max(count / whole for _, count, whole in rows if whole) or 1.0
-    body = "".join(
-        f'<tr><th scope="row">{label}</th><td class="n">{format_integer(count)} <small>of '
-        f'{format_integer(whole)}</small></td><td class="n">{format_percent(count, whole)}</td>'
-        f'<td class="plot">{_share_bar(count, whole, largest)}</td></tr>'
-        for label, count, whole in rows
-    )
-    return (
-        f'<table class="bars"><caption>{title}</caption><thead><tr>'
-        f'<th scope="col">{heads[0]}</th><th scope="col" class="n">{heads[1]}</th>'
-        f'<th scope="col" class="n">share</th><th></th></tr></thead><tbody>{body}</tbody></table>'
-    )
-
-
-def _share_bar(count: int, whole: int, largest: float) -> str:
-    share = count / whole if whole else 0.0
-    return bar_chart(share / largest, format_percent(count, whole), track=False)
-
-
-def metrics_section(summary: Mapping[str, Any]) -> str:
-    """The metrics that a trainer would log, folded away; empty without any."""
-    found = summary.get("metrics") or {}
-    if not found:
-        return ""
-    body = "".join(
-        f'<tr><th scope="row"><code>{escape_html(name)}</code></th>'
-        f'<td class="n">{_format_metric(value)}</td></tr>'
-        for name, value in found.items()
-    )
-    return (
-        "<details><summary>Metrics as a trainer logs them</summary>"
-        f'<table class="metrics"><tbody>{body}</tbody></table></details>'
+    largest = max((count / whole for _, count, whole in rows if whole), default=0.0) or 1.0
+    return Table(
+        [what, *numeric(counted, "share"), Column("", "plot")],
+        [
+            [
+                label,
+                [format_integer(count), " ", small("of ", format_integer(whole))],
+                format_percent(count, whole),
+                bar_chart(
+                    (count / whole if whole else 0.0) / largest,
+                    format_percent(count, whole),
+                    track=False,
+                ),
+            ]
+            for label, count, whole in rows
+        ],
+        caption=title,
+        kind="bars",
     )
 
 
-def _format_metric(value: Any) -> str:
-    return format_number(value, 4) if isinstance(value, int | float) else escape_html(value)
+def metrics_table(summary: Mapping[str, Any]) -> Table:
+    """The metrics that a trainer would log."""
+    return Table(
+        ["", *numeric("")],
+        [
+            [code(name), format_number(x, 4) if isinstance(x, int | float) else x]
+            for name, x in (summary.get("metrics") or {}).items()
+        ],
+        kind="metrics",
+    )

@@ -44,7 +44,14 @@ _HEADERS = {
 }
 _ASSETS = {
     "/": ("text/html", ("adjudge.runs.view/page.html",)),
-    "/page.css": ("text/css", ("adjudge.runs.report/page.css", "adjudge.runs.view/page.css")),
+    "/page.css": (
+        "text/css",
+        (
+            "adjudge.report/page.css",
+            "adjudge.runs.report/grading.css",
+            "adjudge.runs.view/page.css",
+        ),
+    ),
     "/page.js": ("text/javascript", ("adjudge.runs.view/page.js",)),
     "/elements.js": ("text/javascript", ("adjudge.runs.view/elements.js",)),
     "/charts.js": ("text/javascript", ("adjudge.runs.view/charts.js",)),
