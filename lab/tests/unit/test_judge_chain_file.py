@@ -346,7 +346,8 @@ def test_items_of_files_that_the_judge_was_trained_on_are_said(tmp_path: Path) -
     }  # fmt: skip
     said = chain_summary_lines({"stages": [told], "seconds": {"total": 1.0}})
     assert "CONTAMINATED (10 items were trained on): preference: 1.000" in said[0]
-    assert "CONTAMINATED: &lt;x&gt; was trained on 10 of 10 items" in report._evaluation_html(told)
+    page = "".join(map(str, report._evaluation_blocks(told)))
+    assert "CONTAMINATED: &lt;x&gt; was trained on 10 of 10 items" in page
 
 
 def test_a_reward_that_orders_as_the_gold_does(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -64,8 +62,8 @@ def test_a_level_may_be_empty() -> None:
     plan = next(one for one in summary["plans"] if one["question"] == "size")
     placed = [{**one, "x": "" if one["judge"] == "plain" else "b"} for one in plan["cells"]]
     drawing = draw_plan({**plan, "cells": placed}, summary)[0]
-    assert ">b<" in drawing.body
-    assert ">0.0<" not in drawing.body  # as a third level
+    assert ">b<" in str(drawing.body)
+    assert ">0.0<" not in str(drawing.body)  # as a third level
 
 
 def test_every_plan_is_answered_in_a_line_with_intervals() -> None:
@@ -120,14 +118,6 @@ def test_the_page_has_all_sections_and_no_script() -> None:
     assert "default-src 'none'" in html
     assert "nan" not in html.lower().replace("finance", "")
     assert html.count("<svg") > 10
-
-
-def test_the_style_is_the_one_that_the_policy_admits() -> None:
-    html = usual_page()
-    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
-    assert style is not None
-    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert f"sha256-{digest}" in html
 
 
 def test_a_toy_says_what_does_not_follow_and_others_say_less() -> None:
@@ -204,11 +194,11 @@ def test_a_bias_is_drawn_over_its_dial_and_a_size_over_its_level() -> None:
         "Onset of hacking (3 of 9 runs: never)",
     ]
     # Three means and nine seeds, and a mark in the key where there is more than one line.
-    assert numbers_drawn(bias[0].body) in (12, 13)
+    assert numbers_drawn(str(bias[0].body)) in (12, 13)
     assert size[0].title.startswith("Gap")
-    assert "plain" in ensemble[0].body
+    assert "plain" in str(ensemble[0].body)
     assert [one.title for one in failure][-1] == "Rewards that were missing"
-    assert ">0.03<" not in failure[0].body
+    assert ">0.03<" not in str(failure[0].body)
 
 
 def test_a_plan_is_a_file_that_stands_alone(tmp_path: Path) -> None:
@@ -226,14 +216,14 @@ def test_rows_without_a_value_say_why_and_have_no_mark() -> None:
     drawn = dot_chart(
         "t", "u", [DotRow("a", None, why="nobody answered"), DotRow("b", 0.5, 0.4, 0.6)]
     )
-    assert "– nobody answered" in drawn.body
-    assert numbers_drawn(drawn.body) == 1
+    assert "– nobody answered" in str(drawn.body)
+    assert numbers_drawn(str(drawn.body)) == 1
 
 
 def test_more_rows_than_fit_are_counted() -> None:
     drawn = dot_chart("t", "u", [DotRow(str(place), float(place)) for place in range(70)])
-    assert numbers_drawn(drawn.body) == 60
-    assert "10 more are not drawn" in drawn.body
+    assert numbers_drawn(str(drawn.body)) == 60
+    assert "10 more are not drawn" in str(drawn.body)
 
 
 @pytest.mark.parametrize("values", [[0.0], [1e308, -1e308], [1e-300, 2e-300], [5.0, 5.0]])
@@ -241,8 +231,8 @@ def test_no_numbers_break_an_axis(values: list[float]) -> None:
     spots = [ChartPoint(float(place), value) for place, value in enumerate(values)]
     drawn = xy_chart("t", ("x", "y"), [ChartSeries("s", 0, "mean", spots)], zero=True)
     assert drawn is not None
-    assert "nan" not in drawn.body
-    assert "inf" not in drawn.body.replace("infinite", "")
+    assert "nan" not in str(drawn.body)
+    assert "inf" not in str(drawn.body).replace("infinite", "")
     assert xy_chart("t", ("x", "y"), [ChartSeries("s", 0, "mean", [])]) is None
 
 
@@ -258,11 +248,11 @@ def test_levels_are_placed_by_name_and_sizes_by_their_logarithm() -> None:
         "t", ("x", "y"), [ChartSeries("", 0, "seed", [ChartPoint("a", 1.0), ChartPoint("b", 2.0)])]
     )
     assert named is not None
-    assert ">a<" in named.body
+    assert ">a<" in str(named.body)
     spots = [ChartPoint(8.0, 1.0), ChartPoint(64.0, 1.0), ChartPoint(512.0, 1.0)]
     sizes = xy_chart("t", ("x", "y"), [ChartSeries("", 0, "seed", spots)])
     assert sizes is not None
-    places = [float(x) for x in re.findall(r'cx="([\d.]+)"', sizes.body)]
+    places = [float(x) for x in re.findall(r'cx="([\d.]+)"', str(sizes.body))]
     assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2)
 
 

@@ -21,7 +21,7 @@ from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary
 from adjudge_lab.environments import Episode, Policy
 from adjudge_lab.rl.held_out import AnswerSample, build_answer_sample, judge_episodes
-from adjudge_lab.rl.report import ChartLine, line_chart, write_training_report
+from adjudge_lab.rl.report import write_training_report
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.rollouts import group_variances
 from adjudge_lab.rl.run import (
@@ -218,20 +218,6 @@ def test_a_mean_of_the_rewards_that_are_left_says_of_how_many(
     _print_summary(job)
     said = capsys.readouterr().out.replace("\n", " ")
     assert "0.100 → 0.100  of 10.0% → 10.0% of the rollouts" in said
-
-
-def test_a_line_is_broken_where_values_are_missing() -> None:
-    chart = line_chart(
-        "x", [ChartLine("a", [1.0, 2.0, None, 3.0, float("nan"), 4.0])], [1, 2, 3, 4, 5, 6]
-    )
-    assert chart.count("<polyline") == 3
-    assert "nan" not in chart
-    assert line_chart("x", [ChartLine("a", [None, None])], [1, 2]) == ""
-
-
-def test_a_long_run_makes_no_endless_chart() -> None:
-    values = [float(step % 7) for step in range(50_000)]
-    assert len(line_chart("x", [ChartLine("a", values)], range(50_000))) < 30_000
 
 
 def test_without_a_trainer_the_run_says_what_to_install(

@@ -31,6 +31,9 @@ class Element:
     def __init__(self, tag: str, /, *content: object, **attributes: object) -> None:
         self.tag, self.content, self.attributes = tag, content, attributes
 
+    def __str__(self) -> str:
+        return self.__html__()
+
     def __html__(self) -> str:
         named = "".join(
             f' {name.rstrip("_").replace("_", "-")}="{_attribute(value)}"'

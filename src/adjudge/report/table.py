@@ -54,14 +54,14 @@ class Table:
 
     def __init__(
         self,
-        columns: Iterable[Column | str],
+        columns: Iterable[object],
         rows: Iterable[Sequence[object]],
         *,
         caption: object = None,
         kind: str = "data",
         row_heads: bool = True,
     ) -> None:
-        self.columns = [Column(one) if isinstance(one, str) else one for one in columns]
+        self.columns = [one if isinstance(one, Column) else Column(one) for one in columns]
         self.rows = list(rows)
         self.caption, self.kind, self.row_heads = caption, kind, row_heads
 

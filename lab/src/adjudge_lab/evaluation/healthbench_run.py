@@ -7,7 +7,7 @@ files, tags and keys are called is escaped everywhere on the page.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,12 +20,13 @@ import adjudge
 from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.files import JsonlLog
-from adjudge.judge_evaluation.benchmarks.page import interval_strip
+from adjudge.judge_evaluation.benchmarks.page import score_cells
+from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.page import Section, notes_section, render_page
+from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
 from adjudge.runs.grading import GradingJob, grade_rollouts
-from adjudge.runs.report.charts import escape_html, format_integer, format_number
-from adjudge.runs.report.frame import Section, notes_section, render_page
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchItem,
@@ -159,31 +160,19 @@ def _plural(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-_NOTES = """<p>A sample&rsquo;s score is the points of its criteria that are met over all positive \
-points; it is not clipped, and faults can bring it far below 0. The benchmark&rsquo;s score is the \
-mean over samples, clipped to 0 to 1 once, at the end. Several samples of a prompt count with \
-their mean.</p>
-<p>By tag: the same formula on the criteria that carry it (axis, level), or the samples whose row \
-carries it (theme). The spread is the standard deviation of the clipped mean over 1,000 bootstrap \
-resamples of the prompts; the interval is its 2.5 % to 97.5 % quantile: other prompts of this \
-kind, not other judges.</p>
-<p>A sample with a criterion that the judge gave no mark for has no score: nothing is assumed, and \
-no weight moves to the other criteria. Its interval says where the score must lie.</p>"""
-
-
 def write_healthbench_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
-    found = [
-        ("score", "Score", _scores_table("", [("HealthBench", summary["overall"])])),
-        ("tags", "By tag", _tag_tables(summary)),
-        ("missing", "Not counted", _missing_section(summary)),
-    ]
-    sections = [Section(key, title, text, title) for key, title, text in found]
+    tags = [_scores_table(name, of) for name, of in group_tags(summary["tags"]).items()]
+    overall = {"HealthBench": summary["overall"]}
     html = render_page(
         "HealthBench",
         _facts(summary),
-        [*sections, notes_section(_NOTES)],
-        styles=[("adjudge.judge_evaluation.benchmarks", "page.css")],
+        [
+            Section("score", "Score", _scores_table("", overall), "Score"),
+            Section("tags", "By tag", tags, "By tag"),
+            Section("missing", "Not counted", _missing_parts(summary), "Not counted"),
+            notes_section("adjudge_lab.evaluation", "healthbench_notes.html"),
+        ],
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 
@@ -200,60 +189,33 @@ def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
     ]
 
 
-def _tag_tables(summary: _SummaryEntry) -> str:
-    return "".join(
-        _scores_table(name, [(value, one) for value, one in tags.items()])
-        for name, tags in group_tags(summary["tags"]).items()
-    )
-
-
-def _missing_section(summary: _SummaryEntry) -> str:
-    lines = "".join(f"<p>{escape_html(line)}</p>" for line in healthbench_missing_lines(summary))
+def _missing_parts(summary: _SummaryEntry) -> list[object]:
     rows = [
-        (escape_html(f"{one['key']} #{one['sample']}"), f"<td>{escape_html(one['kind'])}</td>",
-         _number_cell(one["low"]), _number_cell(one["high"]),
-         f"<td>{escape_html(one['reason'][:300])}</td>")
+        [
+            f"{one['key']} #{one['sample']}",
+            one["kind"],
+            *(format_number(one[end], 4) for end in ("low", "high")),
+            one["reason"][:300],
+        ]
         for one in summary["missing"]
-    ]  # fmt: skip
-    return lines + (_html_table("", ("kind", "at least", "at most", ""), rows) if rows else "")
+    ]
+    columns = ["", "kind", *numeric("at least", "at most"), ""]
+    return [*healthbench_missing_lines(summary), Table(columns, rows)]
 
 
-def _scores_table(caption: str, entries: Sequence[tuple[str, _SummaryEntry]]) -> str:
+def _scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
     rows = []
-    for name, one in entries:
-        strip = interval_strip(one["score"], one["low"], one["high"], f"{name}: {one['score']}")
-        low = one["low"]
-        said = (
-            escape_html(one["why"])
-            if low is None
-            else f"{format_number(low)} to {format_number(one['high'])}"
-        )
-        rows.append(
-            (
-                escape_html(name),
-                _number_cell(one["score"]),
-                _number_cell(one["bootstrap_std"]),
-                f'<td class="i">{said}</td>',
-                f'<td class="plot">{strip}</td>',
-                f'<td class="n">{one["n_samples"]:,}</td>',
-            )
-        )
-    return _html_table(caption, ("score", "SD", "95 %", "0 to 1", "n"), rows)
-
-
-def _number_cell(value: float | None) -> str:
-    return f'<td class="n">{"–" if value is None else f"{value:,.4f}"}</td>'
-
-
-def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose rows have a heading cell's content first, then whole cells."""
-    titled = f"<caption>{escape_html(caption)}</caption>" if caption else ""
-    heads = "".join(f'<th scope="col">{escape_html(one)}</th>' for one in ("", *head))
-    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in rows)
-    return (
-        f'<div class="scroll"><table class="judges">{titled}<thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    for name, one in entries.items():
+        score, *interval = score_cells(one["score"], one["low"], one["high"], one["why"], name)
+        spread = format_number(one["bootstrap_std"], 4)
+        rows.append([name, score, spread, *interval, format_integer(one["n_samples"])])
+    columns = [
+        *numeric("score", "SD"),
+        Column("95 %", "i"),
+        Column("0 to 1", "plot"),
+        *numeric("n"),
+    ]
+    return Table(["", *columns], rows, caption=caption)
 
 
 _MOST_NAMED = 20

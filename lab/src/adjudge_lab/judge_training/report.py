@@ -6,22 +6,23 @@ against shares, before and after.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.graders.llm.calibration import Reliability, ScoreCalibration
 from adjudge.graders.llm.trained_judge_card import JudgeCard
-from adjudge.runs.report.charts import escape_html, format_integer, format_number, format_percent
-from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
-from adjudge_lab.rl.report import ChartLine, line_chart
+from adjudge.report.charts import ChartLine, line_chart, reliability_diagram
+from adjudge.report.elements import Element, bold, paragraph
+from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.table import Table, numeric
+from adjudge_lab.rl.report import curve_grid
 
 __all__ = [
-    "calibration_html",
+    "calibration_blocks",
     "judge_summary_lines",
     "metric_charts",
-    "reliability_chart",
     "summary_measures",
     "write_judge_report",
 ]
@@ -67,14 +68,14 @@ _CHARTS = (
 _PARTS = {"train": "training", "val": "held out"}
 
 
-def metric_charts(rows: _MetricRows, baselines: Mapping[str, Any]) -> str:
+def metric_charts(rows: _MetricRows, baselines: Mapping[str, Any]) -> Element | str:
     """Every measure that ``rows`` have, over the steps.
 
     ``baselines`` (``train``, ``val``) are what the best constant answer earns there: a line beside
     each reward.
     """
     if not rows:
-        return "<p>No step was done.</p>"
+        return "No step was done."
     drawn = [
         _draw_chart(chart, part, rows, baselines.get(part))
         for chart in _CHARTS
@@ -82,16 +83,16 @@ def metric_charts(rows: _MetricRows, baselines: Mapping[str, Any]) -> str:
     ]
     steps = [round(row["step"]) for row in rows]
     rate = ChartLine("rate", [row.get("lr") for row in rows])
-    return "".join([*drawn, line_chart("Learning rate", [rate], steps, low=0.0)])
+    return curve_grid([*drawn, line_chart("Learning rate", [rate], steps, low=0.0)])
 
 
 def _draw_chart(
     chart: _Chart, part: str, rows: _MetricRows, baseline: Mapping[str, Any] | None
-) -> str:
+) -> Element | None:
     key = f"{part}/{chart.key}"
     there = [row for row in rows if part == "train" or key in row]
     if not any(key in row for row in there):
-        return ""
+        return None
     lines = [ChartLine(chart.name, [row.get(key) for row in there])]
     if chart.key == "reward_mean" and baseline is not None:
         always = f"best constant answer: always {baseline['best']}"
@@ -117,79 +118,37 @@ def summary_measures() -> tuple[tuple[str, str], ...]:
     )
 
 
-_PLOT, _PAD, _FOOT = 180, 8, 18
-
-
-def calibration_html(calibration: ScoreCalibration) -> str:
+def calibration_blocks(calibration: ScoreCalibration) -> list[object]:
     """What a report's validation section says of a scalar judge's calibration."""
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{format_number(one.error)}</td><td>{format_number(one.brier)}</td>"
-        f"<td>{format_number(one.log_loss)}</td></tr>"
-        for name, one in _measured_reliabilities(calibration)
-    )
-    head = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("Probabilities", "Calibration error", "Brier score", "Log loss")
-    )
+    measured = _measured_reliabilities(calibration)
+    rows = [[name, *map(format_number, (x.error, x.brier, x.log_loss))] for name, x in measured]
     fitted = ""
     if calibration.temperature is not None:
         fitted = (
-            f"<p>Temperature {format_number(calibration.temperature)}: &sigma;(difference / "
-            "temperature) "
-            "is the probability that the higher output is right.</p>"
+            f"Temperature {format_number(calibration.temperature)}: σ(difference / temperature) is "
+            "the probability that the higher output is right."
         )
-    missing = [
-        f"<p>No {escape_html(name.replace('with_', 'measure of '))}: {escape_html(why)}.</p>"
-        for name, why in calibration.missing.items()
+    diagrams = [
+        reliability_diagram(name, [(bin_.pairs, bin_.said, bin_.right) for bin_ in one.bins])
+        for name, one in measured
     ]
-    charts = "".join(
-        reliability_chart(one, name) for name, one in _measured_reliabilities(calibration)
-    )
-    return (
-        f"<h3>Calibration</h3><p>{format_integer(calibration.pairs)} held-out pairs about "
-        f"{format_integer(calibration.prompts)} prompts. What was fitted is measured by five "
-        "folds, each "
-        "by a fit to the other four. Charts: the share that was right, by the probability said; on "
-        "the broken line both are equal, and a dot is larger for more pairs.</p>"
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        f'</div>{fitted}{"".join(missing)}<div class="columns">{charts}</div>'
-    )
-
-
-def reliability_chart(measured: Reliability, name: str) -> str:
-    """The share that was right (0 to 1) over the probability said (0.5 to 1).
-
-    On the broken line both are equal; a dot is a bin of pairs, larger for more of them.
-    """
-    most = max(one.pairs for one in measured.bins)
-    dots = "".join(
-        f'<circle class="dot within" cx="{_plot_x(one.said)}" cy="{_plot_y(one.right):.1f}" '
-        f'r="{1.5 + 4.5 * math.sqrt(one.pairs / most):.1f}">'
-        f"<title>said {format_number(one.said)}, right {format_number(one.right)}: "
-        f"{format_integer(one.pairs)} pairs"
-        "</title></circle>"
-        for one in measured.bins
-    )
-    grid = "".join(
-        f'<line class="grid" x1="0" x2="100%" y1="{_plot_y(t):.1f}" y2="{_plot_y(t):.1f}"/>'
-        f'<text x="0" y="{_plot_y(t) - 3:.1f}">{t:g}</text>'
-        for t in (0.0, 0.5, 1.0)
-    )
-    grid += "".join(
-        f'<text x="{_plot_x(t)}" y="{_PLOT + 2 * _PAD + 12}" text-anchor="middle">{t:g}</text>'
-        for t in (0.5, 0.75, 1.0)
-    )
-    label = (
-        f"{name}: share that is right by probability, calibration error "
-        f"{format_number(measured.error)}"
-    )
-    return (
-        f"<figure><figcaption><b>{escape_html(name)}</b></figcaption>"
-        f'<svg role="img" aria-label="{escape_html(label)}" width="100%" '
-        f'height="{_PLOT + 2 * _PAD + _FOOT}">{grid}<line class="chance" x1="{_plot_x(0.5)}" '
-        f'y1="{_plot_y(0.5):.1f}" x2="{_plot_x(1.0)}" '
-        f'y2="{_plot_y(1.0):.1f}"/>{dots}</svg></figure>'
-    )
+    return [
+        Element("h3", "Calibration"),
+        (
+            f"{format_integer(calibration.pairs)} held-out pairs about "
+            f"{format_integer(calibration.prompts)} prompts. What was fitted is measured by five "
+            "folds, each by a fit to the other four. Charts: the share that was right, by the "
+            "probability said; on the broken line both are equal, and a dot is larger for more "
+            "pairs."
+        ),
+        Table(["Probabilities", *numeric("Calibration error", "Brier score", "Log loss")], rows),
+        fitted,
+        *(
+            f"No {name.replace('with_', 'measure of ')}: {why}."
+            for name, why in calibration.missing.items()
+        ),
+        curve_grid(diagrams),
+    ]
 
 
 def _measured_reliabilities(calibration: ScoreCalibration) -> list[tuple[str, Reliability]]:
@@ -199,31 +158,6 @@ def _measured_reliabilities(calibration: ScoreCalibration) -> list[tuple[str, Re
         ("Isotonic", calibration.with_isotonic),
     )
     return [(name, one) for name, one in found if one is not None]
-
-
-def _plot_x(probability: float) -> str:
-    return f"{10 + 84 * (probability - 0.5) * 2:.2f}%"
-
-
-def _plot_y(share: float) -> float:
-    return _PAD + _PLOT * (1 - share)
-
-
-_SCALAR_NOTES = """\
-<p><b>Accuracy</b> is the share of pairs whose preferred side has the higher score; \
-equal scores are not higher. <b>Margin</b> is the mean difference of the two scores.</p>
-<p><b>Calibration error</b>: how far &sigma;(difference) as a probability is from the share that \
-is right, in ten bins. <b>Length correlation</b>: of the differences of score and of tokens in \
-pairs; a judge that pays for length has one that the data has not.</p>"""
-
-_GENERATIVE_NOTES = """<p><b>Accuracy</b> is the share of verdicts that are the label, and \
-<b>mean error</b> the mean distance of rating and label (0 to 4): of replies that have a verdict. \
-Those that have none are counted beside it, are no choice, and earn &minus;0.25.</p>
-<p><b>Consistency</b>: of the verdicts on both orders of one comparison, the share that names the \
-same answer; <b>right in both orders</b> also asks that it is the label's. Held-out verdicts are \
-the judge's likeliest reply, those of training are drawn.</p>
-<p><b>Best constant answer</b>: what a judge earns that always says the same. A reward means \
-something only above it.</p>"""
 
 
 def write_judge_report(
@@ -240,18 +174,12 @@ def write_judge_report(
         "Judge training report",
         _facts(summary),
         [
-            _tiles(summary),
-            Section(
-                "curves",
-                "Curves",
-                f'<div class="curves">{metric_charts(rows, baselines)}</div>',
-                "Curves",
-            ),
+            Section("curves", "Curves", metric_charts(rows, baselines), "Curves"),
             Section("data", "What it learned from", _data(summary["data"]), "Data"),
             Section("validation", "On held-out rows", _validation(summary, card), "Validation"),
-            notes_section(_SCALAR_NOTES if card.kind == "scalar" else _GENERATIVE_NOTES),
+            notes_section("adjudge_lab.judge_training", scalar=card.kind == "scalar"),
         ],
-        styles=[("adjudge_lab.rl", "report.css")],
+        tiles=_tiles(summary),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 
@@ -304,7 +232,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _tiles(summary: Mapping[str, Any]) -> str:
+def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     first, last, data = summary["first"], summary["validation"], summary["data"]
     found = [
         Tile(name, format_number(last[key], 3), f"from {format_number(first.get(key), 3)}")
@@ -333,83 +261,78 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     found.append(
         Tile("Tokens per second", format_integer(summary["tokens_per_s"]), "padding not counted")
     )
-    return render_tiles(found)
+    return found
 
 
-def _data(data: Mapping[str, Any]) -> str:
-    parts = []
+def _data(data: Mapping[str, Any]) -> list[object]:
+    parts: list[object] = []
     for part, name in (("train", "Training"), ("val", "Held out")):
         counts = data[f"{part}_rows"]
         files = ", ".join(f"{one['file']} ({one['sha256'][:12]})" for one in data[part])
         source = files or ("made up by the dials" if data.get("synthetic") else "a share of these")
-        parts.append(
-            f"<p><b>{name}</b>: {format_integer(counts['rows'])} rows, {escape_html(source)}; "
+        usable = (
+            f": {format_integer(counts['rows'])} rows, {source}; "
             f"{format_integer(counts['truncated'])} truncated, "
-            f"{format_integer(counts['unusable'])} unusable.</p>"
+            f"{format_integer(counts['unusable'])} unusable."
         )
-        parts += [f"<p>{escape_html(problem)}</p>" for problem in counts["problems"]]
+        parts += [paragraph(bold(name), usable), *counts["problems"]]
     unreadable = data.get("unreadable", {"rows": 0, "problems": []})
     if unreadable["rows"]:
-        parts.append(f"<p>{format_integer(unreadable['rows'])} rows could not be read:</p>")
-        parts += [f"<p>{escape_html(problem)}</p>" for problem in unreadable["problems"]]
+        parts.append(f"{format_integer(unreadable['rows'])} rows could not be read:")
+        parts += unreadable["problems"]
     for key, rows in (("duplicates", "rows"), ("val_duplicates", "held-out rows")):
         if duplicates := data.get(key):
             parts.append(
-                f"<p>{format_integer(duplicates['rows'])} {rows} repeated another and were left "
-                "out, "
-                f"{format_integer(duplicates['contradicting'])} of them contradicting it.</p>"
+                f"{format_integer(duplicates['rows'])} {rows} repeated another and were left out, "
+                f"{format_integer(duplicates['contradicting'])} of them contradicting it."
             )
     if data.get("val_seen_in_training"):
-        seen = format_integer(data["val_seen_in_training"])
-        parts.append(f"<p><b>{seen} held-out rows were trained on</b>: too good to be true.</p>")
-    return "".join(parts)
+        seen = f"{format_integer(data['val_seen_in_training'])} held-out rows were trained on"
+        parts.append(paragraph(bold(seen), ": too good to be true."))
+    return parts
 
 
-def _validation(summary: Mapping[str, Any], card: JudgeCard) -> str:
+def _validation(summary: Mapping[str, Any], card: JudgeCard) -> list[object]:
     subsets = summary["validation"].get("subsets", {})
-    table = _subsets(subsets, writes=card.kind == "generative")
+    table = _subset_table(subsets, writes=card.kind == "generative")
     if card.normalisation is None:
-        return (table if subsets else "<p>See the curves.</p>") + _constant_baselines(summary)
+        return [table or "See the curves.", *_constant_baselines(summary)]
     low, middle, high = (card.normalisation.scores[place] for place in (0, 10, 20))
-    said = (
-        f"{table}<p>Outputs on held-out answers go from {format_number(low)} to "
-        f"{format_number(high)}, median "
-        f"{format_number(middle)}; the card has their quantiles, by which an output becomes a rank "
-        "from 0 "
-        "to 1.</p>"
+    outputs = (
+        f"Outputs on held-out answers go from {format_number(low)} to {format_number(high)}, "
+        f"median {format_number(middle)}; the card has their quantiles, by which an output becomes "
+        "a rank from 0 to 1."
     )
-    return said if card.calibration is None else said + calibration_html(card.calibration)
+    calibration = card.calibration
+    return [table, outputs, *(calibration_blocks(calibration) if calibration is not None else ())]
 
 
-def _subsets(subsets: Mapping[str, Mapping[str, Any]], *, writes: bool) -> str:
+def _subset_table(subsets: Mapping[str, Mapping[str, Any]], *, writes: bool) -> Table:
     """A row for each; a judge that ``writes`` may have given no verdict."""
-    heads = ["Subset", *(("Questions", "No verdict") if writes else ("Pairs",)), "Accuracy"]
-    body = ""
-    for name, one in subsets.items():
-        accuracy = format_percent(one["accuracy"]) if "accuracy" in one else "–"
-        unread = [format_percent(one["unread"])] if writes else []
-        cells = "".join(
-            f"<td>{text}</td>" for text in (format_integer(one["rows"]), *unread, accuracy)
-        )
-        body += f"<tr><td>{escape_html(name)}</td>{cells}</tr>"
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    heads = ["Questions", "No verdict", "Accuracy"] if writes else ["Pairs", "Accuracy"]
+    rows = [
+        [
+            name,
+            format_integer(one["rows"]),
+            *([format_percent(one["unread"])] if writes else ()),
+            format_percent(one["accuracy"]) if "accuracy" in one else "–",
+        ]
+        for name, one in subsets.items()
+    ]
+    return Table(["Subset", *numeric(*heads)], rows)
 
 
-def _constant_baselines(summary: Mapping[str, Any]) -> str:
+def _constant_baselines(summary: Mapping[str, Any]) -> list[str]:
     """What judges earn that look at no answer."""
     found = (summary.get("baselines") or {}).get("val")
     if not found:
-        return ""
-    each = ", ".join(
-        f"{escape_html(name)} {format_number(value)}" for name, value in found["by_answer"].items()
-    )
+        return []
+    each = ", ".join(f"{name} {format_number(value)}" for name, value in found["by_answer"].items())
     chosen = summary["validation"].get("chosen_by")
-    best = f"<p>The best step is the one with the {escape_html(chosen)}.</p>" if chosen else ""
-    return (
-        f"<p>Always the same answer earns, on the held-out rows: {each}; drawing lots "
-        f"{format_number(found['chance'])}.</p>{best}"
-    )
+    return [
+        (
+            f"Always the same answer earns, on the held-out rows: {each}; drawing lots "
+            f"{format_number(found['chance'])}."
+        ),
+        f"The best step is the one with the {chosen}." if chosen else "",
+    ]

@@ -1,17 +1,19 @@
 """The charts of a study as SVG: values a line each, and points over a number or a level.
 
-Axes turn values and named levels into places. Only numbers and escaped text enter the markup.
-Colours are classes of ``charts.css``, for light and dark.
+They have places of their own, not those of a column, as each is also a file. Axes turn values and
+named levels into places. Colours are classes of ``charts.css``, for light and dark.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib import resources
 from typing import NamedTuple
 
-from adjudge.runs.report.charts import escape_html, format_number
+from adjudge.report.charts import svg_line, svg_text
+from adjudge.report.elements import Element, Fragment
+from adjudge.report.numbers import format_number
+from adjudge.report.page import read_asset
 from adjudge.text import replace_surrogates
 
 __all__ = [
@@ -27,14 +29,10 @@ __all__ = [
     "Drawing",
     "HorizontalAxis",
     "dot_chart",
-    "escape_short",
-    "figure_html",
+    "draw_figure",
     "format_tick",
     "printable_text",
     "svg_document",
-    "svg_label",
-    "svg_title",
-    "svg_tooltip",
     "xy_chart",
 ]
 
@@ -48,56 +46,55 @@ class Drawing(NamedTuple):
 
     title: str
     description: str
-    body: str
+    body: Fragment
     height: float
 
 
-def figure_html(drawing: Drawing) -> str:
+def draw_figure(drawing: Drawing) -> Element:
     """``drawing`` as a figure of a page."""
-    return (
-        f'<figure class="drawn"><svg role="img" aria-label="{escape_html(drawing.description)}" '
-        'width="100%" '
-        f'viewBox="0 0 {CHART_WIDTH} {drawing.height:.0f}">{drawing.body}</svg></figure>'
-    )
+    chart = Element(
+        "svg", drawing.body, role="img", aria_label=drawing.description, width="100%",
+        viewBox=f"0 0 {CHART_WIDTH} {drawing.height:.0f}",
+    )  # fmt: skip
+    return Element("figure", chart, class_="drawn")
 
 
 def svg_document(title: str, drawings: Sequence[Drawing]) -> str:
     """An SVG file with ``drawings`` below each other; it follows the reader's colour scheme."""
     parts, top = [], 30.0
     for one in drawings:
-        parts.append(
-            f'<svg y="{top:.0f}" width="{CHART_WIDTH}" height="{one.height:.0f}">{one.body}</svg>'
-        )
+        height = round(one.height)
+        parts.append(Element("svg", one.body, y=round(top), width=CHART_WIDTH, height=height))
         top += one.height + 14
-    style = resources.files(__package__ or "").joinpath("charts.css").read_text(encoding="utf-8")
-    said = "; ".join(one.description for one in drawings)
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {CHART_WIDTH} {top:.0f}" role="img" '
-        f'aria-label="{escape_html(printable_text(f"{title}: {said}"))}"><style>{style}</style>'
-        f'<text class="head" x="0" y="16">{escape_short(title, 70)}</text>{"".join(parts)}</svg>\n'
-    )
-    return replace_surrogates(svg)
+    described = printable_text(f"{title}: {'; '.join(one.description for one in drawings)}")
+    svg = Element(
+        "svg",
+        Element("style", read_asset(__package__ or "", "charts.css")),
+        svg_text(0, 16, _shorten(title, 70), kind="head"),
+        parts,
+        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {CHART_WIDTH} {top:.0f}", role="img",
+        aria_label=described,
+    )  # fmt: skip
+    return replace_surrogates(f"{svg}\n")
 
 
-def svg_title(text: str) -> str:
+def _title(text: str) -> Element:
     """A chart's title."""
-    return f'<text class="title" x="0" y="14">{escape_short(text, 72)}{svg_tooltip(text)}</text>'
+    return svg_text(0, 14, [_shorten(text, 72), _tooltip(text)], kind="title")
 
 
-def svg_label(x: float, y: float, text: str, anchor: str) -> str:
-    """A label, cut where it is long."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape_short(text, 70)}</text>'
+def _label(x: float, y: float, text: str, anchor: str) -> Element:
+    return svg_text(x, y, _shorten(text, 70), anchor)
 
 
-def svg_tooltip(text: str) -> str:
+def _tooltip(text: str) -> Element:
     """What a mark says in whole when it is pointed at."""
-    return f"<title>{escape_html(printable_text(text))}</title>"
+    return Element("title", printable_text(text))
 
 
-def escape_short(text: str, most: int = _MAX_LABEL_LENGTH) -> str:
-    """``text`` cut at ``most`` characters, escaped."""
+def _shorten(text: str, most: int = _MAX_LABEL_LENGTH) -> str:
     text = printable_text(text)
-    return escape_html(text if len(text) <= most else text[: most - 1] + "…")
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def printable_text(text: str) -> str:
@@ -174,20 +171,17 @@ class HorizontalAxis:
             return self.scale.at(float(self.levels.index(str(x))))
         return self.scale.at(self._placed(float(x)))
 
-    def grid(self, top: float, bottom: float) -> str:
+    def grid(self, top: float, bottom: float) -> list[Element]:
         """Lines up and down, with their numbers or levels below."""
         ticks: Sequence[AxisLevel] = self.levels or self.own or self.scale.ticks()
         longest = max(6, 66 // max(1, len(ticks)))
         parts = []
         for one in ticks:
-            x = self.at(one)
-            name = one if isinstance(one, str) else format_tick(one)
-            parts.append(
-                f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
-                f'<text x="{x:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">'
-                f"{escape_short(name, longest)}{svg_tooltip(name)}</text>"
-            )
-        return "".join(parts)
+            x, name = self.at(one), one if isinstance(one, str) else format_tick(one)
+            text = [_shorten(name, longest), _tooltip(name)]
+            parts.append(svg_line("grid", x, top, x, bottom))
+            parts.append(svg_text(x, bottom + 15, text, "middle"))
+        return parts
 
 
 COLOUR_COUNT = 6
@@ -250,41 +244,36 @@ def dot_chart(title: str, unit: str, rows: Sequence[DotRow], *, zero: bool = Tru
     ]
     scale = AxisScale.over([*present, 0.0] if zero else present, 210.0, PLOT_RIGHT)
     height = 22.0 * len(shown) + 28
-    parts = [svg_title(title)]
+    parts: list[object] = [_title(title)]
     for tick in scale.ticks():
-        kind = "base" if tick == 0 and zero else "grid"
         x = scale.at(tick)
-        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="24" y2="{height:.1f}"/>')
-        parts.append(svg_label(x, height + 14, format_tick(tick), "middle"))
+        parts.append(svg_line("base" if tick == 0 and zero else "grid", x, 24, x, height))
+        parts.append(_label(x, height + 14, format_tick(tick), "middle"))
     parts += [_dot_row(row, scale, 40 + 22.0 * place) for place, row in enumerate(shown)]
     left = f"; {len(rows) - len(shown)} more are not drawn" if len(rows) > len(shown) else ""
-    parts.append(svg_label(PLOT_RIGHT, height + 30, unit + left, "end"))
-    said = "; ".join(f"{row.name} {format_number(row.value)}" for row in shown)
-    return Drawing(title, printable_text(f"{title}, {unit}: {said}"), "".join(parts), height + 36)
-
-
-def _dot_row(row: DotRow, scale: AxisScale, y: float) -> str:
-    name = (
-        '<text class="name" x="0" '
-        f'y="{y + 4:.1f}">{escape_short(row.name, 34)}{svg_tooltip(row.name)}</text>'
+    parts.append(_label(PLOT_RIGHT, height + 30, unit + left, "end"))
+    values = "; ".join(f"{row.name} {format_number(row.value)}" for row in shown)
+    return Drawing(
+        title, printable_text(f"{title}, {unit}: {values}"), Fragment(parts), height + 36
     )
+
+
+def _dot_row(row: DotRow, scale: AxisScale, y: float) -> list[object]:
+    name = svg_text(0, y + 4, [_shorten(row.name, 34), _tooltip(row.name)], kind="name")
     if row.value is None or not math.isfinite(row.value):
-        return name + svg_label(216, y + 4, "– " + row.why, "start")
-    seeds = "".join(
-        f'<circle class="seed c0" cx="{scale.at(value):.1f}" cy="{y:.1f}" r="3"/>'
+        return [name, _label(216, y + 4, "– " + row.why, "start")]
+    seeds = [
+        Element("circle", class_="seed c0", cx=scale.at(value), cy=y, r=3)
         for value in row.seeds
         if math.isfinite(value)
-    )
-    ends = ""
+    ]
+    ends = None
     text = f"{row.name}: {format_number(row.value)}"
     if row.low is not None and row.high is not None:
-        ends = (
-            f'<line class="interval c0" x1="{scale.at(row.low):.1f}" x2="{scale.at(row.high):.1f}" '
-            f'y1="{y:.1f}" y2="{y:.1f}"/>'
-        )
+        ends = svg_line("interval c0", scale.at(row.low), y, scale.at(row.high), y)
         text += f", {format_number(row.low)} to {format_number(row.high)}"
-    mean = f'<circle class="mean c0" cx="{scale.at(row.value):.1f}" cy="{y:.1f}" r="4.5">'
-    return f"{name}{ends}{seeds}{mean}{svg_tooltip(text)}</circle>"
+    mean = Element("circle", _tooltip(text), class_="mean c0", cx=scale.at(row.value), cy=y, r=4.5)
+    return [name, ends, seeds, mean]
 
 
 def xy_chart(
@@ -313,75 +302,70 @@ def xy_chart(
     joined = any(one.kind in _JOINED_KINDS for one in series)
     across = HorizontalAxis([*places, *(spot.x for spot in spots)], joined=joined)
     lines = 1 if joined else len({one.place for one in series})
-    parts = [svg_title(title), key, _horizontal_grid(up), across.grid(top, bottom)]
-    parts += [_draw_mark(across.at(x), place, said, top, bottom) for x, place, said in marks]
+    parts: list[object] = [_title(title), key, _horizontal_grid(up), across.grid(top, bottom)]
+    parts += [_draw_mark(across.at(x), place, text, top, bottom) for x, place, text in marks]
     parts += [_draw_series(one, across, up, lines) for one in series]
-    parts.append(svg_label((PLOT_LEFT + PLOT_RIGHT) / 2, bottom + 31, names[0], "middle"))
-    parts.append(svg_label(0, top - 8, names[1], "start"))
-    said = f"{title}: {names[1]} over {names[0]}; " + "; ".join(
-        _describe_series(one) for one in series
-    )
-    return Drawing(title, printable_text(said), "".join(parts), bottom + 38)
+    parts.append(_label((PLOT_LEFT + PLOT_RIGHT) / 2, bottom + 31, names[0], "middle"))
+    parts.append(_label(0, top - 8, names[1], "start"))
+    described = "; ".join(_describe_series(one) for one in series)
+    text = printable_text(f"{title}: {names[1]} over {names[0]}; {described}")
+    return Drawing(title, text, Fragment(parts), bottom + 38)
 
 
-def _horizontal_grid(up: AxisScale) -> str:
-    return "".join(
-        f'<line class="{"base" if tick == 0 else "grid"}" x1="{PLOT_LEFT}" x2="{PLOT_RIGHT}" '
-        f'y1="{up.at(tick):.1f}" y2="{up.at(tick):.1f}"/>'
-        + svg_label(PLOT_LEFT - 6, up.at(tick) + 4, format_tick(tick), "end")
-        for tick in up.ticks()
-    )
+def _horizontal_grid(up: AxisScale) -> list[Element]:
+    parts = []
+    for tick in up.ticks():
+        kind, y = "base" if tick == 0 else "grid", up.at(tick)
+        parts.append(svg_line(kind, PLOT_LEFT, y, PLOT_RIGHT, y))
+        parts.append(_label(PLOT_LEFT - 6, y + 4, format_tick(tick), "end"))
+    return parts
 
 
-def _draw_series(one: ChartSeries, across: HorizontalAxis, up: AxisScale, lines: int) -> str:
+def _draw_series(
+    one: ChartSeries, across: HorizontalAxis, up: AxisScale, lines: int
+) -> list[object]:
     colour = f"c{one.place % COLOUR_COUNT}"
     # Side by side where several lines share a level.
     aside = _GROUP_OFFSET * (one.place - (lines - 1) / 2) if lines > 1 else 0.0
     spots = [spot for spot in one.spots[:_MAX_POINTS] if math.isfinite(spot.y)]
     placed = [(across.at(spot.x) + aside, up.at(spot.y), spot) for spot in spots]
-    parts = []
+    parts: list[object] = []
     if one.kind != "seed" and len(placed) > 1:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in placed)
-        parts.append(f'<polyline class="{one.kind} {colour}" points="{line}"/>')
+        parts.append(Element("polyline", class_=f"{one.kind} {colour}", points=line))
     if one.kind != "fit":
         parts += [_draw_point(x, y, spot, up, f"{one.kind} {colour}") for x, y, spot in placed]
-    return "".join(parts)
+    return parts
 
 
-def _draw_point(x: float, y: float, spot: ChartPoint, up: AxisScale, kind: str) -> str:
-    ends = ""
+def _draw_point(x: float, y: float, spot: ChartPoint, up: AxisScale, kind: str) -> list[object]:
+    ends = None
     if spot.low is not None and spot.high is not None:
-        ends = (
-            f'<line class="interval {kind}" x1="{x:.1f}" x2="{x:.1f}" '
-            f'y1="{up.at(spot.low):.1f}" y2="{up.at(spot.high):.1f}"/>'
-        )
+        ends = svg_line(f"interval {kind}", x, up.at(spot.low), x, up.at(spot.high))
     radius = 4.5 if kind.startswith("mean") else 3
-    return (
-        f'{ends}<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}">'
-        f"{svg_tooltip(spot.tooltip or format_number(spot.y))}</circle>"
-    )
+    text = _tooltip(spot.tooltip or format_number(spot.y))
+    return [ends, Element("circle", text, class_=kind, cx=x, cy=y, r=radius)]
 
 
-def _draw_mark(x: float, place: int, said: str, top: float, bottom: float) -> str:
-    return (
-        f'<line class="mark c{place % COLOUR_COUNT}" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" '
-        f'y2="{bottom:.1f}">{svg_tooltip(said)}</line>' + svg_label(x + 3, top + 11, said, "start")
-    )
+def _draw_mark(x: float, place: int, text: str, top: float, bottom: float) -> list[Element]:
+    line = svg_line(f"mark c{place % COLOUR_COUNT}", x, top, x, bottom, _tooltip(text))
+    return [line, _label(x + 3, top + 11, text, "start")]
 
 
-def _draw_legend(series: Sequence[ChartSeries], top: float) -> tuple[str, float]:
+def _draw_legend(series: Sequence[ChartSeries], top: float) -> tuple[list[Element], float]:
     """The key, two entries a line, and where the plot begins."""
     named = [one for one in series if one.name]
     parts = []
     for place, one in enumerate(named):
         x, y = (place % 2) * CHART_WIDTH / 2, top + 16 * (place // 2)
-        colour, kind = f"c{one.place % COLOUR_COUNT}", one.kind
-        ends = f"{x:.0f},{y - 4:.0f} {x + 20:.0f},{y - 4:.0f}"
-        sample = f'<polyline class="{kind} {colour}" points="{ends}"/>'
-        if kind in ("mean", "seed"):
-            sample = f'<circle class="{kind} {colour}" cx="{x + 10:.0f}" cy="{y - 4:.0f}" r="4"/>'
-        parts.append(f'{sample}<text x="{x + 26:.0f}" y="{y:.0f}">{escape_short(one.name)}</text>')
-    return "".join(parts), top + 16 * math.ceil(len(named) / 2) + 10
+        kind = f"{one.kind} c{one.place % COLOUR_COUNT}"
+        if one.kind in ("mean", "seed"):
+            parts.append(Element("circle", class_=kind, cx=x + 10, cy=y - 4, r=4))
+        else:
+            ends = f"{x:.0f},{y - 4:.0f} {x + 20:.0f},{y - 4:.0f}"
+            parts.append(Element("polyline", class_=kind, points=ends))
+        parts.append(svg_text(x + 26, y, _shorten(one.name)))
+    return parts, top + 16 * math.ceil(len(named) / 2) + 10
 
 
 def _describe_series(one: ChartSeries) -> str:

@@ -1,7 +1,6 @@
 """A study's report, one HTML file: the figures of its plans by their questions, and its curves.
 
-Curves: proxy and gold over √KL, best-of-n, and drift over the steps. No script, no network;
-everything that is not ours (labels, names of judges and plans, reasons of failures) is escaped.
+Curves: proxy and gold over √KL, best-of-n, and drift over the steps.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.runs.report.charts import escape_html, format_integer, format_number
-from adjudge.runs.report.frame import Section, Tile, render_page, render_tiles
-from adjudge.text import replace_surrogates
+from adjudge.report.elements import Element, bold, paragraph
+from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.page import Section, Tile, render_page
 from adjudge_lab.studies import summary_view
 from adjudge_lab.studies.charts import (
     COLOUR_COUNT,
@@ -22,7 +21,7 @@ from adjudge_lab.studies.charts import (
     DotRow,
     Drawing,
     dot_chart,
-    figure_html,
+    draw_figure,
     svg_document,
     xy_chart,
 )
@@ -452,7 +451,7 @@ def write_study_report(path: Path, summary: _JsonObject, result: StudyResult) ->
     with its ``title`` and ``note``; and ``label``, ``pilot``, ``seeds``, ``tiny`` (whether the
     policy is a toy), ``manifest``, ``warnings`` and ``seconds``, as far as they are known.
     """
-    path.write_bytes(replace_surrogates(render_study_page(summary, result)).encode())
+    path.write_bytes(render_study_page(summary, result).encode())
 
 
 def render_study_page(summary: _JsonObject, result: StudyResult) -> str:
@@ -462,38 +461,45 @@ def render_study_page(summary: _JsonObject, result: StudyResult) -> str:
     return render_page(
         summary.get("label") or "Study",
         _facts(summary),
-        [_tiles(summary), *_sections(summary, result, cells)],
+        _sections(summary, result, cells),
+        tiles=_tiles(summary),
+        above=Element("p", stamp, class_="pilot", role="note") if stamp else None,
         styles=[(__package__ or "", "page.css"), (__package__ or "", "charts.css")],
-        above=f'<p class="pilot" role="note">{escape_html(stamp)}</p>\n' if stamp else "",
     )
 
 
 def _sections(summary: _JsonObject, result: StudyResult, cells: _CellViews) -> Iterable[Section]:
-    follows = "".join(f"<li>{escape_html(text)}</li>" for text in list_limits(summary))
-    curves = _drawings_html(_CURVES_NOTE, draw_kl_curves(result, cells, summary["units"]))
-    best = _drawings_html(_BEST_OF_NOTE, draw_best_of(summary["best_of"]))
-    transfer = _note_html(_TRANSFER_NOTE) + summary_view.transfer_table(summary["transfer"])
-    drift = (
-        _note_html(_DRIFT_NOTE)
-        + summary_view.regression_tables(summary)
-        + _drawings_html("", draw_drift(summary["features"]))
-    )
-    accounting = _note_html(_ACCOUNTS_NOTE) + summary_view.accounting_table(summary["accounting"])
-    arms = summary_view.arms_table(summary) + summary_view.failed_table(summary["failed"])
-    plans = "".join(_plan_html(plan, cells, summary) for plan in summary["plans"])
-    yield Section("answers", "What was asked, and what came out", _answers_html(summary), "Answers")
+    limits = Element("ul", [Element("li", text) for text in list_limits(summary)])
+    curves = draw_kl_curves(result, cells, summary["units"])
+    plans = [block for plan in summary["plans"] for block in _plan_blocks(plan, cells, summary)]
+    drift = _note(_DRIFT_NOTE), summary_view.regression_table(summary)
+    arms = summary_view.arms_table(summary), summary_view.failed_table(summary["failed"])
+    yield Section("answers", "What was asked, and what came out", _answers(summary), "Answers")
     yield Section(
-        "limits", "What does not follow", f'<div class="limits"><ul>{follows}</ul></div>', "Limits"
+        "limits", "What does not follow", Element("div", limits, class_="limits"), "Limits"
     )
     yield Section("plans", "Plans", plans, "Plans")
-    yield Section("curves", "Proxy and gold against √KL", curves, "Curves")
-    yield Section("best", "Best of n", best)
+    yield Section("curves", "Proxy and gold against √KL", _drawings(_CURVES_NOTE, curves), "Curves")
+    best = draw_best_of(summary["best_of"])
+    yield Section("best", "Best of n", _drawings(_BEST_OF_NOTE, best))
     yield Section(
-        "fits", "Fits of the curves", _note_html(_FITS_NOTE) + summary_view.fit_table(summary)
+        "fits", "Fits of the curves", [_note(_FITS_NOTE), summary_view.fit_table(summary)]
     )
-    yield Section("transfer", "Transfer: trained on one judge, scored by all", transfer, "Transfer")
-    yield Section("drift", "Drift", drift, "Drift")
-    yield Section("accounting", "Failures and cost", accounting, "Failures and cost")
+    yield Section(
+        "transfer",
+        "Transfer: trained on one judge, scored by all",
+        [_note(_TRANSFER_NOTE), summary_view.transfer_table(summary["transfer"])],
+        "Transfer",
+    )
+    yield Section(
+        "drift", "Drift", [*drift, *_drawings("", draw_drift(summary["features"]))], "Drift"
+    )
+    yield Section(
+        "accounting",
+        "Failures and cost",
+        [_note(_ACCOUNTS_NOTE), summary_view.accounting_table(summary["accounting"])],
+        "Failures and cost",
+    )
     yield Section("arms", "Arms", arms, "Arms")
     yield Section("manifest", "Manifest", summary_view.manifest_block(summary.get("manifest")))
 
@@ -518,14 +524,14 @@ def _created_by(summary: _JsonObject) -> Iterable[str]:
         yield f"adjudge {summary['adjudge']}"
 
 
-def _tiles(summary: _JsonObject) -> str:
+def _tiles(summary: _JsonObject) -> list[Tile]:
     total, failed = summary["accounting"]["total"], len(summary["failed"])
     missing = total["rewards"]["missing"]
     judges = [name for name in summary["judges"] if name != summary["gold"]]
     seconds = summary.get("seconds")
     whole = seconds.get("total") if isinstance(seconds, Mapping) else seconds
     cost = "–" if total["cost_usd"] is None else f"{total['cost_usd']:.4f}"
-    found = (
+    return [
         Tile("Arms", format_integer(len(summary["arms"])), f"of {len(summary['cells'])} cells"),
         Tile("Failed", format_integer(failed), "arms, left out" if failed else "none", failed > 0),
         Tile("Judges", format_integer(len(judges)), "score every checkpoint"),
@@ -534,37 +540,40 @@ def _tiles(summary: _JsonObject) -> str:
         ),
         Tile("USD", cost, "" if total["calls"] else "no call was made"),
         Tile("Minutes", "–" if whole is None else format_number(whole / 60, 1), ""),
-    )
-    return render_tiles(found)
+    ]
 
 
-def _answers_html(summary: _JsonObject) -> str:
-    lines = "".join(
-        f"<dt>{escape_html(plan_title(plan))}</dt><dd>{escape_html(plan_question(plan))} "
-        f"<b>{escape_html(plan_answer(plan, summary))}</b></dd>"
+def _answers(summary: _JsonObject) -> list[Element]:
+    lines = [
+        [
+            Element("dt", plan_title(plan)),
+            Element("dd", plan_question(plan), " ", bold(plan_answer(plan, summary))),
+        ]
         for plan in summary["plans"]
-    )
-    warnings = "".join(f"<li>{escape_html(text)}</li>" for text in summary.get("warnings") or [])
-    listed = f'<ul class="warnings">{warnings}</ul>' if warnings else ""
-    return f'<dl class="answers">{lines}</dl>{listed}'
+    ]
+    warnings = [Element("li", text) for text in summary.get("warnings") or []]
+    listed = [Element("ul", warnings, class_="warnings")] if warnings else []
+    return [Element("dl", lines, class_="answers"), *listed]
 
 
-def _plan_html(plan: _JsonObject, cells: _CellViews, summary: _JsonObject) -> str:
-    return (
-        f"<h3>{escape_html(plan_title(plan))}</h3>{_note_html(plan.get('note') or '')}"
-        f"{_drawings_html('', draw_plan(plan, summary))}"
-        f"{summary_view.plan_table(plan, cells, summary)}{summary_view.comparison_table(plan)}"
-    )
+def _plan_blocks(plan: _JsonObject, cells: _CellViews, summary: _JsonObject) -> list[object]:
+    return [
+        Element("h3", plan_title(plan)),
+        _note(plan.get("note") or ""),
+        *_drawings("", draw_plan(plan, summary)),
+        summary_view.plan_table(plan, cells, summary),
+        summary_view.comparison_table(plan),
+    ]
 
 
-def _note_html(text: str) -> str:
-    return f'<p class="note">{escape_html(text)}</p>' if text else ""
+def _note(text: str) -> Element | None:
+    return paragraph(text, class_="note") if text else None
 
 
-def _drawings_html(note: str, drawings: list[Drawing]) -> str:
+def _drawings(note: str, drawings: list[Drawing]) -> list[object]:
     if not drawings:
-        return _note_html(note) + "<p>– Nothing to draw: no checkpoint has the scores for it.</p>"
+        return [_note(note), "– Nothing to draw: no checkpoint has the scores for it."]
     left = len(drawings) - _MAX_DRAWINGS
-    more = f"<p>{format_integer(left)} more are not drawn.</p>" if left > 0 else ""
-    figures = "".join(map(figure_html, drawings[:_MAX_DRAWINGS]))
-    return f'{_note_html(note)}<div class="drawings">{figures}</div>{more}'
+    figures = [draw_figure(one) for one in drawings[:_MAX_DRAWINGS]]
+    more = f"{format_integer(left)} more are not drawn." if left > 0 else ""
+    return [_note(note), Element("div", figures, class_="drawings"), more]

@@ -1,7 +1,6 @@
 """A study's summary for its readers: cells, answers, limits, and the tables of the page.
 
-Answers are a line for each plan; limits are what does not follow from the study. Everything that is
-not ours is escaped in tables.
+Answers are a line for each plan; limits are what does not follow from the study.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.runs.report.charts import escape_html, format_integer, format_number, format_percent
+from adjudge.report.elements import Element, Fragment, small
+from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.table import Table, numeric
 
 __all__ = [
     "CellView",
@@ -36,7 +37,7 @@ __all__ = [
     "plan_question",
     "plan_table",
     "plan_title",
-    "regression_tables",
+    "regression_table",
     "transfer_table",
 ]
 
@@ -317,7 +318,7 @@ _MAX_MANIFEST_LENGTH = 200_000
 
 def plan_table(
     plan: _JsonObject, cells: Mapping[tuple[str, str], CellView], summary: _JsonObject
-) -> str:
+) -> list[object]:
     """A line a cell of the plan."""
     feature = length_feature(summary)
     axis = [plan["x"]] if plan["x"] else []
@@ -328,36 +329,33 @@ def plan_table(
         end = cell.gap["end"]
         drift = cell.features.get(feature or "", {}).get("change")
         rows.append([
-            escape_html(cell.name),
-            *(escape_html(_format_place(cell.x)) for _ in axis),
-            *(_estimate_html(end[name]) for name in ("gold_level", "gold", "proxy", "gap")),
-            _estimate_html(cell.gap["loss"]),
-            escape_html(format_onset(cell.onset)),
-            _estimate_html(drift),
+            cell.name,
+            *(_format_place(cell.x) for _ in axis),
+            *(_estimate_cell(end[name]) for name in ("gold_level", "gold", "proxy", "gap")),
+            _estimate_cell(cell.gap["loss"]),
+            format_onset(cell.onset),
+            _estimate_cell(drift),
         ])  # fmt: skip
-    return _html_table("", head, rows)
+    return _cut_table(head, rows)
 
 
-def comparison_table(plan: _JsonObject) -> str:
+def comparison_table(plan: _JsonObject) -> Element | None:
     """Pairs of the plan's cells by gold, in the gold's own units."""
     rows = [
         [
-            escape_html(f"{cell_name(*one['a'])} less {cell_name(*one['b'])}"),
-            _estimate_html(one["t"]),
-            escape_html(format_estimate_interval(one["bootstrap"]) if one["bootstrap"] else "–"),
-            escape_html(
-                ", ".join(f"{seed}: {format_number(by)}" for seed, by in one["by_seed"].items())
-                or "–"
-            ),
+            f"{cell_name(*one['a'])} less {cell_name(*one['b'])}",
+            _estimate_cell(one["t"]),
+            format_estimate_interval(one["bootstrap"]) if one["bootstrap"] else "–",
+            ", ".join(f"{seed}: {format_number(by)}" for seed, by in one["by_seed"].items()) or "–",
         ]
         for one in plan["comparisons"]
     ]
     head = ["Gold at the end, as scores", "Difference, t over seeds", "Bootstrap", "By seed"]
-    table = _html_table("", head, rows)
-    return f"<details><summary>Cells against each other</summary>{table}</details>" if rows else ""
+    named = Element("summary", "Cells against each other")
+    return Element("details", named, *_cut_table(head, rows)) if rows else None
 
 
-def fit_table(summary: _JsonObject) -> str:
+def fit_table(summary: _JsonObject) -> Fragment:
     """Fits of gold and proxy over √KL: cells, then best-of-n."""
     curves = [(cell_name(one["judge"], one["mitigation"]), one["fits"]) for one in summary["fits"]]
     curves += [
@@ -365,18 +363,19 @@ def fit_table(summary: _JsonObject) -> str:
         for one in summary["best_of"]
     ]
     rows = [
-        [escape_html(name), escape_html(target), format_integer(fits["points"]), *cells]
+        [name, target, format_integer(fits["points"]), *cells]
         for name, of in curves
         for target, fits in of.items()
         for cells in _form_rows(fits)
     ]
-    return _html_table("", ["Curve", "Of", "Points", "Form", "α", "β", "R²", "Peak, √KL"], rows)
+    head = ["Curve", "Of", "Points", "Form", "α", "β", "R²", "Peak, √KL"]
+    return Fragment(*_cut_table(head, rows))
 
 
-def transfer_table(found: _JsonObject) -> str:
+def transfer_table(found: _JsonObject) -> Table | str:
     """Policies down, scorers across: standardised gains, the own judge's bold."""
     if not found["rows"]:
-        return "<p>– No arm without mitigation ended.</p>"
+        return "– No arm without mitigation ended."
     values = [
         abs(one["value"])
         for row in found["rows"]
@@ -385,23 +384,18 @@ def transfer_table(found: _JsonObject) -> str:
     ]
     most = max(values, default=0.0)
     names = found["scorers"]
-    head = "".join(f'<th scope="col" class="n">{escape_html(name)}</th>' for name in names)
-    rows = "".join(
-        f'<tr><th scope="row">{escape_html(row["judge"])}</th>'
-        + "".join(_heat_cell(row["gains"][name], most, own=name == row["judge"]) for name in names)
-        + f'<td class="n">{_estimate_html(row["over_others"])}</td>'
-        f'<td class="n">{_estimate_html(row["over_gold"])}</td></tr>'
+    rows = [
+        [
+            row["judge"],
+            *(_heat_cell(row["gains"][name], most, own=name == row["judge"]) for name in names),
+            *(_estimate_cell(row[key]) for key in ("over_others", "over_gold")),
+        ]
         for row in found["rows"]
-    )
-    return (
-        '<div class="scroll"><table class="plain"><thead><tr><th scope="col">Trained on</th>'
-        f'{head}<th scope="col" class="n">Own less others</th>'
-        '<th scope="col" class="n">Own less gold</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    ]
+    return Table(["Trained on", *numeric(*names, "Own less others", "Own less gold")], rows)
 
 
-def regression_tables(summary: _JsonObject) -> str:
+def regression_table(summary: _JsonObject) -> Fragment:
     """Drift of the policy's features on the judges' dials."""
     drifts = summary["drift"]
     dials = list(dict.fromkeys(n for one in drifts for n in one["regression"]["coefficients"]))
@@ -410,16 +404,16 @@ def regression_tables(summary: _JsonObject) -> str:
         regression = one["regression"]
         coefficients = regression["coefficients"]
         rows.append([
-            escape_html(one["feature"]),
-            *(_estimate_html(coefficients.get(dial)) for dial in dials),
+            one["feature"],
+            *(_estimate_cell(coefficients.get(dial)) for dial in dials),
             format_number(regression["r2"]),
-            escape_html(f"{regression['arms']} of {regression['judges']} judges"),
-            escape_html("; ".join(_regression_notes(one)) or "–"),
+            f"{regression['arms']} of {regression['judges']} judges",
+            "; ".join(_regression_notes(one)) or "–",
         ])  # fmt: skip
-    return _html_table("", ["Change of", *dials, "R²", "Arms", "Notes"], rows)
+    return Fragment(*_cut_table(["Change of", *dials, "R²", "Arms", "Notes"], rows))
 
 
-def accounting_table(accounting: _JsonObject) -> str:
+def accounting_table(accounting: _JsonObject) -> Fragment:
     """What failed and what was consumed, a line a cell."""
     rows = []
     for one in [*accounting["cells"], accounting["total"]]:
@@ -427,91 +421,77 @@ def accounting_table(accounting: _JsonObject) -> str:
         scored = sum(of["missing"] for of in one["scores"].values())
         failed = ", ".join(f"{kind} {count:,}" for kind, count in one["failed_calls"].items())
         rows.append([
-            escape_html(name),
+            name,
             format_integer(one["arms"]),
-            escape_html(format_missing_rewards(one)),
-            escape_html(f"{scored:,} of {sum(of['asked'] for of in one['scores'].values()):,}"),
-            escape_html(f"{one['calls']:,}" + (f"; failed: {failed}" if failed else "")),
-            escape_html(f"{one['input_tokens']:,} / {one['output_tokens']:,}"),
-            escape_html(_format_cost(one)),
+            format_missing_rewards(one),
+            f"{scored:,} of {sum(of['asked'] for of in one['scores'].values()):,}",
+            f"{one['calls']:,}" + (f"; failed: {failed}" if failed else ""),
+            f"{one['input_tokens']:,} / {one['output_tokens']:,}",
+            _format_cost(one),
             format_number(one["seconds"], 0),
         ])  # fmt: skip
     head = ["Cell", "Arms", "Rewards missing in training", "Scores missing", "Calls",
             "Tokens in / out", "USD", "Seconds"]  # fmt: skip
-    return _html_table("", head, rows)
+    return Fragment(*_cut_table(head, rows))
 
 
-def arms_table(summary: _JsonObject) -> str:
+def arms_table(summary: _JsonObject) -> Fragment:
     """A line an arm."""
+    numbers = ("distance", "proxy", "gold", "gap", "loss", "gold_level")
     rows = [
         [
-            escape_html(one["name"]),
+            one["name"],
             format_integer(one["seed"]),
             "–" if one["step"] is None else format_integer(one["step"]),
-            *(
-                format_number(one[k])
-                for k in ("distance", "proxy", "gold", "gap", "loss", "gold_level")
-            ),
-            escape_html(_format_arm_onset(one)),
+            *(format_number(one[key]) for key in numbers),
+            _format_arm_onset(one),
         ]
         for one in summary["arms"]
     ]
     head = ["Arm", "Seed", "Steps", "√KL", "Proxy gain, SD", "Gold gain, SD", "Gap, SD",
             "Gold loss, SD", "Gold at the end", "Onset"]  # fmt: skip
-    return _html_table("", head, rows)
+    return Fragment(*_cut_table(head, rows))
 
 
-def failed_table(failed: Mapping[str, str]) -> str:
+def failed_table(failed: Mapping[str, str]) -> Fragment:
     """Arms that did not end, with the reason."""
-    if not failed:
-        return ""
-    rows = [[escape_html(name), escape_html(why)] for name, why in failed.items()]
-    return _html_table("Arms that failed, and are in no number above", ["Arm", "Reason"], rows)
+    rows = list(failed.items())
+    caption = "Arms that failed, and are in no number above"
+    return Fragment(*_cut_table(["Arm", "Reason"], rows, caption=caption))
 
 
-def manifest_block(manifest: Any) -> str:
+def manifest_block(manifest: Any) -> Element | str:
     """The manifest as it is."""
     if manifest is None:
-        return "<p>– See manifest.json.</p>"
+        return "– See manifest.json."
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode()
     more = "" if len(text) <= _MAX_MANIFEST_LENGTH else "\n… manifest.json has it all"
-    return (
-        "<details><summary>All of it</summary>"
-        f'<pre class="raw">{escape_html(text[:_MAX_MANIFEST_LENGTH] + more)}</pre></details>'
-    )
+    raw = Element("pre", text[:_MAX_MANIFEST_LENGTH] + more, class_="raw")
+    return Element("details", Element("summary", "All of it"), raw)
 
 
-def _html_table(caption: str, head: Sequence[object], rows: Iterable[Sequence[str]]) -> str:
-    """``rows`` are markup, ``head`` and ``caption`` text."""
-    every = list(rows)
-    cells = "".join(f'<th scope="col">{escape_html(one)}</th>' for one in head)
-    body = "".join(
-        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{one}</td>" for one in row[1:])}</tr>'
-        for row in every[:_MAX_ROWS]
-    )
-    left = len(every) - _MAX_ROWS
-    more = f"<p>{format_integer(left)} more are in summary.json.</p>" if left > 0 else ""
-    title = f"<caption>{escape_html(caption)}</caption>" if caption else ""
-    return (
-        f'<div class="scroll"><table class="plain">{title}<thead><tr>{cells}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{more}"
-    )
+def _cut_table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = ""
+) -> list[object]:
+    """The first rows, and how many more there are; nothing without any."""
+    left = len(rows) - _MAX_ROWS
+    more = Element("p", f"{format_integer(left)} more are in summary.json.") if left > 0 else None
+    return [Table(head, rows[:_MAX_ROWS], caption=caption), more] if rows else []
 
 
-def _estimate_html(found: _JsonObject | None) -> str:
+def _estimate_cell(found: _JsonObject | None) -> Fragment:
     if found is None or found["value"] is None:
-        return escape_html(format_estimate(found))
-    interval = escape_html(format_estimate_interval(found))
-    return f"{format_number(found['value'])}<small>{interval}</small>"
+        return Fragment(format_estimate(found))
+    return Fragment(format_number(found["value"]), small(format_estimate_interval(found)))
 
 
-def _heat_cell(found: _JsonObject, most: float, *, own: bool) -> str:
+def _heat_cell(found: _JsonObject, most: float, *, own: bool) -> Element:
     value = found["value"]
     kinds = ["n", "own"] if own else ["n"]
     if value is not None and most > 0:
         level = min(4, int(5 * abs(value) / most))
-        kinds += [f"s{level}", "up" if value > 0 else "down"] if level else []
-    return f'<td class="{" ".join(kinds)}">{_estimate_html(found)}</td>'
+        kinds += [f"level{level}", "up" if value > 0 else "down"] if level else []
+    return Element("td", _estimate_cell(found), class_=" ".join(kinds))
 
 
 def _regression_notes(one: _JsonObject) -> list[str]:
@@ -535,20 +515,20 @@ def _format_arm_onset(arm: _JsonObject) -> str:
     return "never" if arm["onset"] is None else f"step {arm['onset']}"
 
 
-def _form_rows(fits: _JsonObject) -> list[list[str]]:
+def _form_rows(fits: _JsonObject) -> list[list[object]]:
     """A line a form; one with the reason where there is none."""
     if not fits["forms"]:
-        return [[escape_html(f"– ({fits['why']})"), *["–"] * 4]]
-    found = []
+        return [[f"– ({fits['why']})", *["–"] * 4]]
+    found: list[list[object]] = []
     for name, form in fits["forms"].items():
-        beyond = "<small>beyond what was seen</small>" if form["extrapolated"] else ""
-        better = "<small>fits better</small>" if fits["better"] == name else ""
+        beyond = small("beyond what was seen") if form["extrapolated"] else None
+        better = small("fits better") if fits["better"] == name else None
         found.append([
-            escape_html(name) + better,
-            _estimate_html(form["alpha"]),
-            _estimate_html(form["beta"]),
+            [name, better],
+            _estimate_cell(form["alpha"]),
+            _estimate_cell(form["beta"]),
             format_number(form["r2"]),
-            _estimate_html(form["peak"]) + beyond,
+            [_estimate_cell(form["peak"]), beyond],
         ])  # fmt: skip
     return found
 

@@ -1,16 +1,15 @@
-"""The report of a swap study: numbers as text, and one HTML file.
-
-The page has no script and no network; everything that is not ours (names of judges, files,
-criteria) is escaped.
-"""
+"""The report of a swap study: numbers as text, and one HTML file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adjudge.runs.report.charts import escape_html, format_integer, format_number
-from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
+from adjudge.report.charts import Estimate, signed_strip
+from adjudge.report.elements import Element, Fragment, bold, small
+from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.page import Section, Tile, render_page
+from adjudge.report.table import Column, Table, numeric
 
 __all__ = [
     "EXPLAINED_SHARES",
@@ -129,25 +128,23 @@ _MAX_SHOWN_CRITERIA = 20
 
 def render_swap_page(summary: Mapping[str, Any]) -> str:
     """The whole page of a study's summary."""
+    pairs, judges = summary["pairs"], summary["judges"]
     return render_page(
-        f"Judge swap: {len(summary['judges'])} judges on the same rollouts",
+        f"Judge swap: {len(judges)} judges on the same rollouts",
         _facts(summary),
         [
-            _tiles(summary),
             Section(
                 "swap",
                 "What changes when the judge is swapped",
-                "".join(_matrix(name, summary) for name in _MATRICES),
+                [_matrix(name, summary) for name in _MATRICES],
                 "Swap",
             ),
-            Section("pairs", "Pairs of judges", _pairs(summary["pairs"]), "Pairs"),
-            Section("judges", "What each judge pays for", _judges(summary["judges"]), "Judges"),
-            Section("criteria", "Criteria", _criteria(summary["pairs"]), "Criteria"),
-            notes_section(
-                "".join(f"<p>{escape_html(text)}</p>" for text in reading_notes()), "How to read it"
-            ),
+            Section("pairs", "Pairs of judges", map(_pair, pairs), "Pairs"),
+            Section("judges", "What each judge pays for", _judge_table(judges), "Judges"),
+            Section("criteria", "Criteria", _criteria(pairs), "Criteria"),
+            Section("notes", "How to read the numbers", reading_notes(), "How to read it"),
         ],
-        styles=[(__package__ or "", "page.css")],
+        tiles=_tiles(summary),
     )
 
 
@@ -164,7 +161,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _tiles(summary: Mapping[str, Any]) -> str:
+def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     judges, broken = summary["judges"], summary["broken_rows"]["count"]
     missing = sum(one["missing"] for one in judges)
     costs = [one["calls"]["cost_usd"] for one in judges if one["calls"]]
@@ -172,130 +169,84 @@ def _tiles(summary: Mapping[str, Any]) -> str:
     shares = [pair["best_changes"]["value"] for pair in summary["pairs"]]
     worst = max((share for share in shares if share is not None), default=None)
     changes = "–" if worst is None else f"{100 * worst:.1f} %"
-    found = (
+    return [
         Tile("Samples", format_integer(summary["samples"]), f"{broken:,} broken rows", broken > 0),
         Tile("Groups", format_integer(summary["groups"]["count"]), ""),
         Tile("Judges", format_integer(len(judges)), f"{len(summary['pairs'])} pairs"),
         Tile("Most changes", changes, "of groups get another best sample"),
         Tile("No answer", format_integer(missing), "of samples × judges", missing > 0),
         Tile("USD", f"{sum(known):.4f}" if known else "–", "of priced judges"),
-    )
-    return render_tiles(found)
+    ]
 
 
-def _matrix(name: str, summary: Mapping[str, Any]) -> str:
+def _matrix(name: str, summary: Mapping[str, Any]) -> Table:
     """A number for every two judges; a cell is the stronger tinted the less they agree."""
     names = [one["name"] for one in summary["judges"]]
     cells = {}
     for pair in summary["pairs"]:
         a, b = pair["judges"]
         cells[a, b] = cells[b, a] = pair[name]
-    head = "".join(f'<th scope="col" class="n">{escape_html(one)}</th>' for one in names)
-    rows = "".join(
-        f'<tr><th scope="row">{escape_html(one)}</th>'
-        + "".join(_cell(name, cells.get((one, other))) for other in names)
-        + "</tr>"
-        for one in names
-    )
+    rows = [[one, *(_cell(name, cells.get((one, other))) for other in names)] for one in names]
     heading, about = PAIR_NUMBERS[name]
-    return (
-        f'<div class="scroll"><table class="matrix"><caption><b>{escape_html(heading)}</b> '
-        f"<small>{escape_html(about)}</small></caption><thead><tr><th></th>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    return Table(["", *numeric(*names)], rows, caption=[heading, small(" ", about)])
 
 
-def _cell(name: str, found: Mapping[str, Any] | None) -> str:
+def _cell(name: str, found: Mapping[str, Any] | None) -> Element:
     if found is None:
-        return '<td class="n own">·</td>'
+        return Element("td", "·", class_="n soft")
     number = found["value"]
     apart = 0.0 if number is None else number if name in _MATRICES[:2] else (1 - number) / 2
     level = min(4, int(5 * max(0.0, apart)))
-    return (
-        f'<td class="n level{level}">{escape_html(format_value(name, found))}'
-        f"<small>{escape_html(format_interval(name, found))}</small></td>"
-    )
+    return Element("td", _estimate(name, found), class_=f"n down level{level}")
 
 
-def _pairs(pairs: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(_pair(one) for one in pairs)
+def _estimate(name: str, found: Mapping[str, Any]) -> Fragment:
+    return Fragment(format_value(name, found), small(format_interval(name, found)))
 
 
-def _pair(pair: Mapping[str, Any]) -> str:
-    a, b = (escape_html(name) for name in pair["judges"])
-    rows = "".join(
-        f'<tr><th scope="row">{escape_html(heading)} <small>{escape_html(about)}</small></th>'
-        f'<td class="n">{escape_html(format_value(name, pair[name]))}</td>'
-        f'<td class="n">{escape_html(format_interval(name, pair[name]))}</td>'
-        f'<td class="plot">{_strip(name, pair[name]) if name in _STRIPS else ""}</td></tr>'
-        for name, (heading, about) in PAIR_NUMBERS.items()
-    )
+def _pair(pair: Mapping[str, Any]) -> Element:
+    a, b = pair["judges"]
     common = f"{pair['common']:,} of {pair['samples']:,} samples judged by both, "
     common += f"{pair['groups']:,} of {pair['all_groups']:,} groups compared, {pair['flat']:,} flat"
-    return (
-        f"<details open><summary><b>{a}</b> and <b>{b}</b> "
-        f"<small>{escape_html(common)}</small></summary>"
-        '<div class="scroll"><table class="bars"><thead><tr><th scope="col">Number</th>'
-        '<th scope="col" class="n">Value</th><th scope="col" class="n">95 %</th>'
-        '<th scope="col" class="plot">From −1 to 1</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></details>"
+    rows = [
+        [
+            [heading, small(about)],
+            format_value(name, pair[name]),
+            format_interval(name, pair[name]),
+            _strip(name, pair[name]) if name in _STRIPS else "",
+        ]
+        for name, (heading, about) in PAIR_NUMBERS.items()
+    ]
+    table = Table(
+        ["Number", *numeric("Value", "95 %"), Column("From −1 to 1", "plot")], rows, kind="data"
     )
+    named = Element("summary", bold(a), " and ", bold(b), " ", small(common))
+    return Element("details", named, table, open="open")
 
 
-def _strip(name: str, found: Mapping[str, Any]) -> str:
+def _strip(name: str, found: Mapping[str, Any]) -> Element | None:
     """Value and interval between −1 and 1."""
-    if found["value"] is None or found["low"] is None or found["high"] is None:
-        return ""
     label = f"{PAIR_NUMBERS[name][0]}: {format_value(name, found)}, {format_interval(name, found)}"
-    return (
-        f'<svg class="strip" role="img" aria-label="{escape_html(label)}" width="100%" height="18">'
-        '<line class="chance" x1="50%" x2="50%" y1="0" y2="18"/>'
-        f'<line class="interval within" x1="{_strip_position(found["low"])}" '
-        f'x2="{_strip_position(found["high"])}" '
-        f'y1="9" y2="9"/><circle class="dot within" cx="{_strip_position(found["value"])}" cy="9" '
-        'r="4"/></svg>'
-    )
+    return signed_strip(Estimate(found["value"], found["low"], found["high"]), label)
 
 
-def _strip_position(place: float) -> str:
-    return f"{50 + 48 * min(1.0, max(-1.0, place)):.2f}%"
+def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
+    shares = [[heading, small(about)] for heading, about in EXPLAINED_SHARES.values()]
+    columns = numeric("Judged", "Mean, SD", "Flat, tied best", *shares)
+    return Table(["Judge", *columns, Column("Asked", "w")], map(_judge_row, judges))
 
 
-def _judges(judges: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(
-        f'<th scope="col" class="n">{escape_html(heading)}<small>{escape_html(about)}</small></th>'
-        for heading, about in EXPLAINED_SHARES.values()
-    )
-    rows = "".join(_judge(one) for one in judges)
-    return (
-        '<div class="scroll"><table class="judges"><thead><tr><th scope="col">Judge</th>'
-        '<th scope="col" class="n">Judged</th><th scope="col" class="n">Mean, SD</th>'
-        f'<th scope="col" class="n">Flat, tied best</th>{head}<th scope="col">Asked</th></tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _judge(one: Mapping[str, Any]) -> str:
-    lost = (
-        f"{one['missing']:,} missing: {format_missing_kinds(one)}"
-        if one["missing"]
-        else "none missing"
-    )
-    shares = "".join(
-        f'<td class="n">{escape_html(format_value(name, one["explained"][name]))}'
-        f"<small>{escape_html(format_interval(name, one['explained'][name]))}</small></td>"
-        for name in EXPLAINED_SHARES
-    )
-    models = ", ".join(one["calls"]["models"]) if one["calls"] else ""
-    source = escape_html(_short_source(one["source"]))
-    return (
-        f'<tr><th scope="row"><b>{escape_html(one["name"])}</b><small>{source}</small></th>'
-        f'<td class="n">{one["judged"]:,}<small>{escape_html(lost)}</small></td>'
-        f'<td class="n">{format_number(one["mean"])}<small>{format_number(one["std"])}</small></td>'
-        f'<td class="n">{one["flat_groups"]:,}<small>{one["tied_best"]:,}, of '
-        f"{one['compared_groups']:,} groups</small></td>{shares}"
-        f"<td>{escape_html(format_calls(one))}<small>{escape_html(models)}</small></td></tr>"
-    )
+def _judge_row(one: Mapping[str, Any]) -> list[object]:
+    lost = f"{one['missing']:,} missing: {format_missing_kinds(one)}"
+    tied = f"{one['tied_best']:,}, of {one['compared_groups']:,} groups"
+    return [
+        [bold(one["name"]), small(_short_source(one["source"]))],
+        [f"{one['judged']:,}", small(lost if one["missing"] else "none missing")],
+        [format_number(one["mean"]), small(format_number(one["std"]))],
+        [f"{one['flat_groups']:,}", small(tied)],
+        *(_estimate(name, one["explained"][name]) for name in EXPLAINED_SHARES),
+        [format_calls(one), small(", ".join(one["calls"]["models"]) if one["calls"] else "")],
+    ]
 
 
 def _short_source(paths: str) -> str:
@@ -305,28 +256,26 @@ def _short_source(paths: str) -> str:
     return f"{short} and {len(more)} more" if more else short
 
 
-def _criteria(pairs: Sequence[Mapping[str, Any]]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape_html(' and '.join(pair['judges']))}</td>"
-        f"<td>{escape_html(one['criterion']) or '<b>all</b>'}</td>"
-        f'<td class="n">{escape_html(format_value("differs", one["differs"]))}'
-        f"<small>{escape_html(format_interval('differs', one['differs']))}</small></td>"
-        f'<td class="n">{100 * one["met_first"]:.1f} % / {100 * one["met_second"]:.1f} %</td>'
-        f'<td class="n">{one["samples"]:,}</td></tr>'
+def _criteria(pairs: Sequence[Mapping[str, Any]]) -> list[object]:
+    rows = [
+        [
+            " and ".join(pair["judges"]),
+            one["criterion"] or bold("all"),
+            _estimate("differs", one["differs"]),
+            f"{100 * one['met_first']:.1f} % / {100 * one['met_second']:.1f} %",
+            f"{one['samples']:,}",
+        ]
         for pair in pairs
         for one in pair["criteria"][: _MAX_SHOWN_CRITERIA + 1]
-    )
-    most = max((len(pair["criteria"]) for pair in pairs), default=0)
-    more = f"<p>The {_MAX_SHOWN_CRITERIA} worst of each two judges; summary.json has more.</p>"
-    more = more if most > _MAX_SHOWN_CRITERIA + 1 else ""
+    ]
     if not rows:
-        return (
-            "<p>No two of the judges mark criteria of the same name, which is that of the grader "
-            "and that of the criterion.</p>"
-        )
-    return (
-        '<div class="scroll"><table class="judges"><thead><tr><th scope="col">Judges</th>'
-        '<th scope="col">Criterion</th><th scope="col" class="n">Marked differently</th>'
-        '<th scope="col" class="n">Met</th><th scope="col" class="n">Marks</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{more}"
-    )
+        return [
+            (
+                "No two of the judges mark criteria of the same name, which is that of the grader "
+                "and that of the criterion."
+            )
+        ]
+    most = max(len(pair["criteria"]) for pair in pairs)
+    more = f"The {_MAX_SHOWN_CRITERIA} worst of each two judges; summary.json has more."
+    columns = ["Judges", "Criterion", *numeric("Marked differently", "Met", "Marks")]
+    return [Table(columns, rows), more if most > _MAX_SHOWN_CRITERIA + 1 else ""]

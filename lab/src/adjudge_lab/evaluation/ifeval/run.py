@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,12 +20,14 @@ import msgspec
 import adjudge
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.graders.instructions.report import IfevalJoinBy
-from adjudge.judge_evaluation.benchmarks.page import interval_strip
+from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
 from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
 from adjudge.judges.base import Reply
+from adjudge.report.elements import Element, bold, paragraph
+from adjudge.report.numbers import format_integer, format_number, format_range
+from adjudge.report.page import Section, notes_section, render_page
+from adjudge.report.table import Column, Table, numeric
 from adjudge.rollouts.rows import is_parquet
-from adjudge.runs.report.charts import escape_html, format_integer, format_number
-from adjudge.runs.report.frame import Section, notes_section, render_page
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,
     SampleKey,
@@ -108,36 +110,22 @@ def _first_names(some: _SummaryEntry) -> str:
     return named + (", …" if some["count"] > _MOST_LINES else "")
 
 
-_NOTES = """<p><b>Pr</b>: the share of prompts all of whose instructions are followed; <b>Ins</b>: \
-the share of instructions. <b>S</b> (strict) judges the response as it is; <b>L</b> (loose) also \
-without asterisks, its first or its last line, and one reading that follows is enough.</p>
-<p>With several samples a prompt counts with the mean of its samples: the expected share of one \
-response, not the best of several (no pass@k).</p>
-<p>Intervals are 95 % percentile bootstrap intervals over prompts: other prompts of this kind, not \
-other draws of the model. Differences are paired: over the prompts that both have. McNemar&rsquo;s \
-test counts the prompts that one follows and the other does not. No p-value is adjusted for the \
-number of comparisons.</p>
-<p>Prompts without a response, and responses that could not be made or judged, are in no share: \
-they are missing, and not &ldquo;not followed&rdquo;. Least to most: the share if every missing \
-response followed nothing, or everything.</p>"""
 _LEVELS = (("prompt", "Pr"), ("instruction", "Ins"))
 _READINGS = (("strict", "S"), ("loose", "L"))
 
 
 def write_ifeval_page(path: Path, summary: _SummaryEntry) -> None:
     """Write the page to ``path``, UTF-8."""
-    found = [
-        ("scores", "Accuracies", "".join(map(_scores_table, summary["models"]))),
+    models = summary["models"]
+    found: list[tuple[str, str, object]] = [
+        ("scores", "Accuracies", map(_scores_table, models)),
         ("compared", "Compared", _comparison_table(summary)),
-        ("types", "By category and type", "".join(map(_parts_table, summary["models"]))),
-        ("missing", "Not counted", _missing_section(summary)),
+        ("types", "By category and type", map(_parts_table, models)),
+        ("missing", "Not counted", _missing_lines(summary)),
     ]
-    sections = [Section(key, title, text, title) for key, title, text in found]
+    sections = [Section(key, title, content, title) for key, title, content in found]
     html = render_page(
-        "IFEval",
-        _facts(summary),
-        [*sections, notes_section(_NOTES)],
-        styles=[("adjudge.judge_evaluation.benchmarks", "page.css")],
+        "IFEval", _facts(summary), [*sections, notes_section("adjudge_lab.evaluation.ifeval")]
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 
@@ -152,106 +140,72 @@ def _facts(summary: _SummaryEntry) -> list[tuple[str, str]]:
     ]
 
 
-def _scores_table(one: _SummaryEntry) -> str:
+def _scores_table(one: _SummaryEntry) -> Table:
     rows = [
-        (
-            f"{short}({letter})",
-            *_cells(one[reading][level], f"{short}({letter})"),
-            _bounds_cell(one[reading][level]),
-        )
+        [
+            name,
+            *_share_cells(share, name),
+            f"{format_number(share['least'])} to {format_number(share['most'])}",
+        ]
         for reading, letter in _READINGS
         for level, short in _LEVELS
+        for name, share in [(f"{short}({letter})", one[reading][level])]
     ]
-    head = ("share", "95 %", "0 to 1", "of", "least to most")
-    return _html_table(model_headline(one), head, rows)
+    columns = ["", *score_columns("share"), *numeric("of"), Column("least to most", "i")]
+    return Table(columns, rows, caption=model_headline(one))
 
 
-def _bounds_cell(one: _SummaryEntry) -> str:
-    return f'<td class="i">{format_number(one["least"])} to {format_number(one["most"])}</td>'
+def _share_cells(one: _SummaryEntry, label: str) -> list[object]:
+    cells = score_cells(one["value"], one["low"], one["high"], one["why"], label)
+    return [*cells, format_integer(one["n"])]
 
 
-def _cells(one: _SummaryEntry, label: str) -> tuple[str, ...]:
-    value = one["value"]
-    strip = interval_strip(value, one["low"], one["high"], f"{label}: {format_number(value)}")
-    return (_number_cell(value, 4), _interval_cell(one), f'<td class="plot">{strip}</td>',
-            _number_cell(one["n"], 0))  # fmt: skip
-
-
-def _parts_table(one: _SummaryEntry) -> str:
+def _parts_table(one: _SummaryEntry) -> Table:
     """A category a row, its types under it."""
     rows = []
     for category in one["strict"]["by_category"]:
-        rows.append(
-            (
-                f"<b>{escape_html(category)}</b>",
-                *_strict_and_loose_cells(one, "by_category", category),
-            )
-        )
+        cells = _strict_and_loose_cells(one, "by_category", category)
+        rows.append([bold(category), *cells])
         for name in one["strict"]["by_type"]:
             own, _, rest = name.partition(":")
             if own == category:
-                rows.append((escape_html(rest), *_strict_and_loose_cells(one, "by_type", name)))
-    return _html_table(one["name"], ("strict", "95 %", "0 to 1", "loose", "95 %", "of"), rows)
+                rows.append([rest, *_strict_and_loose_cells(one, "by_type", name)])
+    columns = [*score_columns("strict"), *numeric("loose"), Column("95 %", "i"), *numeric("of")]
+    return Table(["", *columns], rows, caption=one["name"])
 
 
-def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> tuple[str, ...]:
-    *strict, of = _cells(one["strict"][part][name], name)
+def _strict_and_loose_cells(one: _SummaryEntry, part: str, name: str) -> list[object]:
+    *strict, of = _share_cells(one["strict"][part][name], name)
     loose = one["loose"][part][name]
-    return (*strict, _number_cell(loose["value"], 4), _interval_cell(loose), of)
+    interval = format_range(loose["low"], loose["high"], loose["why"])
+    return [*strict, format_number(loose["value"], 4), interval, of]
 
 
-def _comparison_table(summary: _SummaryEntry) -> str:
-    head = ("", "first", "second", "difference", "95 %", "p", "only it / only other", "McNemar p",
-            "prompts")  # fmt: skip
-    rows = []
-    for one in summary["compared"]:
-        name = f"{dict(_LEVELS)[one['level']]}({dict(_READINGS)[one['reading']]})"
-        only = "–" if one["only_a"] is None else f"{one['only_a']:,} / {one['only_b']:,}"
-        rows.append(
-            (
-                f"{escape_html(one['a'])} against {escape_html(one['b'])}",
-                f"<td>{name}</td>",
-                _number_cell(one["value_a"], 4),
-                _number_cell(one["value_b"], 4),
-                _number_cell(one["difference"], 4),
-                _interval_cell(one),
-                _number_cell(one["p"], 4),
-                f'<td class="n">{only}</td>',
-                _number_cell(one["mcnemar_p"], 4),
-                _number_cell(one["prompts"], 0),
-            )
-        )
-    return _html_table("", head, rows) if rows else ""
+def _comparison_table(summary: _SummaryEntry) -> Table:
+    columns = ["", "", *numeric("first", "second", "difference"), Column("95 %", "i"),
+               *numeric("p", "only it / only other", "McNemar p", "prompts")]  # fmt: skip
+    rows = [
+        [
+            f"{one['a']} against {one['b']}",
+            f"{dict(_LEVELS)[one['level']]}({dict(_READINGS)[one['reading']]})",
+            *(format_number(one[key], 4) for key in ("value_a", "value_b", "difference")),
+            format_range(one["low"], one["high"], one["why"]),
+            format_number(one["p"], 4),
+            "–" if one["only_a"] is None else f"{one['only_a']:,} / {one['only_b']:,}",
+            format_number(one["mcnemar_p"], 4),
+            format_integer(one["prompts"]),
+        ]
+        for one in summary["compared"]
+    ]
+    return Table(columns, rows)
 
 
-def _missing_section(summary: _SummaryEntry) -> str:
-    lines = [(one["name"], line) for one in summary["models"] for line in ifeval_missing_lines(one)]
-    return "".join(
-        f"<p><b>{escape_html(name)}</b>: {escape_html(line)}</p>" for name, line in lines
-    )
-
-
-def _interval_cell(one: _SummaryEntry) -> str:
-    low, high = one["low"], one["high"]
-    said = (
-        escape_html(one["why"]) if low is None else f"{format_number(low)} to {format_number(high)}"
-    )
-    return f'<td class="i">{said}</td>'
-
-
-def _number_cell(value: float | None, digits: int) -> str:
-    return f'<td class="n">{"–" if value is None else f"{value:,.{digits}f}"}</td>'
-
-
-def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose rows have a heading cell's content first, then whole cells."""
-    titled = f"<caption>{escape_html(caption)}</caption>" if caption else ""
-    heads = "".join(f'<th scope="col">{escape_html(one)}</th>' for one in ("", *head))
-    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(row[1:])}</tr>' for row in rows)
-    return (
-        f'<div class="scroll"><table class="judges">{titled}<thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+def _missing_lines(summary: _SummaryEntry) -> list[Element]:
+    return [
+        paragraph(bold(one["name"]), f": {line}")
+        for one in summary["models"]
+        for line in ifeval_missing_lines(one)
+    ]
 
 
 RESPONSES_FILE = "responses.jsonl"

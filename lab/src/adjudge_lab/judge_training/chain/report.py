@@ -13,12 +13,15 @@ import msgspec
 
 from adjudge.files import iter_rows
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
-from adjudge.runs.report.charts import escape_html, format_integer, format_number, format_percent
-from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
+from adjudge.report.charts import ChartLine, line_chart
+from adjudge.report.elements import Element, bold, paragraph
+from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.table import Table, numeric
 from adjudge.runs.stats import mean
 from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
-from adjudge_lab.rl.report import ChartLine, line_chart
+from adjudge_lab.rl.report import alarm_list, curve_grid
 
 __all__ = [
     "StageSummary",
@@ -141,18 +144,6 @@ def _number(value: float | None) -> str:
 
 StageSummary = Mapping[str, Any]
 
-_NOTES = """<p><b>Accuracy</b> is the share of pairs whose better side scores higher. The <b>Bayes \
-rate</b> is what a judge could expect that knows everything but the chance in the labels. \
-Intervals hold 95 % of 2,000 resamples of the pairs.</p>
-<p><b>Calibration error</b>: how far &sigma;(difference) as a probability is from the share that \
-is right, in ten bins. <b>Prefers the longer</b>: of pairs of different length; without a bias \
-it is the share in which the longer is better.</p>
-<p><b>The judge</b> is what the policy was trained on; a <b>gold</b> it never sees. Where the \
-judge climbs and a gold does not follow, the policy has found what the judge gets wrong.</p>
-<p><b>Ordered as by</b> a gold: of two answers to one question whose golds differ, the share in \
-which the reward says the same, equal rewards half. A judge that is good on made-up pairs need \
-not be on what a policy says, and less so on what it says in the end.</p>"""
-
 
 def write_chain_report(
     path: Path, summary: StageSummary, curves: Mapping[str, Sequence[Mapping[str, float]]]
@@ -163,43 +154,46 @@ def write_chain_report(
     stage that trained a policy.
     """
     stages = summary["stages"]
-    of = {kind: [one for one in stages if one["kind"] == kind] for kind in _EMPTY}
-    seen = "".join(map(_evaluation_html, of["evaluate"])) or _EMPTY["evaluate"]
-    policies = "".join(_policy_html(one, curves.get(one["name"], [])) for one in of["run"])
+    of = {
+        kind: [one for one in stages if one["kind"] == kind]
+        for kind in ("judge", "evaluate", "run")
+    }
+    judges = [block for one in of["judge"] for block in _judge_blocks(one)]
+    unseen = [block for one in of["evaluate"] for block in _evaluation_blocks(one)]
+    policies = [
+        block for one in of["run"] for block in _policy_blocks(one, curves.get(one["name"], []))
+    ]
     html = render_page(
         summary["label"],
         _facts(summary),
         [
-            render_tiles(_tiles(stages)),
             Section(
                 "stages",
                 "Stages",
-                _table(
-                    ("Stage", "What", "Builds on", "Seconds", "Its own page"),
+                Table(
+                    ["Stage", "What", "Builds on", *numeric("Seconds"), "Its own page"],
                     map(_stage_row, stages),
                 ),
                 "Stages",
             ),
+            Section("judges", "Judges", judges or "The chain trained no judge.", "Judges"),
             Section(
-                "judges",
-                "Judges",
-                "".join(map(_judge_html, of["judge"])) or _EMPTY["judge"],
-                "Judges",
+                "unseen",
+                "On unseen pairs",
+                unseen or "The chain has no such stage.",
+                "On unseen pairs",
             ),
-            Section("unseen", "On unseen pairs", seen, "On unseen pairs"),
-            Section("policy", "What a policy did with it", policies or _EMPTY["run"], "The policy"),
-            notes_section(_NOTES),
+            Section(
+                "policy",
+                "What a policy did with it",
+                policies or "The chain trained no policy.",
+                "The policy",
+            ),
+            notes_section(__package__ or ""),
         ],
-        styles=[("adjudge_lab.rl", "report.css"), (__package__ or "", "page.css")],
+        tiles=_tiles(stages),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
-
-
-_EMPTY = {
-    "judge": "<p>The chain trained no judge.</p>",
-    "evaluate": "<p>The chain has no such stage.</p>",
-    "run": "<p>The chain trained no policy.</p>",
-}
 
 
 def _facts(summary: StageSummary) -> list[tuple[str, str]]:
@@ -251,33 +245,19 @@ def _interval_text(overall: StageSummary) -> str:
     return "no interval" if low is None else f"95 %: {format_number(low)} to {format_number(high)}"
 
 
-def _table(heads: Sequence[str], rows: Any) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def _cells(*cells: str) -> str:
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
 _STAGE_TEXTS = {"evaluate": "evaluation of {benchmark}", "run": "policy on {env_name}"}
 
 
-def _stage_row(one: StageSummary) -> str:
+def _stage_row(one: StageSummary) -> list[object]:
     what = _STAGE_TEXTS.get(one["kind"], "training by {method}").format_map(one).replace("_", " ")
     page = one["report"]
-    link = f'<a href="{escape_html(page)}">{escape_html(page)}</a>' if page else "this one"
-    after = ", ".join(one["after"]) or "–"
-    return _cells(
-        escape_html(one["name"]),
-        escape_html(what),
-        escape_html(after),
+    return [
+        one["name"],
+        what,
+        ", ".join(one["after"]) or "–",
         format_number(one["seconds"], 1),
-        link,
-    )
+        Element("a", page, href=page) if page else "this one",
+    ]
 
 
 _QUALITY_KEYS = (
@@ -286,91 +266,96 @@ _QUALITY_KEYS = (
 )  # fmt: skip
 
 
-def _judge_html(one: StageSummary) -> str:
+def _judge_blocks(one: StageSummary) -> list[object]:
     first, last = one["first"], one["validation"]
     rows = [
-        _cells(name, format_number(first.get(key)), format_number(last[key]))
+        [name, format_number(first.get(key)), format_number(last[key])]
         for name, key in _QUALITY_KEYS
         if key in last
     ]
     if "bayes_accuracy" in last:
-        rows.append(_cells("Bayes rate", "", format_number(last["bayes_accuracy"])))
+        rows.append(["Bayes rate", "", format_number(last["bayes_accuracy"])])
     dials = "".join(
-        f"; {escape_html(name.replace('_', ' '))} {escape_html(value)}"
+        f"; {name.replace('_', ' ')} {value}"
         for name, value in (one["synthetic"] or {}).items()
         if value and name != "n"
     )
-    return (
-        f"<h3>{escape_html(one['name'])}: {escape_html(one['method'].replace('_', ' '))}</h3>"
-        f"<p>{format_integer(one['steps'])} steps on {format_integer(one['rows'])} rows{dials}; "
-        "the best is that "
-        f"of step {format_integer(one['best_step'])}.</p>"
-        + _table(("On held-out rows", "Before", "After"), rows)
-    )
+    return [
+        Element("h3", f"{one['name']}: {one['method'].replace('_', ' ')}"),
+        (
+            f"{format_integer(one['steps'])} steps on {format_integer(one['rows'])} rows{dials}; "
+            f"the best is that of step {format_integer(one['best_step'])}."
+        ),
+        Table(["On held-out rows", *numeric("Before", "After")], rows),
+    ]
 
 
-def _evaluation_html(one: StageSummary) -> str:
+def _evaluation_blocks(one: StageSummary) -> list[object]:
     overall = one["overall"]
-    rows = [_subset("all", overall)]
-    if len(one["subsets"]) > 1:
-        rows += [_subset(name, part) for name, part in one["subsets"].items()]
-    parts = [f"<h3>{escape_html(one['name'])}: {escape_html(one['benchmark'])}</h3>"]
+    parts = {"all": overall, **(one["subsets"] if len(one["subsets"]) > 1 else {})}
     asked = "through adjudge serve" if one["served"] else "in this process"
-    said = f"{format_integer(overall['items'])} items, asked {asked}"
+    text = f"{format_integer(overall['items'])} items, asked {asked}"
     if one.get("left_out"):
-        said += (
+        text += (
             f"; {format_integer(one['left_out'])} more were in the training data and are left out"
         )
     if one["unusable"]:
-        said += f"; {format_integer(one['unusable'])} rows could not be used"
+        text += f"; {format_integer(one['unusable'])} rows could not be used"
     if one.get("bayes_accuracy") is not None:
-        said += f"; Bayes rate {format_number(one['bayes_accuracy'])}"
-    parts.append(f"<p>{said}.</p>{_contamination_note(one)}")
-    parts.append(_table(("Subset", "Items", "Missing", "Accuracy", "Interval"), rows))
-    return "".join(parts) + _calibration(one["calibration"]) + _lengths(one["lengths"])
+        text += f"; Bayes rate {format_number(one['bayes_accuracy'])}"
+    return [
+        Element("h3", f"{one['name']}: {one['benchmark']}"),
+        f"{text}.",
+        _contamination_note(one),
+        Table(
+            ["Subset", *numeric("Items", "Missing", "Accuracy", "Interval")],
+            [_subset_row(name, part) for name, part in parts.items()],
+        ),
+        *_calibration_blocks(one["calibration"]),
+        _length_sentence(one["lengths"]),
+    ]
 
 
-def _contamination_note(one: StageSummary) -> str:
+def _contamination_note(one: StageSummary) -> Element | str:
     """That the judge was trained on some of the items; of files that it was compared with them."""
     if not (found := one.get("contamination")):
         return ""
     if line := contamination_warning(one["judge"], found, one["overall"]["items"]):
-        return f"<p><b>{escape_html(line)}</b></p>"
-    return f"<p>Contamination: {escape_html('; '.join(found['notes']))}.</p>"
+        return paragraph(bold(line))
+    return f"Contamination: {'; '.join(found['notes'])}."
 
 
-def _subset(name: str, part: StageSummary) -> str:
-    gone = format_integer(part["missing"])
+def _subset_row(name: str, part: StageSummary) -> list[str]:
     kinds = ", ".join(f"{kind} {count}" for kind, count in part["failures"].items())
-    return _cells(
-        escape_html(name), format_integer(part["items"]), f"{gone} {escape_html(kinds)}".strip(),
+    return [
+        name, format_integer(part["items"]), f"{format_integer(part['missing'])} {kinds}".strip(),
         format_number(part["accuracy_of_answered"]), _interval_text(part),
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
-def _calibration(found: StageSummary | None) -> str:
+def _calibration_blocks(found: StageSummary | None) -> list[object]:
     if not found or found["ece"] is None:
-        return ""
+        return []
     rows = [
-        _cells(format_integer(n), format_percent(sure), format_percent(right))
+        [format_integer(n), format_percent(sure), format_percent(right)]
         for n, sure, right in found["bins"]
     ]
     loss = "∞" if found.get("ruled_out") else format_number(found["log_loss"])
-    return (
-        f"<p>Calibration error {format_number(found['ece'])}, Brier score "
-        f"{format_number(found['brier'])} (0.25 "
-        f"knows nothing), log loss {loss}.</p>"
-        + _table(("Pairs", "How sure the judge was", "How often it was right"), rows)
-    )
+    return [
+        (
+            f"Calibration error {format_number(found['ece'])}, Brier score "
+            f"{format_number(found['brier'])} (0.25 knows nothing), log loss {loss}."
+        ),
+        Table(["Pairs", *numeric("How sure the judge was", "How often it was right")], rows),
+    ]
 
 
-def _lengths(found: StageSummary | None) -> str:
+def _length_sentence(found: StageSummary | None) -> str:
     if not found or found["prefers_longer"] is None or found["better_is_longer"] is None:
         return ""
     return (
-        f"<p>It prefers the longer answer in {format_percent(found['prefers_longer'])}; the longer "
-        "is the "
-        f"better one in {format_percent(found['better_is_longer'])}.</p>"
+        f"It prefers the longer answer in {format_percent(found['prefers_longer'])}; the longer is "
+        f"the better one in {format_percent(found['better_is_longer'])}."
     )
 
 
@@ -379,64 +364,38 @@ def _first_and_last(one: StageSummary) -> tuple[dict[str, float | None], dict[st
     return held.get("before", {}), held.get("after", {})
 
 
-def _policy_html(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> str:
+def _policy_blocks(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> list[object]:
     before, after = _first_and_last(one)
-    names = [name for name in after if name != "reward"]
-    means = _table(
-        ("Held-out answers, mean", "Before", "After"),
-        [
-            _cells(escape_html(name), format_number(before.get(name)), format_number(after[name]))
-            for name in names
-        ],
-    )
-    length = (
-        f"{format_number(one['first']['length'], 1)} to {format_number(one['last']['length'], 1)}"
-    )
-    asked = one["judge"] or "nobody"
-    reward = f"the reward is what {escape_html(asked)} says"
-    size = f"{format_integer(one['steps'])} steps of {format_integer(one['batch_size'])} answers"
-    parts = [
-        f"<h3>{escape_html(one['name'])}</h3>",
-        f"<p>{size}; {reward}. Answers went from {length} tokens.</p>",
-        means,
-        _agreement(one["agreement"]),
-        _alarms(one["alarms"]),
+    means = [
+        [name, format_number(before.get(name)), format_number(after[name])]
+        for name in after
+        if name != "reward"
     ]
-    return "".join(parts) + _curves(one, rows)
-
-
-def _agreement(found: StageSummary) -> str:
-    rows = [
-        _cells(
-            escape_html(gold),
-            *(f"{format_number(end['share'])} of {format_integer(end['pairs'])}" for end in ends),
-        )
-        for gold, ends in found.items()
+    lengths = " to ".join(format_number(one[when]["length"], 1) for when in ("first", "last"))
+    orders = [
+        [gold, *(f"{format_number(x['share'])} of {format_integer(x['pairs'])}" for x in ends)]
+        for gold, ends in one["agreement"].items()
     ]
+    return [
+        Element("h3", one["name"]),
+        (
+            f"{format_integer(one['steps'])} steps of {format_integer(one['batch_size'])} answers; "
+            f"the reward is what {one['judge'] or 'nobody'} says. Answers went from {lengths} "
+            "tokens."
+        ),
+        Table(["Held-out answers, mean", *numeric("Before", "After")], means),
+        Table(
+            ["Its own answers ordered as by", *numeric("First tenth of the steps", "Last tenth")],
+            orders,
+        ),
+        alarm_list(one["alarms"], advice=False) if one["alarms"] else "The sentinel saw nothing.",
+        _curves(one, rows),
+    ]
+
+
+def _curves(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> Element | None:
     if not rows:
-        return ""
-    heads = ("Its own answers ordered as by", "First tenth of the steps", "Last tenth")
-    return _table(heads, rows)
-
-
-def _alarms(alarms: Sequence[StageSummary]) -> str:
-    if not alarms:
-        return "<p>The sentinel saw nothing.</p>"
-    return f'<ul class="alarms">{"".join(map(_alarm, alarms))}</ul>'
-
-
-def _alarm(one: StageSummary) -> str:
-    kind = ' class="note"' if one["note"] else ""
-    rule = escape_html(one["rule"].replace("_", " "))
-    return (
-        f"<li{kind}><b>Step {format_integer(one['step'])}, {rule}</b>: "
-        f"{escape_html(one['seen'])}.</li>"
-    )
-
-
-def _curves(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> str:
-    if not rows:
-        return ""
+        return None
     steps = [round(row["step"]) for row in rows]
 
     def line(name: str, key: str) -> ChartLine:
@@ -456,4 +415,4 @@ def _curves(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> str:
         line_chart("Length, tokens", [line("length", "length")], steps, low=0.0),
         line_chart("Judge's spread", [line("spread", "judge/score_std")], steps, low=0.0),
     ]
-    return f'<div class="curves">{"".join(charts)}</div>'
+    return curve_grid(charts)
