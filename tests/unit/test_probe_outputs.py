@@ -106,7 +106,7 @@ def test_effects_far_beyond_the_threshold_stay_on_the_strip() -> None:
     html = render_probe_page(card(), [finding("length", "fail", effect=90.0, low=80.0, high=99.0)])
     assert max(float(x) for x in re.findall(r'c?x[12]?="([\d.]+)%"', html)) <= 100
     none = render_probe_page(card(), [finding("length", "fail", threshold=0.0)])
-    assert 'cx="100.00%"' in none
+    assert 'cx="98.00%"' in none
 
 
 def test_numbers_in_words() -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
@@ -32,6 +31,8 @@ from adjudge.judge_evaluation.benchmarks.contamination import contamination_warn
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.pair_statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import ValidationJob, validate_judges
+from adjudge.report.elements import bold
+from adjudge.report.table import Column, Table, lost
 from adjudge.rewards.spec import is_trained_judge
 
 __all__ = ["contaminated_lines", "eval_judge", "print_validation", "route_evaluation"]
@@ -225,7 +226,7 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     for judge in judges:
         console.print(_scores(judge))
     for table in (_orders(judges), _calibration(judges), _lengths(judges), _compared(summary)):
-        if table.row_count:
+        if table:
             console.print(table)
     for judge in judges:
         if judge["why"]:
@@ -245,39 +246,30 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     console.print(f"\n[bold]{clean(job.folder)}/[/]  judgements.jsonl  summary.json  report.html")
 
 
-def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
-    table.add_column("", overflow="fold")
-    for heading in headings:
-        whole = heading != "missing"
-        table.add_column(clean(heading), justify="right", overflow="fold", no_wrap=whole)
-    return table
+def _columns(*headings: str) -> list[Column]:
+    numbers = [Column(heading, "n", wrap=heading == "missing") for heading in headings]
+    return [Column(""), *numbers]
 
 
 def _scores(judge: _Entry) -> Table:
     """One judge overall and by subset."""
     pairs = judge["mode"] == "pairwise"
-    headings = ["score", "95 %", "items", "missing", "least/most", "own"]
-    table = _table(f"{judge['name']} ({judge['mode']})", headings + ["agrees"] * pairs)
-    table.add_row("[bold]overall[/]", *_row(judge["overall"], pairs=pairs))
+    headings = ["score", "95 %", "items", "missing", "least/most", "own"] + ["agrees"] * pairs
+    rows = [[bold("overall"), *_row(judge["overall"], pairs=pairs)]]
     if len(judge["subsets"]) > 1 or judge["why"]:
-        for name, one in judge["subsets"].items():
-            table.add_row(clean(name), *_row(one, pairs=pairs))
-    return table
+        rows += [[name, *_row(one, pairs=pairs)] for name, one in judge["subsets"].items()]
+    return Table(_columns(*headings), rows, caption=f"{judge['name']} ({judge['mode']})")
 
 
-def _row(one: _Entry, *, pairs: bool) -> list[str]:
-    low, high, least = one["low"], one["high"], one["at_least"]
-    interval = _DASH if low is None else f"{low:.3f} to {high:.3f}"
+def _row(one: _Entry, *, pairs: bool) -> list[object]:
+    least = one["at_least"]
     bounds = "" if least is None or not one["missing"] else f"{least:.3f}/{one['at_most']:.3f}"
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in one["failures"].items())
-    gone = f"[yellow]{clean(kinds)}[/]" if kinds else "0"
-    cells = [
+    cells: list[object] = [
         _format_number(one["score"], 4),
-        interval,
+        _format_interval(one),
         f"{one['items']:,}",
-        gone,
+        lost(kinds) if kinds else "0",
         bounds,
         _format_number(one["own"], 4),
     ]
@@ -285,64 +277,76 @@ def _row(one: _Entry, *, pairs: bool) -> list[str]:
 
 
 def _orders(judges: Sequence[_Entry]) -> Table:
-    headings = ("given", "swapped", "both", "equal", "kappa", "1st/2nd", "p", "ties")
-    table = _table("right in both orders, and named by position in both", headings)
-    for judge in judges:
-        one = judge["overall"]["orders"]
-        if one is not None and judge["mode"] == "pairwise":
-            table.add_row(
-                clean(judge["name"]),
-                *(f"{one[key]:,}" for key in ("right_as_given", "right_swapped", "both_right")),
-                f"{one['agreeing']:,}",
-                _format_number(one["kappa"], 4),
-                f"{one['primacy']:,}/{one['recency']:,}",
-                _format_number(one["position_p"], 4),
-                f"{one['ties']:,}",
-            )
-    return table
+    rows = [
+        [
+            judge["name"],
+            *(f"{one[key]:,}" for key in ("right_as_given", "right_swapped", "both_right")),
+            f"{one['agreeing']:,}",
+            _format_number(one["kappa"], 4),
+            f"{one['primacy']:,}/{one['recency']:,}",
+            _format_number(one["position_p"], 4),
+            f"{one['ties']:,}",
+        ]
+        for judge in judges
+        for one in [judge["overall"]["orders"]]
+        if one is not None and judge["mode"] == "pairwise"
+    ]
+    columns = _columns("given", "swapped", "both", "equal", "kappa", "1st/2nd", "p", "ties")
+    return Table(columns, rows, caption="right in both orders, and named by position in both")
 
 
 def _calibration(judges: Sequence[_Entry]) -> Table:
-    headings = ("read as", "pairs", "error", "Brier", "log loss")
-    table = _table("calibration", headings)
+    entries = []
     for judge in judges:
-        rows = [(judge["name"], judge["scale"], judge["calibration"])]
+        entries.append((judge["name"], judge["scale"], judge["calibration"]))
         if own := judge["calibrated"]:
-            rows.append((f"{judge['name']}, by its card", own["by"], own))
-        for name, scale, one in rows:
-            if one:
-                loss = "∞" if one["ruled_out"] else _format_number(one["log_loss"])
-                numbers = [_format_number(one["ece"]), _format_number(one["brier"]), loss]
-                table.add_row(clean(name), scale, f"{one['pairs']:,}", *numbers)
-    return table
+            entries.append((f"{judge['name']}, by its card", own["by"], own))
+    rows = [
+        [
+            name,
+            scale,
+            f"{one['pairs']:,}",
+            *(_format_number(one[key]) for key in ("ece", "brier")),
+            "∞" if one["ruled_out"] else _format_number(one["log_loss"]),
+        ]
+        for name, scale, one in entries
+        if one
+    ]
+    columns = _columns("read as", "pairs", "error", "Brier", "log loss")
+    return Table(columns, rows, caption="calibration")
 
 
 def _lengths(judges: Sequence[_Entry]) -> Table:
-    headings = ("r", "rho", "picks it", "is better", "right if so", "if not")
     keys = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
             "accuracy_shorter")  # fmt: skip
-    table = _table("the longer answer", headings)
-    for judge in judges:
-        if one := judge["lengths"]:
-            table.add_row(clean(judge["name"]), *(_format_number(one[key]) for key in keys))
-    return table
+    rows = [
+        [judge["name"], *(_format_number(one[key]) for key in keys)]
+        for judge in judges
+        if (one := judge["lengths"])
+    ]
+    columns = _columns("r", "rho", "picks it", "is better", "right if so", "if not")
+    return Table(columns, rows, caption="the longer answer")
 
 
 def _compared(summary: _Entry) -> Table:
-    headings = ("difference", "95 %", "p", "only right", "McNemar p", "items")
-    table = _table("compared on what both answered", headings)
-    for one in summary["compared"]:
-        low, high = one["interval"]["low"], one["interval"]["high"]
-        table.add_row(
-            clean(f"{one['a']} - {one['b']}"),
+    rows = [
+        [
+            f"{one['a']} - {one['b']}",
             _format_number(one["difference"]),
-            _DASH if low is None else f"{low:.3f} to {high:.3f}",
+            _format_interval(one["interval"]),
             _format_number(one["p"], 4),
             f"{one['only_a_right']:,}/{one['only_b_right']:,}",
             _format_number(one["mcnemar_p"], 4),
             f"{one['items']:,}",
-        )
-    return table
+        ]
+        for one in summary["compared"]
+    ]
+    columns = _columns("difference", "95 %", "p", "only right", "McNemar p", "items")
+    return Table(columns, rows, caption="compared on what both answered")
+
+
+def _format_interval(one: _Entry) -> str:
+    return _DASH if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
 
 
 def _contamination_note(judge: _Entry) -> str:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from adjudge.cli.console import (
     clean,
@@ -38,6 +37,8 @@ from adjudge.cli.options import (
 )
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
+from adjudge.report.elements import Element, bold, small
+from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import count_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
@@ -110,20 +111,19 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
 
 
 def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", overflow="fold")
-    for heading in ("calls", "tokens in", "tokens out", "USD a sample",
-                    f"USD per {COST_UNIT_EPISODES:,} episodes", "USD in all"):  # fmt: skip
-        table.add_column(heading, justify="right")
-    for row in found:
-        table.add_row(
-            clean(row["scenario"]),
+    columns = numeric("calls", "tokens in", "tokens out", "USD a sample",
+                      f"USD per {COST_UNIT_EPISODES:,} episodes", "USD in all")  # fmt: skip
+    cells = [
+        [
+            row["scenario"],
             f"{row['calls']:.2f}",
             f"{row['input_tokens']:,.0f}",
             f"≤ {row['output_tokens']:,.0f}",
             *(_usd_cell(row["cost_usd"], times) for times in (1, COST_UNIT_EPISODES, rows)),
-        )
-    return table
+        ]
+        for row in found
+    ]
+    return Table(["", *columns], cells)
 
 
 def _usd_cell(cost: float | None, times: int) -> str:
@@ -164,13 +164,11 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _calls_table(endpoint: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(escape(endpoint_name(endpoint)), overflow="fold")
-    table.add_column("", overflow="fold")
-    for label, text in endpoint_rows(endpoint):
-        alarm = label in ("failed", "circuit opened")
-        table.add_row(label, f"[yellow]{escape(text)}[/]" if alarm else escape(text))
-    return table
+    rows = [
+        [label, lost(text) if label in ("failed", "circuit opened") else text]
+        for label, text in endpoint_rows(endpoint)
+    ]
+    return Table([endpoint_name(endpoint), ""], rows)
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:
@@ -187,24 +185,21 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
 
 
 def _score_table(summary: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("grader", overflow="fold")
-    table.add_column("weight", justify="right", no_wrap=True)
-    for heading in ("mean", "std", "std in group", "zero spread", "missing", "not evaluable"):
-        table.add_column(heading, justify="right", min_width=5)
-    for name, grader in summary["graders"].items():
-        weight = grader["weight"]
-        table.add_row(
-            escape(name),
-            f"{weight:g}" if weight else "report",
+    samples, reward = summary["samples"], summary["reward"]
+    headings = ("mean", "std", "std in group", "zero spread", "missing", "not evaluable")
+    columns = [Column(heading, "n", min_width=5) for heading in headings]
+    rows: list[list[object]] = [
+        [
+            name,
+            f"{grader['weight']:g}" if grader["weight"] else "report",
             *_spread_cells(grader),
-            _count_cell(grader["missing"], summary["samples"]),
-            _count_cell(grader["not_evaluable"], summary["samples"]),
-        )
-    reward = summary["reward"]
-    missing = _count_cell(reward["missing"], summary["samples"])
-    table.add_row("[bold]reward[/]", "", *_spread_cells(reward), missing, "")
-    return table
+            *(_count_cell(grader[key], samples) for key in ("missing", "not_evaluable")),
+        ]
+        for name, grader in summary["graders"].items()
+    ]
+    missing = _count_cell(reward["missing"], samples)
+    rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
+    return Table(["grader", Column("weight", "n", wrap=False), *columns], rows)
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -218,27 +213,22 @@ def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _agreement_table(summary: Mapping[str, Any]) -> Table:
-    env = summary["env_reward"]
-    kind = "AUC" if env["binary"] else "concordance"
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.add_column("against the environment's reward", overflow="fold")
-    table.add_column(f"{kind}, pooled", justify="right")
-    table.add_column("95 %", justify="right", style="dim")
-    table.add_column("within group", justify="right")
-    table.add_column("95 %", justify="right", style="dim")
-    table.add_column("pairs", justify="right", style="dim")
-    rows = [(escape(name), grader) for name, grader in summary["graders"].items()]
+    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
+    columns = ["against the environment's reward", *numeric(f"{kind}, pooled"), Column("95 %", "i"),
+               *numeric("within group"), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
+    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
     if summary["reward"]["auc"]:
-        rows.append(("[bold]reward[/]", summary["reward"]))
-    rows += [
-        (f"[dim]baseline: {name.replace('_', ' ')}[/]", figures)
+        entries.append((bold("reward"), summary["reward"]))
+    entries += [
+        (small(f"baseline: {name.replace('_', ' ')}"), figures)
         for name, figures in summary["baselines"].items()
     ]
-    for label, figures in rows:
+    rows = []
+    for label, figures in entries:
         within = figures["concordance"]
         pairs = f"{within['pairs']:,}" if within else "0"
-        table.add_row(label, *_estimate_cells(figures["auc"]), *_estimate_cells(within), pairs)
-    return table
+        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(within), pairs])
+    return Table(columns, rows)
 
 
 def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -253,10 +243,10 @@ def _number_cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _count_cell(count: int, total: int) -> str:
+def _count_cell(count: int, total: int) -> Element | str:
     if not count:
         return "0"
-    return f"[yellow]{count} ({count / total:.1%})[/]"
+    return lost(f"{count} ({count / total:.1%})")
 
 
 class EngineName(StrEnum):

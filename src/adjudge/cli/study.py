@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand
 
 from adjudge.cli.console import (
@@ -38,6 +37,8 @@ from adjudge.judge_evaluation.swap.report import (
     format_value,
 )
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
+from adjudge.report.elements import Element, below
+from adjudge.report.table import Column, Table
 from adjudge.rollouts.samples import SAMPLE_FIELDS
 
 __all__ = ["route_study", "swap", "swap_app"]
@@ -217,37 +218,37 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("judges", (*_HEADINGS, "common"))
-    for pair in pairs:
-        table.add_row(
-            "\n".join(clean(name) for name in pair["judges"]),
+    rows = [
+        [
+            [pair["judges"][0], Element("br"), pair["judges"][1]],
             *(_estimate(name, pair[name]) for name in _COLUMNS),
             f"{pair['common']:,}",
-        )
-    return table
+        ]
+        for pair in pairs
+    ]
+    return Table(_columns("judges", *_HEADINGS, "common"), rows)
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("judge", ("mean", "flat", *(EXPLAINED_SHARES[name][0] for name in _SHARES)))
-    for one in judges:
-        table.add_row(
-            clean(one["name"]),
+    rows = [
+        [
+            one["name"],
             "–" if one["mean"] is None else f"{one['mean']:.3f}",
             f"{one['flat_groups']:,}/{one['compared_groups']:,}",
             *(_estimate(name, one["explained"][name]) for name in _SHARES),
-        )
-    return table
+        ]
+        for one in judges
+    ]
+    shares = (EXPLAINED_SHARES[name][0] for name in _SHARES)
+    return Table(_columns("judge", "mean", "flat", *shares), rows)
 
 
-def _table(first: str, others: Sequence[str]) -> Table:
+def _columns(first: str, *others: str) -> list[Column]:
     """To be printed with ``crop=False``: a table that is too wide would lose its last digits."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first, overflow="fold", min_width=14)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    numbers = [Column(heading, "n", wrap=False) for heading in others]
+    return [Column(first, min_width=14), *numbers]
 
 
-def _estimate(name: str, found: Mapping[str, Any]) -> str:
+def _estimate(name: str, found: Mapping[str, Any]) -> list[object]:
     ends = format_interval(name, found)
-    return format_value(name, found) + (f"\n[dim]{ends}[/]" if ends else "")
+    return [format_value(name, found), below(ends) if ends else None]

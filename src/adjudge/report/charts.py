@@ -143,7 +143,7 @@ def signed_strip(
     value, low, high = ((x / span + 1) / 2 for x in (one.value, one.low, one.high))
     band = None
     if allowed is not None:
-        left, right = (50 + 50 * x / span for x in allowed)
+        left, right = (50 + (50 - _INSET) * x / span for x in allowed)
         band = Element(
             "rect", class_="allowed", x=_percent(left), width=_percent(right - left), y=2, height=20
         )

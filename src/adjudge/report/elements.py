@@ -10,9 +10,19 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-__all__ = ["Element", "Fragment", "bold", "code", "element_text", "paragraph", "quote", "small"]
+__all__ = [
+    "Element",
+    "Fragment",
+    "below",
+    "bold",
+    "code",
+    "element_text",
+    "paragraph",
+    "quote",
+    "small",
+]
 
-_WITHOUT_CONTENT = frozenset({"circle", "line", "polyline", "rect", "wbr"})
+_WITHOUT_CONTENT = frozenset({"br", "circle", "line", "polyline", "rect", "wbr"})
 
 
 class Element:
@@ -76,6 +86,11 @@ def code(name: str) -> Element:
     """``<code>`` of a name, which may break after an underscore where it is long."""
     first, *more = name.split("_")
     return Element("code", first, [["_", Element("wbr"), part] for part in more])
+
+
+def below(*content: object) -> Fragment:
+    """What is to be read second, on a line of its own."""
+    return Fragment(Element("br"), small(*content))
 
 
 def quote(text: str) -> Element:

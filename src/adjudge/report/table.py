@@ -100,6 +100,7 @@ class Table:
         named = any(one.heading for one in self.columns)
         table = TerminalTable(
             box=None, pad_edge=False, header_style="bold", show_header=named, title_justify="left",
+            title_style="bold",
             title=None if self.caption is None else _terminal_text(self.caption),
         )  # fmt: skip
         for one in self.columns:
@@ -120,6 +121,8 @@ def _terminal_text(content: object, style: str = "") -> Text:
     from rich.text import Text  # noqa: PLC0415
 
     if isinstance(content, Element):
+        if content.tag == "br":
+            return Text("\n")
         kind = _TERMINAL_STYLES.get(str(content.attributes.get("class_", content.tag)), style)
         return Text.assemble(*(_terminal_text(part, kind) for part in content.content))
     if isinstance(content, Iterable) and not isinstance(content, str):

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
@@ -27,6 +26,8 @@ from adjudge.cli.options import (
     wait_for_judges,
 )
 from adjudge.errors import ConfigError
+from adjudge.report.elements import bold, small
+from adjudge.report.table import Column, Table
 from adjudge_lab.evaluation.healthbench_run import (
     USUAL_TAGS,
     HealthbenchJob,
@@ -336,40 +337,31 @@ def print_missing(console: Console, summary: _Entry) -> None:
             console.print(f"[yellow]{clean(one['name'])}:[/] {clean(line)}", soft_wrap=True)
 
 
-def _ifeval_table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
-    table.add_column("", overflow="fold")
-    for heading in headings:
-        table.add_column(clean(heading), justify="right", no_wrap=True)
-    return table
+def _columns(*headings: str) -> list[Column]:
+    return [Column(""), *(Column(heading, "n", wrap=False) for heading in headings)]
 
 
 def _overall_table(models: Sequence[_Entry]) -> Table:
-    table = _ifeval_table("", [short for *_, short in _LEVELS])
+    rows: list[list[object]] = []
     for one in models:
         cells = [one[reading][level] for level, reading, _ in _LEVELS]
-        table.add_row(clean(one["name"]), *(_percent(cell) for cell in cells))
-        table.add_row("", *(f"[dim]{_interval(cell)}[/]" for cell in cells))
+        rows.append([one["name"], *map(_percent, cells)])
+        rows.append(["", *(small(_interval(cell)) for cell in cells)])
         if any(cell["least"] < cell["most"] for cell in cells):
-            table.add_row(
-                "  [dim]least to most[/]", *(f"[dim]{_bounds(cell)}[/]" for cell in cells)
-            )
-    return table
+            rows.append([small("  least to most"), *(small(_bounds(cell)) for cell in cells)])
+    return Table(_columns(*(short for *_, short in _LEVELS)), rows)
 
 
 def _category_table(one: _Entry) -> Table:
-    table = _ifeval_table(model_headline(one), ("strict", "95 %", "loose", "95 %", "of"))
-    types = one["strict"]["by_type"]
+    rows: list[list[object]] = []
     for category in one["strict"]["by_category"]:
-        table.add_row(
-            f"[bold]{clean(category)}[/]", *_strict_loose_cells(one, "by_category", category)
-        )
-        for name in types:
+        rows.append([bold(category), *_strict_loose_cells(one, "by_category", category)])
+        for name in one["strict"]["by_type"]:
             own, _, rest = name.partition(":")
             if own == category:
-                table.add_row(f"  {clean(rest)}", *_strict_loose_cells(one, "by_type", name))
-    return table
+                rows.append([f"  {rest}", *_strict_loose_cells(one, "by_type", name)])
+    columns = _columns("strict", "95 %", "loose", "95 %", "of")
+    return Table(columns, rows, caption=model_headline(one))
 
 
 def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
@@ -380,21 +372,20 @@ def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
 
 def _comparison_table(compared: Sequence[_Entry]) -> Table:
     """One pair of models: a row a reading and level."""
-    headings = ("points", "95 %", "p", "only/only", "McNemar p", "prompts")
-    table = _ifeval_table(f"{compared[0]['a']} less {compared[0]['b']}", headings)
-    for one in compared:
-        only = _DASH if one["only_a"] is None else f"{one['only_a']:,}/{one['only_b']:,}"
-        difference = one["difference"]
-        table.add_row(
+    rows = [
+        [
             _SHORT[one["level"], one["reading"]],
-            _DASH if difference is None else f"{100 * difference:+.2f}",
+            _DASH if one["difference"] is None else f"{100 * one['difference']:+.2f}",
             _interval(one),
             _p_value(one["p"]),
-            only,
+            _DASH if one["only_a"] is None else f"{one['only_a']:,}/{one['only_b']:,}",
             _p_value(one["mcnemar_p"]),
             f"{one['prompts']:,}",
-        )
-    return table
+        ]
+        for one in compared
+    ]
+    columns = _columns("points", "95 %", "p", "only/only", "McNemar p", "prompts")
+    return Table(columns, rows, caption=f"{compared[0]['a']} less {compared[0]['b']}")
 
 
 def _percent(one: _Entry) -> str:
@@ -402,9 +393,8 @@ def _percent(one: _Entry) -> str:
 
 
 def _interval(one: _Entry) -> str:
-    # The bracket is markup to the console unless it is escaped.
     low, high = one["low"], one["high"]
-    return _DASH if low is None else rf"\[{100 * low:.1f}, {100 * high:.1f}]"
+    return _DASH if low is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _bounds(one: _Entry) -> str:
@@ -485,17 +475,12 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
         f"[bold]HealthBench[/]: {summary['scored']:,} of {summary['samples']:,} samples scored  ·  "
         f"{summary['prompts']:,} prompts of {clean(summary['data'])}  ·  {summary['seconds']:.1f} s"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", overflow="fold")
-    for heading in ("score", "SD", "95 %", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("[bold]overall[/]", *_score_cells(summary["overall"]))
+    rows: list[list[object]] = [[bold("overall"), *_score_cells(summary["overall"])]]
     groups = group_tags(summary["tags"])
     for name in (one for one in groups if one in USUAL_TAGS):
-        table.add_row(f"[bold]{clean(name)}[/]", *[""] * 4)
-        for value, one in groups[name].items():
-            table.add_row(f"  {clean(value)}", *_score_cells(one))
-    console.print(table)
+        rows.append([bold(name), *[""] * 4])
+        rows += [[f"  {value}", *_score_cells(one)] for value, one in groups[name].items()]
+    console.print(Table(_columns("score", "SD", "95 %", "n"), rows))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:
@@ -513,6 +498,5 @@ def _score_cells(one: Mapping[str, Any]) -> list[str]:
     if one["score"] is None:
         return [_DASH, _DASH, _DASH, "0"]
     low, high = one["low"], one["high"]
-    # The bracket is markup to the console unless it is escaped.
-    interval = _DASH if low is None else rf"\[{low:.3f}, {high:.3f}]"
+    interval = _DASH if low is None else f"[{low:.3f}, {high:.3f}]"
     return [f"{one['score']:.4f}", f"{one['bootstrap_std']:.4f}", interval, f"{one['n_samples']:,}"]

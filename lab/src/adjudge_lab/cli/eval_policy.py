@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from adjudge.cli.console import clean, output, print_json, resumable_work
 from adjudge.cli.options import (
@@ -23,6 +21,8 @@ from adjudge.cli.options import (
     output_option,
 )
 from adjudge.errors import ConfigError
+from adjudge.report.elements import Element
+from adjudge.report.table import Column, Table, lost
 from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
 from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
@@ -185,42 +185,37 @@ def print_evaluation(console: Console, job: EvaluationJob) -> None:
     console.print(f"\n[bold]{clean(job.folder)}/[/]  episodes.jsonl  summary.json  report.html")
 
 
-def _table(title: str, first: str, headings: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    table.title, table.title_style = (clean(title), "bold") if title else (None, "")
-    table.add_column(first, overflow="fold")
-    for heading in headings:
-        style = "dim" if heading.startswith("95") else ""
-        table.add_column(clean(heading), justify="right", style=style, overflow="fold")
-    return table
+def _columns(first: str, *headings: str) -> list[Column]:
+    return [Column(first), *(Column(one, "i" if one.startswith("95") else "n") for one in headings)]
 
 
 def _judges(model: Mapping[str, Any]) -> Table:
     """Official score, graders and reward of one model."""
-    table = _table(model["name"], "", ("mean", "95 %", "r", "95 %", "rho", "95 %", "missing"))
-    table.add_row(
-        "official score", *_estimate(model["official"]), *[""] * 4, _missing_cell(model, None)
-    )
+    missing = _missing_cell(model, None)
+    rows: list[list[object]] = [
+        ["official score", *_estimate(model["official"]), *[""] * 4, missing]
+    ]
     for name, found in model["scores"].items():
-        cells = [_estimate(found[key]) for key in ("mean", "pearson", "spearman")]
-        flat = [cell for pair in cells for cell in pair]
-        table.add_row(clean(name), *flat, _missing_cell(model, found))
-    return table
+        kinds = ("mean", "pearson", "spearman")
+        cells = [cell for kind in kinds for cell in _estimate(found[kind])]
+        rows.append([name, *cells, _missing_cell(model, found)])
+    columns = _columns("", "mean", "95 %", "r", "95 %", "rho", "95 %", "missing")
+    return Table(columns, rows, caption=model["name"])
 
 
 def _estimate(found: Mapping[str, Any]) -> tuple[str, str]:
     value, low, high = found["value"], found["low"], found["high"]
-    interval = escape(found["why"]) if low is None else f"{low:.2f} to {high:.2f}"
+    interval = found["why"] if low is None else f"{low:.2f} to {high:.2f}"
     return (_DASH if value is None else f"{value:.3f}"), interval
 
 
-def _missing_cell(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
+def _missing_cell(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> Element | str:
     kinds = [f"not played: {kind} {count:,}" for kind, count in model["not_played"].items()]
     if found is not None:
         kinds += [f"{kind} {count:,}" for kind, count in found["missing"].items()]
     elif model["no_official"]:
         kinds.append(f"not paid for {model['no_official']:,}")
-    return f"[yellow]{clean(', '.join(kinds))}[/]" if kinds else "0"
+    return lost(", ".join(kinds)) if kinds else "0"
 
 
 def _cost_lines(model: Mapping[str, Any]) -> list[str]:
@@ -244,40 +239,40 @@ def _cost_lines(model: Mapping[str, Any]) -> list[str]:
 
 def _comparison(summary: Mapping[str, Any]) -> Table:
     model, baseline = (one["name"] for one in summary["models"])
-    headings = ("mean", "its mean", "difference", "95 %", "p", "wins/ties/losses", "seeds of both")
-    table = _table(f"{model} against {baseline}", "", headings)
-    for name, one in summary["comparison"].items():
-        table.add_row(
-            "official score" if name == OFFICIAL_SCORE else clean(name),
+    rows = [
+        [
+            "official score" if name == OFFICIAL_SCORE else name,
             *(_DASH if one[key] is None else f"{one[key]:.3f}" for key in ("model", "baseline")),
             *_estimate(one["difference"]),
             _DASH if one["p"] is None else f"{one['p']:.4f}",
             f"{one['wins']}/{one['ties']}/{one['losses']}",
             f"{one['difference']['n']:,}",
-        )
-    return table
+        ]
+        for name, one in summary["comparison"].items()
+    ]
+    columns = _columns(
+        "", "mean", "its mean", "difference", "95 %", "p", "wins/ties/losses", "seeds of both"
+    )
+    return Table(columns, rows, caption=f"{model} against {baseline}")
 
 
 def _seeds(summary: Mapping[str, Any], rows: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
     names = list(summary["models"][0]["scores"])
-    several = len(rows) > 1
-    headings = []
-    for place in range(len(rows)):
-        mark = f" {place + 1}" if several else ""
-        headings += [f"{name}{mark}" for name in ("official", *names, "turns")]
-    table = _table("", "seed", headings)
-    for own in list(zip(*rows, strict=True))[:_MOST_ROWS]:
-        cells = [cell for row in own for cell in _seed(row, names)]
-        table.add_row(str(own[0]["seed"]), *cells)
-    return table
+    marks = [f" {place + 1}" if len(rows) > 1 else "" for place in range(len(rows))]
+    headings = [f"{name}{mark}" for mark in marks for name in ("official", *names, "turns")]
+    body = [
+        [own[0]["seed"], *(cell for row in own for cell in _seed(row, names))]
+        for own in list(zip(*rows, strict=True))[:_MOST_ROWS]
+    ]
+    return Table(_columns("seed", *headings), body)
 
 
-def _seed(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _seed(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
     """Official score, the scores of ``names``, turns; in a missing reward's place, why."""
     if row["error"] is not None:
-        return [f"[yellow]{clean(row['error']['kind'])}[/]", *[""] * (len(names) + 1)]
+        return [lost(row["error"]["kind"]), *[""] * (len(names) + 1)]
     scores = [grader_scores([row], name)[row["seed"]] for name in names]
-    cells = [_DASH if x is None else f"{x:.3f}" for x in (row["env_reward"], *scores)]
+    cells: list[object] = [_DASH if x is None else f"{x:.3f}" for x in (row["env_reward"], *scores)]
     if names and names[-1] == REWARD_SCORE and (gone := row["missing"]):
-        cells[-1] = f"[yellow]{clean(gone['kind'])}[/]"
+        cells[-1] = lost(gone["kind"])
     return [*cells, str(row["turns"])]

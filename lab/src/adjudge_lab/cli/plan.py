@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.report.elements import bold
+from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.plan import GraderPlan, RunPlan, VerlPlan
@@ -34,7 +35,7 @@ def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
     if found.warnings:
         console.print("\n[bold]warnings[/]")
         for warning in found.warnings:
-            _print_point(console, clean(warning))
+            _print_point(console, warning)
     if found.verl is not None:
         _print_verl(console, found.verl)
 
@@ -51,10 +52,7 @@ def _print_run(console: Console, found: RunPlan) -> None:
         f"{rollouts['evaluations']:,} times: {rollouts['evaluation']:,}"
     )
     turns = "one turn" if found.turns == 1 else f"at most {found.turns:,} turns"
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in (
+    facts = (
         ("run file", found.file),
         ("backend", found.backend),
         ("policy", found.policy),
@@ -65,37 +63,34 @@ def _print_run(console: Console, found: RunPlan) -> None:
         ("rollouts", per_step),
         ("evaluation", held_out),
         ("settings", "  ".join(f"{key}={value}" for key, value in found.settings.items())),
-    ):
-        if value:
-            table.add_row(name, clean(value))
-    console.print(table)
+    )
+    rows = [[bold(name), value] for name, value in facts if value]
+    console.print(Table([Column("", wrap=False), ""], rows))
 
 
 def _print_judging(console: Console, found: RunPlan) -> None:
     console.print()
-    table = _table("grader", "scope", "weight", "calls an episode")
-    for one in found.graders:
-        table.add_row(
-            clean(one.name),
-            one.scope,
-            f"{one.weight:g}" if one.weight else "report",
-            _calls_cell(one),
-        )
-    console.print(table)
+    graders = [
+        [one.name, one.scope, f"{one.weight:g}" if one.weight else "report", _calls_cell(one)]
+        for one in found.graders
+    ]
+    console.print(Table(["grader", *numeric("scope", "weight", "calls an episode")], graders))
     if not found.setups:
         return
     console.print()
-    table = _table("setup", "calls", "tokens in", "tokens out",
-                   f"USD per {COST_UNIT_EPISODES:,}")  # fmt: skip
-    for setup in found.setups:
-        table.add_row(
-            clean(setup.setup),
+    setups = [
+        [
+            setup.setup,
             f"{setup.calls:g}",
             f"{setup.input_tokens:,.0f}",
             f"{setup.output_tokens:,.0f}",
             _cost_cell(setup.cost_usd, COST_UNIT_EPISODES),
-        )
-    console.print(table)
+        ]
+        for setup in found.setups
+    ]
+    costs = f"USD per {COST_UNIT_EPISODES:,}"
+    columns = ["setup", *numeric("calls", "tokens in", "tokens out", costs)]
+    console.print(Table(columns, setups))
     console.print(f"[dim]{clean(found.assumed)}[/]")
     whole = found.in_all
     cost = "" if whole["cost_usd"] is None else f"; {_cost_cell(whole['cost_usd'], 1)} USD"
@@ -121,7 +116,7 @@ def _print_unsupported(console: Console, found: RunPlan) -> None:
         f"\n[bold yellow]settings that backend {clean(found.backend)!r} does not support[/]: {flag}"
     )
     for one in found.unmet:
-        _print_point(console, clean(str(one)))
+        _print_point(console, str(one))
 
 
 def _print_verl(console: Console, verl: VerlPlan) -> None:
@@ -147,19 +142,7 @@ def _safe_lines(text: str) -> Text:
 
 
 def _print_point(console: Console, text: str) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("-", text)
-    console.print(table)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first, overflow="fold")
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
+    console.print(Table([Column("", wrap=False), ""], [["-", text]]))
 
 
 def _cost_cell(cost: float | None, times: int) -> str:

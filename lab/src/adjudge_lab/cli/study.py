@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import TaskID
-from rich.table import Table
 
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.options import JsonSummary, new_folder, output_option
@@ -33,6 +32,8 @@ from adjudge_lab.studies.summary_view import (
 
 if TYPE_CHECKING:
     from adjudge_lab.studies.study import Study
+from adjudge.report.elements import Element, below, bold
+from adjudge.report.table import Column, Table
 
 __all__ = [
     "diff_run_files",
@@ -66,58 +67,53 @@ def print_study(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _print_results(console: Console, cells: Sequence[CellView], feature: str | None) -> None:
-    table = _narrow_table(
-        "trained on", "gold", "gold gain", "proxy gain", f"Δ {feature or 'length'}"
-    )
-    table.add_column("onset", no_wrap=True)
     why: dict[str, None] = {}
+    rows = []
     for cell in cells:
         end = cell.gap["end"]
         found = [*(end[name] for name in ("gold_level", "gold", "proxy")),
                  cell.features.get(feature or "", {}).get("change")]  # fmt: skip
         why |= {f"{cell.name}: {one['why']}": None for one in found if one and one["value"] is None}
-        table.add_row(clean(cell.name), *map(_estimate, found), _onset(cell.onset))
-    console.print(table, crop=False)
+        rows.append([cell.name, *map(_estimate, found), _onset(cell.onset)])
+    columns = _columns("gold", "gold gain", "proxy gain", f"Δ {feature or 'length'}", "onset")
+    console.print(Table(columns, rows), crop=False)
     for text in why:
         console.print(f"[dim]– {clean(text)}[/]", soft_wrap=True)
 
 
 def _transfer_table(found: Mapping[str, Any]) -> Table:
-    table = _narrow_table("trained on", *(clean(name) for name in found["scorers"]))
-    for row in found["rows"]:
-        table.add_row(
-            clean(row["judge"]), *(_estimate(row["gains"][name]) for name in found["scorers"])
-        )
-    return table
+    names = found["scorers"]
+    rows = [
+        [row["judge"], *(_estimate(row["gains"][name]) for name in names)] for row in found["rows"]
+    ]
+    return Table(_columns(*names), rows)
 
 
-def _narrow_table(first: str, *numbers: str) -> Table:
+def _columns(*numbers: str) -> list[Column]:
     """A column of names that may be broken, and numbers that may not.
 
     To be printed with ``crop=False``: a table that is too wide would lose its last digits.
     """
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(first, overflow="fold", min_width=10)
-    for heading in numbers:
-        table.add_column(heading, no_wrap=True)
-    return table
+    named = Column("trained on", min_width=10)
+    return [named, *(Column(heading, wrap=False) for heading in numbers)]
 
 
-def _estimate(found: Mapping[str, Any] | None) -> str:
+def _estimate(found: Mapping[str, Any] | None) -> object:
     if found is None or found["value"] is None:
         return "–"
     ends = "no interval"
     if found["low"] is not None and found["high"] is not None:
         ends = f"{format_number(found['low'], 2)} to {format_number(found['high'], 2)}"
-    return f"{format_number(found['value'], 2)}\n[dim]{ends}[/]"
+    return [format_number(found["value"], 2), below(ends)]
 
 
-def _onset(onset: Mapping[str, Any]) -> str:
+def _onset(onset: Mapping[str, Any]) -> object:
     """How many seeds had one, and below it the median step."""
     if not onset["known"]:
         return "–"
-    when = "" if onset["median_step"] is None else f"\n[dim]step {onset['median_step']:g}[/]"
-    return f"{onset['hacked']}/{onset['known']}{when}"
+    step = onset["median_step"]
+    when = None if step is None else below(f"step {step:g}")
+    return [f"{onset['hacked']}/{onset['known']}", when]
 
 
 def print_study_plan(console: Console, found: Mapping[str, Any]) -> None:
@@ -136,17 +132,15 @@ def print_study_plan(console: Console, found: Mapping[str, Any]) -> None:
 def _facts(found: Mapping[str, Any]) -> Table:
     runs = found["runs"]
     calls = found["calls"]
-    table = _table("", "", shown=False)
-    for name, text in (
+    facts = (
         ("folder", found["folder"]),
         ("gold", found["gold"]),
         ("seeds", ", ".join(map(str, found["seeds"]))),
         *((name, _done_text(runs[name])) for name in ("policies", "judges", "arms")),
         ("held out", ", ".join(found["held_out"]) or "none"),
         ("judge calls", "not counted" if calls is None else f"≤ {calls:,.0f} in the arms' runs"),
-    ):
-        table.add_row(name, clean(text))
-    return table
+    )
+    return Table(["", ""], [[bold(name), text] for name, text in facts])
 
 
 def _done_text(count: Mapping[str, int]) -> str:
@@ -155,30 +149,23 @@ def _done_text(count: Mapping[str, int]) -> str:
 
 
 def _plan_table(plans: Sequence[Mapping[str, Any]], seeds: int) -> Table:
-    table = _table("plan", "question", "judge, mitigation", "arms")
+    rows = []
     for one in plans:
         question = one["question"] + (f" over {one['x']}" if one["x"] else "")
-        cells = "\n".join(clean(cell_name(*cell)) for cell in one["cells"])
-        arms = f"{len(one['cells'])} × {seeds} seeds"
-        table.add_row(
-            clean(one["name"]), clean(question), cells, f"{arms}\n[dim]{one['arms']} in all[/]"
-        )
-    return table
+        cells = [[cell_name(*cell), Element("br")] for cell in one["cells"]]
+        arms = [f"{len(one['cells'])} × {seeds} seeds", below(f"{one['arms']} in all")]
+        rows.append([one["name"], question, cells, arms])
+    return Table(["plan", "question", "judge, mitigation", "arms"], rows)
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("judge", "levels", "bias", "how", "")
+    rows = []
     for one in judges:
         state = {True: "trained already", False: "to be trained", None: ""}[one["trained"]]
-        held = "held out" if one["held_out"] else ""
-        table.add_row(
-            clean(one["name"]),
-            clean(_listed_text(one["levels"])),
-            clean(_listed_text(one["bias"])),
-            clean(one["how"]),
-            ", ".join(text for text in (held, state) if text),
-        )
-    return table
+        notes = ", ".join(text for text in ("held out" if one["held_out"] else "", state) if text)
+        levels, bias = _listed_text(one["levels"]), _listed_text(one["bias"])
+        rows.append([one["name"], levels, bias, one["how"], notes])
+    return Table(["judge", "levels", "bias", "how", ""], rows)
 
 
 def _listed_text(values: Mapping[str, Any]) -> str:
@@ -190,22 +177,12 @@ def print_differences(console: Console, files: tuple[Path, Path], found: Sequenc
     if not found:
         console.print("The two files are equal, defaults included.")
         return
-    table = _table("key", *(clean(path) for path in files))
-    for one in found:
-        table.add_row(clean(one.key), clean(_value(one.left)), clean(_value(one.right)))
-    console.print(table)
+    rows = [[one.key, _value(one.left), _value(one.right)] for one in found]
+    console.print(Table(["key", *files], rows))
 
 
 def _value(value: object) -> str:
     return "–" if value is None else str(value)
-
-
-def _table(first: str, *others: str, shown: bool = True) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=shown)
-    table.add_column(first, overflow="fold", style="" if shown else "bold")
-    for heading in others:
-        table.add_column(heading, overflow="fold")
-    return table
 
 
 def run_study_file(

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import (
     clean,
@@ -28,6 +27,7 @@ from adjudge.cli.options import (
     parse_map,
 )
 from adjudge.errors import ConfigError
+from adjudge.report.table import Table, numeric
 from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
 from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
 
@@ -185,40 +185,36 @@ def _print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"{asked['now']:,} asked now"
     )  # fmt: skip
     console.print(f"{summary['rows']:,} rows, read {summary['parse']}: {by}")
-    table = _table("judge", "source", "parsed", "recorded", "now", "changed", "missing")
-    for arm in summary["arms"]:
-        common = arm["common"]
-        table.add_row(
-            clean(arm["judge"]),
-            clean(arm["source"]),
+    arms = [
+        [
+            arm["judge"],
+            arm["source"],
             f"{arm['parsed']:,}/{arm['verdicts']:,}",
-            _number(common["recorded"]),
-            _number(common["score"]),
-            f"{common['changed']:,}/{common['rows']:,}",
+            *(_number(arm["common"][key]) for key in ("recorded", "score")),
+            f"{arm['common']['changed']:,}/{arm['common']['rows']:,}",
             ", ".join(f"{count:,} {kind}" for kind, count in arm["unparsable"].items()) or "–",
-        )
-    console.print(table)
+        ]
+        for arm in summary["arms"]
+    ]
+    numbers = numeric("parsed", "recorded", "now", "changed")
+    console.print(Table(["judge", "source", *numbers, "missing"], arms))
     if any(one["repeated"] for one in summary["ranges"]):
         console.print()
-        table = _table("source", "items", "repeated", "mean range", "largest", "of item")
-        for one in summary["ranges"]:
-            table.add_row(
-                clean(one["source"]), f"{one['items']:,}", f"{one['repeated']:,}",
-                _number(one["mean"]), _number(one["largest"]), clean(one["item"] or "–"),
-            )  # fmt: skip
-        console.print(table)
+        ranges = [
+            [
+                one["source"],
+                *(f"{one[key]:,}" for key in ("items", "repeated")),
+                *(_number(one[key]) for key in ("mean", "largest")),
+                one["item"] or "–",
+            ]
+            for one in summary["ranges"]
+        ]
+        numbers = numeric("items", "repeated", "mean range", "largest")
+        console.print(Table(["source", *numbers, "of item"], ranges))
     console.print(
         "[dim]recorded, now: means over the rows that have both; missing verdicts are in none. "
         "Ranges: largest less smallest score of one item.[/]"
     )
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        is_text = heading in ("judge", "source", "missing", "of item")
-        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
-    return table
 
 
 def _number(value: float | None) -> str:

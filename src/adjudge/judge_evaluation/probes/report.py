@@ -1,8 +1,7 @@
 """The report card of a run of probes: as text, Markdown, JUnit and one HTML file.
 
 All of them say numbers and verdicts in the same words. Markdown is for a pull request, JUnit for
-CI systems. The HTML file has a strip per probe, no script and no network; everything that is not
-ours (names of graders, judges, files) is escaped.
+CI systems. The HTML file has a strip per probe.
 """
 
 from __future__ import annotations
@@ -13,8 +12,11 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
-from adjudge.runs.report.charts import escape_html, format_integer
-from adjudge.runs.report.frame import Section, Tile, notes_section, render_page, render_tiles
+from adjudge.report.charts import Estimate, signed_strip
+from adjudge.report.elements import Element, bold, small
+from adjudge.report.numbers import format_integer
+from adjudge.report.page import Section, Tile, render_page
+from adjudge.report.table import Column, Table, lost, numeric
 
 __all__ = [
     "family_wise_error",
@@ -223,12 +225,11 @@ def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding])
         f"Probes of {card['grader']['name']}",
         _facts(card),
         [
-            _tiles(card),
-            Section("probes", "What sways the judge", _table(findings), "Probes"),
-            Section("details", "Details", _details(findings), "Details"),
-            notes_section(_reading_notes(card), "How to read it"),
+            Section("probes", "What sways the judge", _probe_table(findings), "Probes"),
+            Section("details", "Details", _part_table(findings) or "None.", "Details"),
+            Section("notes", "How to read the numbers", _reading_notes(card), "How to read it"),
         ],
-        styles=[(__package__ or "", "page.css")],
+        tiles=_tiles(card),
     )
 
 
@@ -244,11 +245,11 @@ def _facts(card: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _tiles(card: Mapping[str, Any]) -> str:
+def _tiles(card: Mapping[str, Any]) -> list[Tile]:
     verdicts, missing = card["verdicts"], card["missing"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in missing["by_kind"].items())
     cost = "–" if card["cost_usd"] is None else f"{card['cost_usd']:.4f}"
-    found = (
+    return [
         Tile(
             "Failed", format_integer(verdicts["fail"]), "beyond the threshold", verdicts["fail"] > 0
         ),
@@ -257,83 +258,53 @@ def _tiles(card: Mapping[str, Any]) -> str:
         Tile("Questions", format_integer(card["questions"]), f"{card['elapsed_s']:.1f} s"),
         Tile("No answer", format_integer(missing["count"]), kinds or "none", missing["count"] > 0),
         Tile("USD", cost, "of priced judges"),
-    )
-    return render_tiles(found)
+    ]
 
 
-def _table(findings: Sequence[ProbeFinding]) -> str:
-    body = "".join(_row(one) for one in findings)
-    return (
-        '<div class="scroll"><table class="probes"><thead><tr><th scope="col">Probe</th>'
-        '<th scope="col">Verdict</th><th scope="col">Effect, interval</th>'
-        '<th scope="col" class="plot">In thresholds: the band is allowed</th>'
-        f'<th scope="col" class="n">Items</th></tr></thead><tbody>{body}</tbody></table></div>'
-    )
+def _probe_table(findings: Sequence[ProbeFinding]) -> Table:
+    columns = [
+        Column("Probe", "w"), Column("Verdict", "w"), Column("Effect, interval", "w"),
+        Column("In thresholds: the band is allowed", "plot"), *numeric("Items"),
+    ]  # fmt: skip
+    return Table(columns, map(_probe_row, findings))
 
 
-def _row(one: ProbeFinding) -> str:
-    more = f"<small>{escape_html(format_note(one))}</small>" if format_note(one) else ""
-    found = "–"
+def _probe_row(one: ProbeFinding) -> list[object]:
+    found: object = "–"
     if one.effect is not None:
-        ends, seen = format_effect_interval(one) or "no interval", format_detectable(one)
-        found = (
-            f"{escape_html(format_effect(one))} {escape_html(one.unit)}<small>{escape_html(ends)}; "
-            "allowed "
-            f"{escape_html(format_limit(one))}{escape_html(seen and f'; seen from {seen}')}</small>"
-        )
-    return (
-        f'<tr class="{escape_html(one.verdict.split()[0])}"><th '
-        f'scope="row"><b>{escape_html(one.probe)}</b>'
-        f"<small>{escape_html(one.what)}; {escape_html(one.measures)}</small></th>"
-        f"<td><b>{escape_html(one.verdict)}</b>{more}</td><td>{found}</td>"
-        f'<td class="plot">{_strip(one)}</td><td class="n">{one.n or "–"}</td></tr>'
-    )
+        ends = format_effect_interval(one) or "no interval"
+        seen = format_detectable(one)
+        limits = f"{ends}; allowed {format_limit(one)}" + (f"; seen from {seen}" if seen else "")
+        found = [f"{format_effect(one)} {one.unit}", small(limits)]
+    verdict = bold(lost(one.verdict) if one.verdict == "fail" else one.verdict)
+    return [
+        [bold(one.probe), small(f"{one.what}; {one.measures}")],
+        [verdict, small(format_note(one))],
+        found,
+        _strip(one),
+        one.n or "–",
+    ]
 
 
-def _strip(one: ProbeFinding) -> str:
-    """Effect and interval in units of the threshold, from −3 to 3; beyond it at the edge."""
-    if one.effect is None or one.low is None or one.high is None:
-        return ""
+def _strip(one: ProbeFinding) -> Element | None:
+    """Effect and interval in units of the threshold; beyond the span at the edge."""
     unit = one.threshold or 1e-9
-    left = -1.0 if one.sided == "both" else -_SPAN
-    allowed = (
-        f'<rect class="allowed" x="{_strip_position(left)}" width="{(1 - left) / _SPAN * 50:.2f}%" '
-        'y="2" '
-        'height="20"/>'
-    )
+    value, low, high = (None if x is None else x / unit for x in (one.effect, one.low, one.high))
+    allowed = (-1.0 if one.sided == "both" else -_SPAN, 1.0)
     label = (
         f"{one.probe}: {format_effect(one)}, {format_effect_interval(one)}, allowed "
         f"{format_limit(one)}"
     )
-    return (
-        f'<svg class="strip" role="img" aria-label="{escape_html(label)}" width="100%" height="24">'
-        f'{allowed}<line class="chance" x1="50%" x2="50%" y1="0" y2="24"/>'
-        f'<line class="interval within" x1="{_strip_position(one.low / unit)}" '
-        f'x2="{_strip_position(one.high / unit)}" '
-        f'y1="12" y2="12"/><circle class="dot within" cx="{_strip_position(one.effect / unit)}" '
-        'cy="12" '
-        'r="4.5"/></svg>'
-    )
+    return signed_strip(Estimate(value, low, high), label, _SPAN, allowed)
 
 
-def _strip_position(value: float) -> str:
-    return f"{50 + 50 * min(_SPAN, max(-_SPAN, value)) / _SPAN:.2f}%"
-
-
-def _details(findings: Sequence[ProbeFinding]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape_html(one.probe)}</td><td>{escape_html(_part_label(name))}</td>"
-        f'<td class="n">{escape_html(_format_part(value))}</td></tr>'
+def _part_table(findings: Sequence[ProbeFinding]) -> Table:
+    rows = [
+        [one.probe, _part_label(name), _format_part(value)]
         for one in findings
         for name, value in one.parts.items()
-    )
-    if not rows:
-        return "<p>None.</p>"
-    return (
-        '<div class="scroll"><table class="bars"><thead><tr><th scope="col">Probe</th>'
-        '<th scope="col">Part</th><th scope="col" class="n">Value</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    ]
+    return Table(["Probe", "Part", *numeric("Value")], rows)
 
 
 def _part_label(name: str) -> str:
@@ -345,8 +316,8 @@ def _format_part(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _reading_notes(card: Mapping[str, Any]) -> str:
-    paragraphs = (
+def _reading_notes(card: Mapping[str, Any]) -> list[str]:
+    return [
         format_verdict_counts(card) + ".",
         multiple_testing_note(card),
         (
@@ -362,5 +333,4 @@ def _reading_notes(card: Mapping[str, Any]) -> str:
             "An answer that the judge failed to give is missing and counted by kind. It is never a "
             "number."
         ),
-    )
-    return "".join(f"<p>{escape_html(text)}</p>" for text in paragraphs)
+    ]
