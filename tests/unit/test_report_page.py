@@ -28,8 +28,16 @@ from adjudge.report.charts import (
     scatter_chart,
     signed_strip,
 )
-from adjudge.report.elements import Element, bold, code, element_text, quote, small
-from adjudge.report.numbers import format_number, format_percent
+from adjudge.report.elements import (
+    Element,
+    bold,
+    code,
+    element_text,
+    format_number,
+    format_percent,
+    quote,
+    small,
+)
 from adjudge.report.page import Section, Tile, embed_json, notes_section, render_page, render_prose
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.stats import Bins

@@ -1,7 +1,6 @@
 """A judge's report: hostile names and texts are shown, never run."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,6 @@ from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge_lab.judge_training.report import judge_summary_lines, write_judge_report
 
 EVIL = "</td></p><script>alert(1)</script>\"'&{x}%s\x00\ud800"
-
-
-class Elements(HTMLParser):
-    """Which elements there are, and what their attributes say."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self.said: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.add(tag)
-        self.said += [name for name, _ in attrs]
 
 
 def summary_of(said: str) -> dict[str, Any]:
@@ -60,31 +46,24 @@ def card_of(label: str) -> JudgeCard:
     )  # fmt: skip
 
 
-def report(folder: Path, said: str) -> tuple[str, Elements]:
+def report(folder: Path, said: str) -> str:
     rows = [
         {"step": 0, "val/unread": 1.0, "val/reward_mean": -0.25},
         {"step": 2, "val/unread": 0.5, "val/reward_mean": 0.2, "lr": 1e-3},
     ]
     write_judge_report(folder / "report.html", summary_of(said), rows, card_of(said))
-    html = (folder / "report.html").read_text(encoding="utf-8")
-    elements = Elements()
-    elements.feed(html)
-    return html, elements
+    return (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_nothing_that_rows_or_names_say_becomes_part_of_the_page(tmp_path: Path) -> None:
-    html, hostile = report(tmp_path, EVIL)
-    _, plain = report(tmp_path, "harmless")
-    assert "script" not in hostile.found
-    assert hostile.found == plain.found
-    assert hostile.said == plain.said
+def test_rows_and_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    html = report(tmp_path, EVIL)
     assert "<script>alert" not in html
     assert html.count("&lt;script&gt;alert") >= 8
     assert "2 held-out rows repeated another and were left out, 1 of them" in html
 
 
 def test_subsets_have_no_accuracy_where_no_reply_had_a_verdict(tmp_path: Path) -> None:
-    html, _ = report(tmp_path, "mine")
+    html = report(tmp_path, "mine")
     percents = [
         text.replace("\u202f", " ") for text in re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", html)
     ]

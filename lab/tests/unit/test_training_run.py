@@ -4,7 +4,6 @@ import random
 import re
 import sys
 from contextlib import closing
-from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.tiny import CapitalGrader, CapitalsTask, generate_capital_demonstrations
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rl_tiny.toml"
-HOSTILE = "</style><script>alert(1)</script>&<img src=x onerror=alert(2)>@@STYLE@@\u202e\x00\ud800"
 
 
 def test_demonstrations_are_right_as_often_as_wanted() -> None:
@@ -164,32 +162,6 @@ def report(folder: Path, text: str, rows: list[dict[str, float]]) -> str:
     }  # fmt: skip
     write_training_report(folder / "report.html", summary, rows, answers)
     return (folder / "report.html").read_text(encoding="utf-8")
-
-
-class Page(HTMLParser):
-    """Tags of a page, and what is written in it."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        assert not any(name.startswith("on") for name, _ in attrs)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    page = Page(report(tmp_path, HOSTILE, rows_of(20)))
-    assert "script" not in page.tags
-    assert "img" not in page.tags
-    assert page.tags.count("style") == 1
-    assert page.text.count("<script>alert(1)</script>") >= 8
-    assert "@@STYLE@@" in page.text
 
 
 def test_the_report_says_what_happened(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from adjudge.report.elements import Element, bold, small
-from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.elements import Element, bold, format_integer, format_number, small
 
 __all__ = [
     "Bins",

@@ -1,4 +1,4 @@
-"""Markup whose text is escaped: elements of HTML and SVG.
+"""What reports are made of: elements of HTML and SVG whose text is escaped, and numbers as text.
 
 An element escapes its attributes and whatever text it holds, so a name, a judge's words or a
 response can stand anywhere in it. What is markup already says so by ``__html__``, as templates
@@ -8,6 +8,7 @@ know it; only this room makes such things.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable
 
 __all__ = [
@@ -17,6 +18,10 @@ __all__ = [
     "bold",
     "code",
     "element_text",
+    "format_integer",
+    "format_number",
+    "format_percent",
+    "format_range",
     "paragraph",
     "quote",
     "small",
@@ -110,8 +115,12 @@ def element_text(content: object) -> str:
 
 
 def _html(content: object) -> str:
+    if type(content) is str:
+        return html.escape(content)
     if content is None:
         return ""
+    if isinstance(content, list | tuple):
+        return "".join(map(_html, content))
     if (markup := getattr(content, "__html__", None)) is not None:
         return str(markup())
     if isinstance(content, Iterable) and not isinstance(content, str):
@@ -123,3 +132,55 @@ def _attribute(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return html.escape(str(value))
+
+
+# --- numbers as people read them ----------------------------------------------------------------
+
+
+def format_integer(value: float) -> str:
+    """A whole number with thousands separators.
+
+    >>> format_integer(12345.0)
+    '12,345'
+    """
+    return f"{round(value):,}"
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """A number for reading: ``digits`` decimals, fewer for large ones; "–" for none.
+
+    >>> format_number(0.12345), format_number(123.45), format_number(None)
+    ('0.123', '123.5', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}".replace("-", "−")
+    text = f"{value:.{1 if abs(value) >= 100 else digits}f}"
+    if float(text) == 0 and value != 0:
+        text = f"{value:.1e}"
+    return text.replace("-", "−")
+
+
+def format_percent(part: float, whole: float = 1.0) -> str:
+    """``part`` of ``whole`` with a unit; "–" of nothing. Never rounds something to 0 % or 100 %."""
+    if not whole:
+        return "–"
+    share = 100 * part / whole
+    if 0 < share < 0.1:
+        return "< 0.1\u202f%"
+    if 99.9 < share < 100:
+        return "> 99.9\u202f%"
+    digits = 0 if share in (0, 100) else 1
+    return f"{share:.{digits}f}\u202f%"
+
+
+def format_range(low: float | None, high: float | None, why: str = "") -> str:
+    """``low to high``; ``why`` there is no interval where one of them is missing.
+
+    >>> format_range(0.25, 0.5), format_range(None, None, "one group")
+    ('0.250 to 0.500', 'one group')
+    """
+    if low is None or high is None:
+        return why
+    return f"{format_number(low)} to {format_number(high)}"

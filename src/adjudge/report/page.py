@@ -98,7 +98,9 @@ def render_page(
     """
     style = _join_styles(styles)
     # Without the indentation and the comments of its lines: readers have the source.
-    script = script and SafeHtml(re.sub(r"(?m)^\s+(//.*\n)?", "", script))
+    if script is not None:
+        lines = map(str.strip, script.splitlines())
+        script = SafeHtml("\n".join(line for line in lines if not line.startswith("//")))
     listed = [(name, [text] if isinstance(text, str) else text) for name, text in facts if text]
     page = (
         _environment(_FRAME)
@@ -165,8 +167,10 @@ def _environment(package: str) -> Environment:
 def _join_styles(styles: Iterable[tuple[str, str]]) -> SafeHtml:
     """The style of all and ``styles``, without comments and spaces that mean nothing."""
     text = "".join(read_asset(*one) for one in [(_FRAME, "page.css"), *styles])
-    plain = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
-    return SafeHtml(re.sub(r" ?([{};,]) ?|(:) ", r"\1\2", plain).replace(";}", "}\n"))
+    plain = " ".join(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).split())
+    for sign in "{};,":
+        plain = plain.replace(f" {sign}", sign).replace(f"{sign} ", sign)
+    return SafeHtml(plain.replace(": ", ":").replace(";}", "}\n"))
 
 
 def _csp_hash(text: str) -> str:

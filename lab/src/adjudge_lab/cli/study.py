@@ -18,7 +18,7 @@ from rich.progress import TaskID
 from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.config import load_toml
-from adjudge.report.numbers import format_number
+from adjudge.report.elements import format_number
 from adjudge_lab.studies.summary_view import (
     CellView,
     cell_name,

@@ -8,8 +8,16 @@ from typing import Any
 
 from adjudge.messages import content_text
 from adjudge.report.charts import scatter_chart
-from adjudge.report.elements import Element, Fragment, bold, quote, small
-from adjudge.report.numbers import format_integer, format_number, format_range
+from adjudge.report.elements import (
+    Element,
+    Fragment,
+    bold,
+    format_integer,
+    format_number,
+    format_range,
+    quote,
+    small,
+)
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import judge_calls_section

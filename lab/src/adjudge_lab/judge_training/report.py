@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 from adjudge.graders.llm.calibration import Reliability, ScoreCalibration
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.report.charts import ChartLine, line_chart, reliability_diagram
-from adjudge.report.elements import Element, bold, paragraph
-from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.elements import (
+    Element,
+    bold,
+    format_integer,
+    format_number,
+    format_percent,
+    paragraph,
+)
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge_lab.rl.report import curve_grid

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.report.charts import ChartLine, line_chart
-from adjudge.report.elements import Element, bold, quote, small
-from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.elements import (
+    Element,
+    bold,
+    format_integer,
+    format_number,
+    format_percent,
+    quote,
+    small,
+)
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table
 from adjudge.runs.judge_calls import judge_calls_section

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.report.elements import Element, bold, paragraph
-from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.elements import Element, bold, format_integer, format_number, paragraph
 from adjudge.report.page import Section, Tile, render_page
 from adjudge_lab.studies import summary_view
 from adjudge_lab.studies.charts import (

@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.report.elements import Element, Fragment, small
-from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.elements import (
+    Element,
+    Fragment,
+    format_integer,
+    format_number,
+    format_percent,
+    small,
+)
 from adjudge.report.table import Table, numeric
 
 __all__ = [

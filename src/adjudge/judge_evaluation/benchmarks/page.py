@@ -19,8 +19,17 @@ from adjudge.judge_evaluation.benchmarks.items import (
     pair_verdicts,
 )
 from adjudge.report.charts import Estimate, forest_strip, reliability_diagram
-from adjudge.report.elements import Element, Fragment, bold, paragraph, quote, small
-from adjudge.report.numbers import format_integer, format_number, format_range
+from adjudge.report.elements import (
+    Element,
+    Fragment,
+    bold,
+    format_integer,
+    format_number,
+    format_range,
+    paragraph,
+    quote,
+    small,
+)
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.judge_calls import judge_calls_section

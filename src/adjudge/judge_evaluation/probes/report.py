@@ -13,8 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
 from adjudge.report.charts import Estimate, signed_strip
-from adjudge.report.elements import Element, bold, small
-from adjudge.report.numbers import format_integer
+from adjudge.report.elements import Element, bold, format_integer, small
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 

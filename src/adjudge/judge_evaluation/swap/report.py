@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.report.charts import Estimate, signed_strip
-from adjudge.report.elements import Element, Fragment, bold, small
-from adjudge.report.numbers import format_integer, format_number
+from adjudge.report.elements import Element, Fragment, bold, format_integer, format_number, small
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
 

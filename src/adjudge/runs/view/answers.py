@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.elements import format_integer, format_number, format_percent
 from adjudge.rewards.groups import group_step, mean_and_std
 from adjudge.runs.stats import bins_for, histogram, mean, std
 from adjudge.runs.view.index import Curves, RolloutIndex, drawable_number, explain_reward

@@ -23,8 +23,14 @@ from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
 from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
 from adjudge.judges.base import Reply
-from adjudge.report.elements import Element, bold, paragraph
-from adjudge.report.numbers import format_integer, format_number, format_range
+from adjudge.report.elements import (
+    Element,
+    bold,
+    format_integer,
+    format_number,
+    format_range,
+    paragraph,
+)
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rollouts.rows import is_parquet

@@ -14,8 +14,14 @@ import msgspec
 from adjudge.files import iter_rows
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.report.charts import ChartLine, line_chart
-from adjudge.report.elements import Element, bold, paragraph
-from adjudge.report.numbers import format_integer, format_number, format_percent
+from adjudge.report.elements import (
+    Element,
+    bold,
+    format_integer,
+    format_number,
+    format_percent,
+    paragraph,
+)
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
 from adjudge.runs.stats import mean
