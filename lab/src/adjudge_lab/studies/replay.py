@@ -20,22 +20,19 @@ import msgspec
 import adjudge
 from adjudge.config import check_allowed, suggest_name
 from adjudge.config_tables import validate_model
-from adjudge.engine.loop import run_all, run_blocking
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import (
-    PASSING_KINDS,
     ConfigError,
     ErrorKind,
     GradingFailure,
-    JudgeAuthError,
-    JudgeUnavailable,
 )
-from adjudge.files import JsonlLog, atomic_write
+from adjudge.files import atomic_write
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
-from adjudge.text import replace_surrogates
-from adjudge_lab.evaluation.responses import FileProblem, read_tolerant_rows
+from adjudge_lab.evaluation.replies import ReplyKey, ReplyLog, ask_model
+from adjudge_lab.evaluation.responses import FileProblem
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
     REPLY_FORMS,
@@ -47,24 +44,14 @@ from adjudge_lab.studies.judge_dumps import (
 )
 
 __all__ = [
-    "PromptDraw",
     "ReplayJob",
     "ReplayJudge",
     "ReplayRow",
-    "ReplyLog",
-    "ask_prompts",
     "find_replay_judge",
     "replay_dump",
     "score_ranges",
     "summarise_replay_arms",
 ]
-
-
-PromptDraw = tuple[str, int]
-"""The SHA-256 of a prompt, and the number of the draw."""
-
-_MAX_FIRST_FAILURES = 16
-"""So many passing failures and no reply: the server is away."""
 
 
 class ReplayJudge(msgspec.Struct, frozen=True):
@@ -130,90 +117,6 @@ def _build_replay_judge(
         key: given[key] for key in ("temperature", "max_tokens", "seed") if key in given
     }
     return ReplayJudge(name, model, sha256(said).hexdigest()[:16], drawn)
-
-
-class ReplyLog:
-    """``path``, where replies are kept as they come, a line each; only good ones are not asked
-    again. Lines that a crash left are passed over.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.problems: list[FileProblem] = []
-        self._rows: dict[PromptDraw, dict[str, Any]] = {}
-        for _, row in read_tolerant_rows(path, self.problems) if path.exists() else ():
-            sha, draw = row.get("prompt_sha256"), row.get("draw")
-            if isinstance(sha, str) and type(draw) is int and isinstance(row.get("text"), str):
-                self._rows[sha, draw] = row  # failures are asked again
-        self._log = JsonlLog(path)
-
-    def has(self, asked: PromptDraw) -> bool:
-        """Whether there is a reply."""
-        return isinstance(self.find(asked).get("text"), str)
-
-    def find(self, asked: PromptDraw) -> dict[str, Any]:
-        """The row: ``text`` and ``finish_reason``, or ``error``; empty for what was not asked."""
-        return self._rows.get(asked, {})
-
-    def append(self, asked: PromptDraw, said: Reply | GradingFailure) -> None:
-        """Append a reply, or what kept it from coming."""
-        row: dict[str, Any] = {"prompt_sha256": asked[0], "draw": asked[1]}
-        if isinstance(said, GradingFailure):
-            row["error"] = {"kind": said.kind.value, "message": str(said)}
-        else:
-            text = replace_surrogates(said.text)
-            row |= {"text": text, "finish_reason": said.finish_reason, "model": said.model}
-        self._rows[asked] = row
-        self._log.append(row)
-
-
-def ask_prompts(
-    judge: ReplayJudge,
-    prompts: Mapping[str, Sequence[Mapping[str, Any]]],
-    todo: Sequence[PromptDraw],
-    answers: ReplyLog,
-    *,
-    concurrency: int,
-    on_done: Callable[[], None] = lambda: None,
-) -> None:
-    """Ask ``todo``, each once; ``prompts`` has the messages by SHA-256.
-
-    Raises :class:`JudgeAuthError` for a refused key and :class:`JudgeUnavailable` for a server that
-    answers nothing; every other failure is kept beside the replies.
-    """
-    if todo:
-        run_blocking(_ask_all(judge, prompts, todo, answers, concurrency, on_done))
-
-
-async def _ask_all(
-    judge: ReplayJudge,
-    prompts: Mapping[str, Sequence[Mapping[str, Any]]],
-    todo: Sequence[PromptDraw],
-    answers: ReplyLog,
-    concurrency: int,
-    on_done: Callable[[], None],
-) -> None:
-    waiting, silent = iter(todo), 0
-
-    async def worker() -> None:
-        nonlocal silent
-        for sha, draw in waiting:
-            said: Reply | GradingFailure
-            try:
-                said = await judge.model.achat(prompts[sha], draw=draw)
-            except GradingFailure as failure:
-                said = failure
-            answers.append((sha, draw), said)
-            on_done()
-            if not isinstance(said, GradingFailure):
-                silent = -1
-            elif said.kind is ErrorKind.AUTH:
-                raise JudgeAuthError(str(said))
-            elif said.kind in PASSING_KINDS and silent >= 0:
-                silent += 1
-                if silent >= _MAX_FIRST_FAILURES:
-                    raise JudgeUnavailable(f"no reply, {silent} failures: {said}")
-
-    await run_all(worker() for _ in range(min(concurrency, len(todo))))
 
 
 _ROUNDING = 1e-9
@@ -354,7 +257,7 @@ def replay_dump(job: ReplayJob) -> dict[str, Any]:
     _check(job)
     dumped, problems = read_dump(job.dump, job.mapping)
     with _open_folder(job) as folder:
-        answers = ReplyLog(job.folder / "answers.jsonl")
+        answers = ReplyLog(job.folder / "answers.jsonl", ("prompt_sha256", "draw", "text"))
         made = _ask_missing(job, dumped, answers)
         lines = [_replay_row(job, one, answers) for one in dumped]
         job.summary = _summary(job, lines, problems, made)
@@ -401,14 +304,18 @@ def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyL
     done = len(wanted) - len(todo)
     job.on_progress("asking", done, len(wanted))
 
-    def count_answer() -> None:
+    def keep(one: ReplyKey, reply: Reply | GradingFailure) -> None:
         nonlocal done
+        answers.append(one, reply, after={"model": reply.model} if isinstance(reply, Reply) else {})
         done += 1
         job.on_progress("asking", done, len(wanted))
 
-    ask_prompts(
-        job.judge, prompts, todo, answers, concurrency=job.concurrency, on_done=count_answer
-    )
+    if todo:
+        asking = ask_model(
+            job.judge.model, todo, lambda one: (prompts[one[0]], {}), keep,
+            in_flight=job.concurrency,
+        )  # fmt: skip
+        run_blocking(asking)
     return len(todo)
 
 

@@ -6,8 +6,7 @@ come; only the same ones continue it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from adjudge.errors import (
     RolloutError,
     RunFolderError,
 )
-from adjudge.files import JsonlLog
+from adjudge.files import atomic_path
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
@@ -28,18 +27,16 @@ from adjudge.rollouts.columns import get_path
 from adjudge.rollouts.rows import check_files, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
+from adjudge_lab.evaluation.replies import ReplyKey, ReplyLog
 from adjudge_lab.evaluation.responses import (
     FileProblem,
     JoinKey,
     PromptResponse,
     read_responses,
-    read_tolerant_rows,
 )
 
 __all__ = [
-    "OnResponse",
     "ResponsesFile",
-    "SampleKey",
     "check_parquet_origin",
     "check_parquet_prompts",
     "open_benchmark_folder",
@@ -47,13 +44,6 @@ __all__ = [
     "read_ifeval_responses",
     "write_response_parquet",
 ]
-
-
-SampleKey = tuple[str, int]
-"""A prompt, and the number of its sample."""
-
-OnResponse = Callable[[SampleKey, Reply | GradingFailure], None]
-"""Hears of each response as it comes, also of one that failed."""
 
 
 def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
@@ -122,60 +112,29 @@ def open_benchmark_folder(path: Path, facts: Mapping[str, Any]) -> RunFolder:
     return RunFolder(path, facts, words)
 
 
-class ResponsesFile:
-    """``path``, where responses made under ``identity`` are kept, a line each.
+class ResponsesFile(ReplyLog):
+    """``path``, where responses made under ``identity`` are kept; see :class:`.replies.ReplyLog`.
 
-    Lines that a crash left are passed over and named in ``problems``: their responses are made
-    again. Raises :class:`~adjudge.errors.RunFolderError` for a file with responses of something
-    else, which would pass for this model's.
+    Raises :class:`~adjudge.errors.RunFolderError` for a file with responses of something else,
+    which would pass for this model's.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         if path.suffix.lower() not in (".jsonl", ".ndjson"):
             raise ConfigError(f"{path}: responses must be written to a .jsonl file")
-        self.path = path
-        self.problems: list[FileProblem] = []
         self.origin = sha256(identity.encode()).hexdigest()[:16]
-        self._rows: dict[SampleKey, dict[str, Any]] = {}
-        for line, row in read_tolerant_rows(path, self.problems) if path.exists() else ():
-            self._take(line, row)
-        self._log = JsonlLog(path)
+        super().__init__(path, ("prompt", "sample", "response"))
 
-    def _take(self, line: int, row: dict[str, Any]) -> None:
-        prompt, sample = row.get("prompt"), row.get("sample")
+    def _check(self, line: int, row: Mapping[str, Any]) -> None:
         if row.get("generated_by") != self.origin:
             raise RunFolderError(
                 f"{self.path}: line {line} is from another model or other generation settings. "
                 "Give another file, or another folder with -o."
             )
-        if isinstance(prompt, str) and type(sample) is int:
-            self._rows[prompt, sample] = row
 
-    def has(self, wanted: SampleKey) -> bool:
-        """Whether this response was made; one that failed was not."""
-        return "response" in self._rows.get(wanted, {})
-
-    def append_response(self, key: Any, wanted: SampleKey, said: Reply | GradingFailure) -> None:
+    def append_response(self, key: Any, wanted: ReplyKey, said: Reply | GradingFailure) -> None:
         """Append a response, or what kept it from being made."""
-        prompt, sample = wanted
-        row: dict[str, Any] = {"key": key, "prompt": prompt, "sample": sample}
-        if isinstance(said, GradingFailure):
-            row["error"] = {"kind": said.kind.value, "message": str(said)}
-        else:
-            row |= {"response": said.text, "finish_reason": said.finish_reason}
-        row["generated_by"] = self.origin
-        self._rows[wanted] = row
-        self._log.append(row)
-
-    def sort(self, order: Iterable[SampleKey]) -> None:
-        """Write the file again, whole: ``order`` first, then whatever else it has."""
-        places = dict.fromkeys([*order, *self._rows])
-        self._log.rewrite(self._rows[one] for one in places if one in self._rows)
-
-    def failures(self, wanted: Iterable[SampleKey]) -> list[Mapping[str, Any]]:
-        """The errors of those that could not be made."""
-        rows = (self._rows.get(one, {}) for one in wanted)
-        return [row["error"] for row in rows if "error" in row]
+        self.append(wanted, said, {"key": key}, {"generated_by": self.origin})
 
 
 IFEVAL_DATA_SOURCE = "ifeval"
@@ -245,13 +204,11 @@ def write_response_parquet(
         _parquet_row(number, prompt, [texts.get(prompt[by], {}).get(k) for k in range(samples)])
         for number, prompt in enumerate(prompts)
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
     table = _parquet_table(path, rows)
     known = table.schema.metadata or {}
     table = table.replace_schema_metadata({**known, _ORIGIN_KEY: made_by.encode()})
-    pyarrow.parquet.write_table(table, part)
-    os.replace(part, path)  # noqa: PTH105  (atomic)
+    with atomic_path(path) as part:
+        pyarrow.parquet.write_table(table, part)
 
 
 def _parquet_table(path: Path, rows: list[dict[str, Any]]) -> Any:

@@ -8,20 +8,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.engine.loop import run_all, run_blocking
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import (
-    PASSING_KINDS,
     ConfigError,
     ErrorKind,
     GradingFailure,
-    JudgeAuthError,
-    JudgeUnavailable,
 )
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.endpoint.settings import EndpointSettings
@@ -35,7 +32,7 @@ from adjudge.judges.models.local_loading import (
     get_special_tokens,
 )
 from adjudge.text import split_thinking
-from adjudge_lab.evaluation.ifeval.files import OnResponse, SampleKey
+from adjudge_lab.evaluation.replies import OnReply, ReplyKey, ask_model
 from adjudge_lab.evaluation.targets import PolicyTarget
 
 __all__ = [
@@ -51,8 +48,6 @@ __all__ = [
 
 _IN_FLIGHT = 32
 _BATCH = 16
-_MAX_FIRST_FAILURES = 16
-"""So many passing failures and no reply: the server is away."""
 
 
 class VllmSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +81,8 @@ def check_vllm_installed() -> None:
 def generate_with_vllm(
     model: str,
     settings: VllmSettings,
-    wanted: Sequence[SampleKey],
-    keep: OnResponse,
+    wanted: Sequence[ReplyKey],
+    keep: OnReply,
     *,
     sampling: Mapping[str, Any],
     dtype: str | None,
@@ -115,7 +110,7 @@ def generate_with_vllm(
         raise ConfigError(f"{model}: the model has no chat template, so it cannot be asked")
     longest = engine.llm_engine.model_config.max_model_len - sampling["max_tokens"]
     for start in range(0, len(wanted), lot):
-        encoded: list[tuple[SampleKey, list[int]]] = []
+        encoded: list[tuple[ReplyKey, list[int]]] = []
         for one in wanted[start : start + lot]:
             try:
                 encoded.append((one, _encode_prompt(tokenizer, one[0], longest)))
@@ -247,8 +242,8 @@ def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
 def generate_responses(
     target: PolicyTarget,
     how: GenerationSettings,
-    wanted: Sequence[SampleKey],
-    keep: OnResponse,
+    wanted: Sequence[ReplyKey],
+    keep: OnReply,
 ) -> None:
     """Make the ``wanted`` responses; ``keep`` hears of each as it comes, also of what failed.
 
@@ -266,7 +261,13 @@ def generate_responses(
     elif target.kind == "endpoint":
         model = _endpoint(target, how.concurrency or _IN_FLIGHT)
         run_blocking(
-            _ask_model(model, how, wanted, keep, how.concurrency or _IN_FLIGHT, seeded=True)
+            ask_model(
+                model,
+                wanted,
+                _prompts(how, seeded=True),
+                keep,
+                in_flight=how.concurrency or _IN_FLIGHT,
+            )
         )
     else:
         size = how.batch_size or _BATCH
@@ -294,66 +295,32 @@ def _endpoint(target: PolicyTarget, in_flight: int) -> ChatModel:
 async def _ask_local_model(
     model: LocalChatModel,
     how: GenerationSettings,
-    wanted: Sequence[SampleKey],
-    keep: OnResponse,
+    wanted: Sequence[ReplyKey],
+    keep: OnReply,
     size: int,
 ) -> None:
     await model.start()
     try:
         # Several batches at once, so that prompts of like length are generated together.
-        await _ask_model(model, how, wanted, keep, 8 * size, seeded=False)
+        await ask_model(model, wanted, _prompts(how, seeded=False), keep, in_flight=8 * size)
     finally:
         await model.aclose()
 
 
-async def _ask_model(
-    model: ChatModel,
-    how: GenerationSettings,
-    wanted: Sequence[SampleKey],
-    keep: OnResponse,
-    in_flight: int,
-    *,
-    seeded: bool,
-) -> None:
-    waiting = iter(wanted)
-    watch = _FailureWatch()
+def _prompts(
+    how: GenerationSettings, *, seeded: bool
+) -> Callable[[ReplyKey], tuple[Sequence[Mapping[str, Any]], dict[str, Any]]]:
+    """A wanted response's messages and sampling; ``seeded``: draws of one prompt begin alike."""
 
-    async def worker() -> None:
-        for prompt, sample in waiting:
-            sampling = how.sampling
-            if seeded and how.temperature > 0:
-                sampling["seed"] = _first_sample_seed(prompt)
-            said: Reply | GradingFailure
-            try:
-                said = await model.achat(
-                    [{"role": "user", "content": prompt}], draw=sample, **sampling
-                )
-            except GradingFailure as failure:
-                said = failure
-            keep((prompt, sample), said)
-            watch.hear(said)
+    def prompt(wanted: ReplyKey) -> tuple[Sequence[Mapping[str, Any]], dict[str, Any]]:
+        sampling = how.sampling
+        if seeded and how.temperature > 0:
+            sampling["seed"] = _first_sample_seed(wanted[0])
+        return [{"role": "user", "content": wanted[0]}], sampling
 
-    await run_all(worker() for _ in range(min(in_flight, len(wanted))))
+    return prompt
 
 
 def _first_sample_seed(prompt: str) -> int:
     """Of a prompt's first sample; the others count on from it."""
     return random.Random(prompt).getrandbits(30)  # noqa: S311  (no secret)
-
-
-class _FailureWatch:
-    """Ends what is hopeless: a refused key, a server that is away from the start."""
-
-    def __init__(self) -> None:
-        self._silent = 0
-
-    def hear(self, said: Reply | GradingFailure) -> None:
-        if not isinstance(said, GradingFailure):
-            self._silent = -1
-            return
-        if said.kind is ErrorKind.AUTH:
-            raise JudgeAuthError(str(said))
-        if said.kind in PASSING_KINDS and self._silent >= 0:
-            self._silent += 1
-            if self._silent >= _MAX_FIRST_FAILURES:
-                raise JudgeUnavailable(f"no reply, {self._silent} failures: {said}")

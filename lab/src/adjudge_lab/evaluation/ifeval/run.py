@@ -36,7 +36,6 @@ from adjudge.report.table import Column, Table, numeric
 from adjudge.rollouts.rows import is_parquet
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,
-    SampleKey,
     check_parquet_origin,
     check_parquet_prompts,
     open_benchmark_folder,
@@ -57,6 +56,7 @@ from adjudge_lab.evaluation.ifeval.scoring import (
     compute_ifeval_metrics,
     judge_responses,
 )
+from adjudge_lab.evaluation.replies import ReplyKey
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse
 from adjudge_lab.evaluation.targets import PolicyTarget
 
@@ -373,13 +373,13 @@ def _generate_missing(
     if table is not None:
         check_parquet_origin(table, file.origin)
     keys = {row["prompt"]: row.get("key") for row in job.prompts}
-    wanted: list[SampleKey] = [(p, k) for k in range(job.how.n_samples) for p in keys]
+    wanted: list[ReplyKey] = [(p, k) for k in range(job.how.n_samples) for p in keys]
     todo = [one for one in wanted if not file.has(one)]
     stage = _stage_name(job, "generating", job.candidates.index(target))
     done = len(wanted) - len(todo)
     job.on_progress(stage, done, len(wanted))
 
-    def keep(one: SampleKey, said: Reply | GradingFailure) -> None:
+    def keep(one: ReplyKey, said: Reply | GradingFailure) -> None:
         nonlocal done
         file.append_response(keys[one[0]], one, said)
         done += 1
