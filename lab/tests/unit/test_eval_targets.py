@@ -139,21 +139,6 @@ def test_another_evaluation_is_refused(tmp_path: Path, key: str) -> None:
         pass
 
 
-def test_a_folder_of_something_else_or_in_use_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("")
-    with (
-        pytest.raises(RunFolderError, match=r"holds metrics\.jsonl"),
-        EvaluationFolder(tmp_path, MANIFEST),
-    ):
-        pass
-    with (
-        EvaluationFolder(tmp_path / "e", MANIFEST),
-        pytest.raises(RunFolderError, match="another process"),
-        EvaluationFolder(tmp_path / "e", MANIFEST),
-    ):
-        pass
-
-
 def estimate(value: float | None, why: str = "") -> dict[str, Any]:
     bounds = {"low": None, "high": None} if why else {"low": 0.1, "high": 0.9}
     return {"value": value, **bounds, "n": 4, "why": why}

@@ -216,15 +216,6 @@ def test_what_another_run_left_where_a_stage_will_be_is_not_taken_for_it(tmp_pat
             claimed(out, chain(SFT), source)
 
 
-def test_a_folder_that_is_written_to_is_locked(tmp_path: Path) -> None:
-    source = tmp_path / "c.toml"
-    source.write_text("a = 1")
-    first = ChainFolder(tmp_path / "out", chain(SFT), source)
-    with pytest.raises(RunFolderError, match="another process"):
-        ChainFolder(tmp_path / "out", chain(SFT), source)
-    first.close()
-
-
 def test_a_stage_s_file_says_what_the_chain_s_does(tmp_path: Path) -> None:
     source = tmp_path / "c.toml"
     source.write_text("a = 1")

@@ -109,20 +109,6 @@ def test_a_run_of_another_file_or_seed_or_that_is_over_is_refused(tmp_path: Path
         opened(tmp_path / "run")
 
 
-def test_two_processes_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    with closing(opened(tmp_path)), pytest.raises(RunFolderError, match="another process"):
-        opened(tmp_path)
-    with pytest.raises(RunFolderError, match="seed"):
-        opened(tmp_path, seed=1)  # what is refused leaves no lock behind
-    opened(tmp_path).close()
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot be used"):
-        opened(tmp_path / "file")
-
-
 @pytest.mark.parametrize("state", ["", '{"global_step": 9', '{"global_step": 8}', "[]"])
 def test_a_torn_checkpoint_is_passed_over(tmp_path: Path, state: str) -> None:
     whole = checkpoint(tmp_path, 6)

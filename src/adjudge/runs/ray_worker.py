@@ -21,6 +21,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import AdjudgeError, ConfigError, RolloutError
+from adjudge.files import UNENCODABLE
 from adjudge.graders.base import BaseGrader, is_listwise
 from adjudge.judges.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
@@ -345,7 +346,7 @@ class ShardJournal(Journal):
         """Report a result, failures too; on the engine loop."""
         try:
             data = encode_result(result)
-        except (TypeError, ValueError, OverflowError, RecursionError):
+        except UNENCODABLE:
             return  # metadata that JSON cannot hold
         self._new.append((sample, grader, draw, data))
         self._new_bytes += len(data)
