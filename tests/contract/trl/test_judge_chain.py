@@ -200,4 +200,4 @@ def test_a_chain_that_is_over_is_not_done_again(
     again = start(folder.parent / "chain.toml", folder)
     _, said = again.communicate(timeout=LAST_S)
     assert again.returncode == 2
-    assert "its chain is over" in said
+    assert "its run is complete" in said
