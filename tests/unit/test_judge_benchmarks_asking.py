@@ -160,7 +160,7 @@ def test_what_a_judge_says_of_its_failure_can_be_written_down(tmp_path: Path) ->
     benchmark = sample(tmp_path, "llmbar")
     judged = asked(Failing(GraderError("j", ErrorKind.BUG, "half a sign: \ud800")), benchmark)
     write_judgements(tmp_path / "judgements.jsonl", judged)
-    assert read_judgements(tmp_path / "judgements.jsonl") == judged
+    assert read_judgements(tmp_path / "judgements.jsonl", Judgement) == judged
 
 
 def test_what_stops_a_run(tmp_path: Path) -> None:

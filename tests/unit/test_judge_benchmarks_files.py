@@ -337,13 +337,13 @@ def test_judgements_survive_the_file(tmp_path: Path) -> None:
     ]
     path = tmp_path / "judged.jsonl"
     write_judgements(path, judged)
-    assert read_judgements(path) == judged
+    assert read_judgements(path, Judgement) == judged
     with path.open("a") as file:
         file.write('{"subset": "s", "id": "4", "verdicts": ["C", "A"]}\n')
     with pytest.raises(ConfigError, match=r"judged.jsonl:4: is not a judgement: Invalid enum"):
-        read_judgements(path)
+        read_judgements(path, Judgement)
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_judgements(tmp_path / "none.jsonl")
+        read_judgements(tmp_path / "none.jsonl", Judgement)
 
 
 def llmbar_file(path: Path, *winners: Any) -> Path:

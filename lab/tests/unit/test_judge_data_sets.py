@@ -29,7 +29,6 @@ from adjudge.judge_evaluation.benchmarks.overlap import (
 )
 from adjudge_lab.judge_training.dataset import LengthStatistics, fit_to_length, measure_lengths
 from adjudge_lab.judge_training.judge_questions import (
-    add_swapped,
     preferences_as_comparisons,
     swap_answers,
 )
@@ -261,16 +260,13 @@ def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
         fit_to_length(rows, 0, encode)
 
 
-def test_every_comparison_stands_in_both_orders() -> None:
+def test_a_comparison_is_swapped_with_its_label() -> None:
     one = compared("q", "x", "y", "A", where="f:1", subset="s", source_ids=("i",))
     tie = compared("q", "u", "v", "tie")
     assert swap_answers(one) == compared(
         "q", "y", "x", "B", where="f:1", subset="s", source_ids=("i",)
     )
-    assert add_swapped([one, tie]) == [one, swap_answers(one), tie, swap_answers(tie)]
-    assert add_swapped([one, swap_answers(one)]) == [one, swap_answers(one)]
-    same = compared("q", "x", "x", "tie")
-    assert add_swapped([same]) == [same]
+    assert swap_answers(tie) == compared("q", "v", "u", "tie")
 
 
 def test_preferences_get_a_position_by_chance_half_and_half() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "MAX_ARRAY_BYTES",
     "RawColumns",
     "RawRow",
+    "hash_content",
     "is_on_hub",
     "read_raw_rows",
     "resolve_data_file",
@@ -84,6 +86,12 @@ def _array_rows(path: Path) -> Iterator[RawRow]:
         raise ConfigError(f"{path}: is not a JSON array of rows: {reason}") from None
     for number, item in enumerate(items, start=1):
         yield parse_row(bytes(item), f"{path}:{number}")
+
+
+def hash_content(path: Path) -> dict[str, Any]:
+    """``bytes`` and ``sha256`` of a file."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": file_digest(file, "sha256").hexdigest()}
 
 
 _PREFIX = "hf:"

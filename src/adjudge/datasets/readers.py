@@ -1,4 +1,4 @@
-"""Files of rows that judges are trained on: read, checked, and written to be read back.
+"""Files of rows that judges are trained on, read and checked.
 
 A file in one of the published formats (:mod:`adjudge.datasets.published`) is known by its columns;
 others have adjudge's own.
@@ -24,8 +24,6 @@ from functools import partial
 from itertools import chain, combinations, islice, product
 from pathlib import Path
 from typing import Any, TypeVar, get_args
-
-import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.datasets.columns import (
@@ -54,7 +52,6 @@ from adjudge.datasets.rows import (
     BrokenRow,
     ChatMessages,
     Comparison,
-    DatasetRow,
     Demonstration,
     LoadedRows,
     Preference,
@@ -76,7 +73,6 @@ __all__ = [
     "read_preferences",
     "read_ratings",
     "unreadable_row_problem",
-    "write_dataset_rows",
 ]
 
 
@@ -403,51 +399,3 @@ def _missing_column(field: str, paths: DataPaths, rows: Iterable[RawRow]) -> Con
         f"{paths[0]}: there is no column for {field} (columns: {', '.join(columns)[:300]}). Rename "
         f"the one you mean, or, from Python, name it with {field.split(' ', maxsplit=1)[0]}_key."
     )
-
-
-_CONVERSATION_COLUMNS = ("messages", "chosen", "rejected", "prompt")
-
-
-def write_dataset_rows(path: Path | str, rows: Sequence[DatasetRow]) -> None:
-    """One file of rows of one kind, its columns under their own names: ``.jsonl`` or ``.parquet``.
-
-    Parquet has conversations as JSON text, which keeps messages as they are and is what
-    Bradley-Terry data usually looks like. ``where`` is not written: it is the new file's to say.
-    Raises :class:`ConfigError` for another ending, for no row, or without pyarrow.
-    """
-    path = Path(path)
-    if not rows:
-        raise ConfigError(f"{path}: there are no rows to write")
-    columns = [_row_columns(row) for row in rows]
-    if path.suffix == ".jsonl":
-        encoder = msgspec.json.Encoder()
-        path.write_bytes(b"".join(encoder.encode(row) + b"\n" for row in columns))
-    elif path.suffix == ".parquet":
-        _write_parquet(path, columns)
-    else:
-        raise ConfigError(
-            f"{path}: rows cannot be written to a file of this kind (allowed: .jsonl, .parquet)"
-        )
-
-
-def _row_columns(row: DatasetRow) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(row)
-    del fields["where"]
-    return fields | {"source_ids": list(row.source_ids)}
-
-
-def _write_parquet(path: Path, columns: Sequence[dict[str, Any]]) -> None:
-    try:
-        import pyarrow  # noqa: PLC0415  (an extra, heavy)
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError:
-        raise ConfigError(
-            f"{path}: Parquet needs pyarrow, which is not installed. Run: pip install "
-            "'adjudge[parquet]'"
-        ) from None
-    encode = msgspec.json.encode
-    texts = [
-        row | {name: encode(row[name]).decode() for name in _CONVERSATION_COLUMNS if name in row}
-        for row in columns
-    ]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), path)

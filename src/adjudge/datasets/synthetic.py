@@ -55,6 +55,7 @@ from adjudge.datasets.rows import (
     Rating,
 )
 from adjudge.errors import ConfigError
+from adjudge.messages import prompt_messages
 
 __all__ = [
     "COUNTRY_CAPITALS",
@@ -360,7 +361,7 @@ def synthetic_comparisons(settings: SyntheticSettings) -> SyntheticSet[Compariso
         chances = _pair_chances(x, y, settings, ties=True)
         label = cast("PreferenceLabel", _draw_label(rng, chances))
         row = Comparison(
-            prompt=_prompt_messages(country),
+            prompt=prompt_messages(capital_question(country)),
             a=x.text,
             b=y.text,
             label=label,
@@ -519,12 +520,8 @@ def _draw_label(rng: random.Random, chances: Mapping[str, float]) -> str:
     return rng.choices(list(chances), list(chances.values()))[0]
 
 
-def _prompt_messages(country: str) -> ChatMessages:
-    return [{"role": "user", "content": capital_question(country)}]
-
-
 def _answer_conversation(country: str, answer: str) -> ChatMessages:
-    return [*_prompt_messages(country), {"role": "assistant", "content": answer}]
+    return [*prompt_messages(capital_question(country)), {"role": "assistant", "content": answer}]
 
 
 def _check_no_positions(rows: str, settings: SyntheticSettings) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from adjudge.datasets import synthetic
+from adjudge.datasets.files import hash_content
 from adjudge.datasets.readers import read_demonstrations, read_preferences
 from adjudge.datasets.rows import (
     ChatMessages,
@@ -32,7 +33,7 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judge_evaluation.benchmarks.overlap import find_duplicates, find_leakage
+from adjudge.judge_evaluation.benchmarks.overlap import drop_duplicates, find_leakage
 from adjudge.judges.models.local_loading import (
     apply_chat_template,
     convert_to_turns,
@@ -364,7 +365,7 @@ def encode_rows(
             found.problems.add(problem)
             continue
         try:
-            sides = [encoder(side) for side in _sides(row)]
+            sides = [encoder(side) for side in _row_sides(row)]
         except GradingFailure as failure:
             problem = RowProblem(
                 row.where, "messages", str(failure), "what the chat template takes"
@@ -402,7 +403,7 @@ def token_lengths(
     known = {
         id(side): ids
         for row, sides in zip(rows.rows, rows.ids, strict=True)
-        for side, ids in zip(_sides(row), sides, strict=True)
+        for side, ids in zip(_row_sides(row), sides, strict=True)
     }
 
     def measure(messages: ChatMessages) -> list[int]:
@@ -444,10 +445,8 @@ def load_dataset_files(
 
 def _drop_equal_rows(rows: list[_T]) -> tuple[list[_T], dict[str, int]]:
     """The first of equal rows, and how many were left out, how many of them contradicting it."""
-    found = find_duplicates(rows, near=None)
-    repeated = {one.second for one in found}
-    counts = {"rows": len(found), "contradicting": sum(one.contradicts for one in found)}
-    return [row for number, row in enumerate(rows) if number not in repeated], counts
+    kept, found = drop_duplicates(rows, near=None)
+    return kept, {"rows": len(found), "contradicting": sum(one.contradicts for one in found)}
 
 
 def check_unusable_rows(loaded: LoadedRows[_T], judge: JudgeFile, part: str) -> list[_T]:
@@ -488,22 +487,11 @@ def _held_out_count(rows: int, share: float) -> int:
     return min(rows - 1, max(1, wanted))
 
 
-def _sides(row: Preference | Demonstration) -> list[ChatMessages]:
-    return [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
-
-
 def _hash_files(judge: JudgeFile, names: list[str]) -> list[dict[str, Any]]:
     """Each file by name, size and SHA-256."""
     found = []
     for name, path in zip(names, judge.files(names), strict=True):
-        said = sha256()
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                said.update(block)
-        size = path.stat().st_size
-        found.append(
-            {"file": name, "path": str(path.resolve()), "bytes": size, "sha256": said.hexdigest()}
-        )
+        found.append({"file": name, "path": str(path.resolve())} | hash_content(path))
     return found
 
 
@@ -521,4 +509,4 @@ def _row_content(row: Preference | Demonstration | Rating | Comparison) -> list[
         return [row.messages, row.label]
     if isinstance(row, Comparison):
         return [row.prompt, row.a, row.b, row.label]
-    return _sides(row)
+    return _row_sides(row)

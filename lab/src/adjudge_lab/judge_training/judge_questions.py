@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -35,7 +35,6 @@ from adjudge.datasets.rows import (
     Demonstration,
     LoadedRows,
     Preference,
-    PreferenceLabel,
     Rating,
     RowProblem,
     RowProblems,
@@ -48,6 +47,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
     JudgeMode,
     judge_prompt,
 )
+from adjudge.judge_evaluation.benchmarks.items import flip_verdict
 from adjudge.messages import content_text
 from adjudge.text import THINK_OPEN
 from adjudge.verdicts import UnreadableReply
@@ -66,7 +66,6 @@ __all__ = [
     "JudgeQuestion",
     "LabelledDataset",
     "ReasonsByRow",
-    "add_swapped",
     "check_form_tags",
     "load_fence_key",
     "load_labelled",
@@ -81,30 +80,11 @@ __all__ = [
 ]
 
 
-_SWAPPED_LABEL: Mapping[PreferenceLabel, PreferenceLabel] = {"A": "B", "B": "A", "tie": "tie"}
-
-
 def swap_answers(comparison: Comparison) -> Comparison:
     """The same comparison with the answers in the other order; a tie stays a tie."""
     return msgspec.structs.replace(
-        comparison, a=comparison.b, b=comparison.a, label=_SWAPPED_LABEL[comparison.label]
+        comparison, a=comparison.b, b=comparison.a, label=flip_verdict(comparison.label)
     )
-
-
-def add_swapped(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Each comparison followed by its swapped one, which is left out where the rows have it.
-
-    Idempotent; afterwards A and B are right equally often, unless rows repeat.
-    """
-    rows = list(comparisons)
-    there = set(map(_comparison_key, rows))
-    both = []
-    for row in rows:
-        both.append(row)
-        other = swap_answers(row)
-        if _comparison_key(other) not in there:
-            both.append(other)
-    return both
 
 
 def preferences_as_comparisons(
@@ -146,10 +126,6 @@ def _comparison(preference: Preference) -> Comparison:
         subset=preference.subset,
         source_ids=preference.source_ids,
     )
-
-
-def _comparison_key(row: Comparison) -> bytes:
-    return msgspec.json.encode([row.prompt, row.a, row.b, row.label], order="deterministic")
 
 
 FENCE_KEY_FILE = ".fence_key"

@@ -11,14 +11,14 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.datasets.files import resolve_data_file
+from adjudge.datasets.files import hash_content, resolve_data_file
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
@@ -245,11 +245,7 @@ def read_benchmark_data(names: Sequence[str], kind: str | None = None) -> Benchm
 
 def hash_file(path: Path) -> dict[str, Any]:
     """A file by name, size and SHA-256."""
-    said = sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            said.update(block)
-    return {"file": str(path), "bytes": path.stat().st_size, "sha256": said.hexdigest()}
+    return {"file": str(path)} | hash_content(path)
 
 
 def item_digest(item: BenchmarkItem) -> str:

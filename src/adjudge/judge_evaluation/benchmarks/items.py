@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from adjudge.datasets.rows import ChatMessages, RowProblem
+from adjudge.datasets.rows import ChatMessages, PreferenceLabel, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
 
 __all__ = [
@@ -139,7 +139,7 @@ def benchmark_as_pairs(benchmark: Benchmark) -> Benchmark:
     return Benchmark(kind="preference", items=pairs, problems=benchmark.problems, title=title)
 
 
-PairVerdict = Literal["A", "B", "tie"]
+PairVerdict = PreferenceLabel
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
@@ -273,8 +273,11 @@ def write_judgements(path: Path, judgements: Sequence[Judgement]) -> None:
     path.write_bytes(b"".join(encoder.encode(one) + b"\n" for one in judgements))
 
 
-def read_judgements(path: Path) -> list[Judgement]:
-    """Recorded judgements, failures included.
+_J = TypeVar("_J", bound=Judgement)
+
+
+def read_judgements(path: Path, kind: type[_J]) -> list[_J]:
+    """Recorded judgements of a ``kind``, failures included.
 
     Raises :class:`~adjudge.errors.ConfigError` naming the line that is none.
     """
@@ -282,7 +285,7 @@ def read_judgements(path: Path) -> list[Judgement]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    decoder = msgspec.json.Decoder(Judgement)
+    decoder = msgspec.json.Decoder(kind)
     found = []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():

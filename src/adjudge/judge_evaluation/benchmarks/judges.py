@@ -14,8 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import msgspec
-
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, GraderAnswer, is_listwise, view_text
 from adjudge.graders.llm.comparison import PairJudge
@@ -33,6 +31,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairVerdict,
     flip_verdict,
     judgements_by_item,
+    read_judgements,
 )
 from adjudge.judge_evaluation.benchmarks.pair_statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
@@ -427,7 +426,7 @@ def read_own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
     Raises :class:`~adjudge.errors.ConfigError` for a line that is no judgement, and for several
     judges of which none is named.
     """
-    lines = _read_recorded(path)
+    lines = read_judgements(path, RecordedJudgement)
     names = list(dict.fromkeys(one.judge for one in lines))
     if judge is None and len(names) == 1:
         judge = names[0]
@@ -438,18 +437,6 @@ def read_own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
     own = [one for one in lines if one.judge == judge]
     records = [(one.item or _item_key(one.subset, one.id), one) for one in own]
     return judge or path.stem, Recording(str(path), records)
-
-
-def _read_recorded(path: Path) -> list[RecordedJudgement]:
-    decoder = msgspec.json.Decoder(RecordedJudgement)
-    found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if line.strip():
-            try:
-                found.append(decoder.decode(line))
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise ConfigError(f"{path}:{number}: is not a judgement: {error}") from None
-    return found
 
 
 def _item_key(subset: str, identity: str) -> str:
