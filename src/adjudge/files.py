@@ -69,8 +69,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
     """Write ``data``, or its pieces one after the other, to ``path``, as :func:`atomic_path`."""
-    with atomic_path(path) as part, part.open("wb") as file:
-        file.writelines([data] if isinstance(data, bytes) else data)
+    with atomic_path(path) as part:
+        try:
+            with part.open("wb") as file:
+                file.writelines([data] if isinstance(data, bytes) else data)
+        except BaseException:  # what makes the pieces may fail, or be interrupted
+            part.unlink(missing_ok=True)
+            raise
     return path
 
 

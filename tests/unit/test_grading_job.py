@@ -1,12 +1,14 @@
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.runs import grading
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.errors import MissingRewardError
+from adjudge.runs import grading, report
+from adjudge.runs.grading import GradingJob, grade_rollouts, grade_to_folder
 
 
 def job(folder: Path, rows: list[dict[str, Any]], **reward: Any) -> GradingJob:
@@ -54,3 +56,82 @@ def test_a_resumed_run_gives_the_same_rewards(tmp_path: Path) -> None:
     more = job(tmp_path, [*doubled, *rows(2, 2)])
     assert [r.score for r in grade_rollouts(more)] == [*scores, *scores[:2]]
     assert more.resumed == 18
+
+
+def test_members_of_a_group_may_stand_anywhere(tmp_path: Path) -> None:
+    """Together, each group is rewarded at once; apart, at its end; the rows are the same."""
+    together = sorted(rows(60, 6), key=lambda row: row["group"])
+    written = []
+    for name, given in (("together", together), ("apart", rows(60, 6))):
+        (tmp_path / name).mkdir()
+        grade_rollouts(job(tmp_path / name, given, group="z_score"))
+        lines = (tmp_path / name / "out" / "rewards.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [row["index"] for row in found] == list(range(60))
+        written.append(sorted((row["group"], row["reward"]) for row in found))
+    assert written[0] == written[1]
+
+
+def test_a_window_of_whole_groups_ends_with_its_last_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "_WINDOW", 4)
+    sizes = []
+
+    class Asker:
+        needs_whole_groups = True
+
+        async def grade(self, samples: Any, groups: Any, *, step: int | None = None) -> list[Any]:
+            sizes.append((len(samples), len(set(groups))))
+            return list(samples)
+
+    given = job(tmp_path, sorted(rows(18, 6), key=lambda row: row["group"]))
+    left = grading._count_groups(given)
+    windows = grading._grade_windows(given, Asker(), grading.GroupNames(), left)
+    assert [len(window) for window in windows] == [6, 6, 6]
+    assert sizes == [(6, 2)] * 3
+
+
+def test_missing_rewards_that_are_refused_leave_no_rewards(tmp_path: Path) -> None:
+    """Everything is asked first, so that nothing that was paid for is lost."""
+    given = rows(6, 2)
+    del given[4]["reference"]
+    refused = job(tmp_path, given)
+    refused.spec = refused.spec.model_copy(
+        update={"missing": refused.spec.missing.model_copy(update={"policy": "raise"})}
+    )
+    with pytest.raises(MissingRewardError, match="1 of 6 rewards are missing"):
+        grade_rollouts(refused)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"run.json", ".lock", "journal.jsonl"}
+    assert len((tmp_path / "out" / "journal.jsonl").read_bytes().splitlines()) == 6
+
+
+def test_of_many_samples_the_page_shows_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "MAX_ROWS", 4)
+    done = job(tmp_path, rows(12, 3))
+    grade_rollouts(done)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "the first 4 of 12 samples; rewards.jsonl has all" in page
+    assert '"count":4' in page
+    assert done.summary["samples"] == 12
+
+
+@pytest.mark.slow
+def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hundred bytes a sample, not thousands: no text, no result, no group that is whole."""
+    monkeypatch.setattr(grading, "_WINDOW", 256)
+    monkeypatch.setattr(report, "MAX_ROWS", 50)
+    peaks = []
+    for n in (500, 2_000):
+        (tmp_path / str(n)).mkdir()
+        given = [row | {"group": i // 8, "prompt": "p" * 500} for i, row in enumerate(rows(n, 1))]
+        one = job(tmp_path / str(n), given, group="z_score")
+        del given
+        tracemalloc.start()
+        grade_to_folder(one)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 1_500 < 800, peaks

@@ -51,7 +51,8 @@ def demo(
         folder=folder,
         mapping=_MAP,
     )
-    results = run_job(job)
+    results: list[RewardResult] = []
+    run_job(job, results.append)
     if not as_json:
         _print_advantages(console_for_output(), results[:_GROUP_SIZE])
     report_job(job, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -42,7 +42,7 @@ from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import count_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
-from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.grading import GradingEngine, GradingJob, grade_to_folder, read_first_samples
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
     endpoint_name,
@@ -419,14 +419,14 @@ def _too_many_missing(job: GradingJob) -> int:
     return 4 if spent else 1
 
 
-def run_job(job: GradingJob) -> list[RewardResult]:
+def run_job(job: GradingJob, on_result: Callable[[RewardResult], None] = lambda _: None) -> None:
     """Do the job; when it is stopped, say how to go on.
 
     What a user's grader prints goes to standard error: standard output is the command's.
     """
     try:
         with resumable_work(job.folder):
-            return grade_rollouts(job)
+            grade_to_folder(job, on_result)
     except JudgeUnavailable:
         if job.startup_patience_s == 0:
             errors().print(

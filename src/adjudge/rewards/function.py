@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from operator import add, mul
 from pathlib import Path
@@ -60,7 +60,7 @@ from adjudge.types import (
     check_results,
 )
 
-__all__ = ["SpecRewardFunction", "log_score"]
+__all__ = ["RewardChecks", "SpecRewardFunction", "log_score"]
 
 
 _score_logger = logging.getLogger("adjudge.rubric")
@@ -244,6 +244,18 @@ class SpecRewardFunction(RewardFunction):
         grader that had nothing to judge in any of a whole group of two or more is left out there.
         Rewards of a group that differ by rounding alone are made equal.
         """
+        found = RewardChecks()
+        results = self.reward_part(judged, found, whole_groups=whole_groups)
+        self.check_rewards(found)
+        return results
+
+    def reward_part(
+        self, judged: Sequence[GradedSample], found: RewardChecks, *, whole_groups: bool = True
+    ) -> list[RewardResult]:
+        """:meth:`reward` of some groups of many, noting in ``found`` what is said of all together.
+
+        After the last part, :meth:`check_rewards` says it.
+        """
         imputes = self.spec.missing.suspect == "min"
         idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
         states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
@@ -252,30 +264,29 @@ class SpecRewardFunction(RewardFunction):
             if self._compares:
                 self._apply_group_step(group)
             self._snap_ties(group)
-        self._warn_of_lone_samples(groups)
         results = [self._result(state) for state in states]
-        if self.spec.missing.policy == "raise":
-            failures = [r.missing for r in results if r.missing is not None]
-            asked = [f for f in failures if f.kind is not ErrorKind.NOT_SAMPLED]
-            raise_missing(asked, len(results))
+        found.add(groups, results)
         return results
 
-    def _warn_of_lone_samples(self, groups: Collection[Sequence[_SampleState]]) -> None:
-        """Say once that a group step has nothing to compare: the ids of the groups may be wrong."""
+    def check_rewards(self, found: RewardChecks) -> None:
+        """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
+
+        A group step has nothing to compare in groups of one: their ids may be wrong.
+        """
         step = self.spec.reward.group
-        if step == "none" or self._warned:
-            return
-        if alone := sum(len(group) == 1 for group in groups):
+        if step != "none" and not self._warned and found.alone:
             self._warned = True
             _log.warning(
                 "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
                 "one sample only: these %s. Check what names the group, or use group = 'none'.",
                 self.spec.where,
                 step,
-                alone,
-                len(groups),
+                found.alone,
+                found.groups,
                 _LONE_SAMPLE_EFFECT[step],
             )
+        if self.spec.missing.policy == "raise":
+            raise_missing(found.failures, found.samples)
 
     def _state(self, one: GradedSample, idle: Collection[str]) -> _SampleState:
         """One sample's parts, and whether they can make a reward at all."""
@@ -489,6 +500,26 @@ class SpecRewardFunction(RewardFunction):
 _NO_GRADERS: frozenset[str] = frozenset()
 _OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
 _NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
+
+
+@dataclass
+class RewardChecks:
+    """What is said of all groups of a run together: lone samples, and missing rewards."""
+
+    samples: int = 0
+    groups: int = 0
+    alone: int = 0
+    failures: list[GraderError] = field(default_factory=list)
+
+    def add(
+        self, groups: Collection[Sequence[_SampleState]], results: Sequence[RewardResult]
+    ) -> None:
+        """Count some whole groups and their results."""
+        self.samples += len(results)
+        self.groups += len(groups)
+        self.alone += sum(len(group) == 1 for group in groups)
+        missing = (result.missing for result in results if result.missing is not None)
+        self.failures += [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
 
 
 @dataclass(slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,19 +17,21 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError
+from adjudge.files import atomic_write
 from adjudge.judges.cache import ReplyCache
 from adjudge.judges.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.batch import GradedSample
-from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.function import RewardChecks, SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import check_files, count_rows
 from adjudge.rollouts.samples import check_mapping, compute_prompt_key, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.report import ReportRow, write_grading_report
-from adjudge.runs.summary import SampleFacts, answer_properties, summarise_grading
+from adjudge.runs.report import ReportRow, ReportRows, ReportSeries, write_grading_report
+from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
+from adjudge.text import encode_exactly
 from adjudge.types import RewardResult, RewardSample, Sample
 from adjudge.version import __version__
 
@@ -38,6 +42,7 @@ __all__ = [
     "GroupNames",
     "RolloutGrader",
     "grade_rollouts",
+    "grade_to_folder",
     "make_reward_sample",
     "read_first_samples",
 ]
@@ -106,24 +111,41 @@ class GradingJob:
 
 
 def grade_rollouts(job: GradingJob) -> list[RewardResult]:
+    """:func:`grade_to_folder`, with the results of all samples in the order of the input."""
+    results: list[RewardResult] = []
+    grade_to_folder(job, results.append)
+    return results
+
+
+def grade_to_folder(
+    job: GradingJob, on_result: Callable[[RewardResult], None] = lambda _: None
+) -> None:
     """Grade every sample of the job's files and write the run folder.
 
     Writes ``rewards.jsonl`` (one row a sample, input order), ``summary.json`` and ``report.html``;
-    ``journal.jsonl`` grows while it works, and the same job resumes from it. Rollouts are read
-    and graded a window at a time and not kept. Raises ``ConfigError``, ``RunFolderError``,
+    ``journal.jsonl`` grows while it works, and the same job resumes from it. ``on_result`` gets
+    each sample's result, in input order. Raises ``ConfigError``, ``RunFolderError``,
     ``RolloutError`` (``strict``: the first broken row; otherwise: no usable row at all),
     ``JudgeUnavailable``, ``JudgeAuthError`` and, under policy ``raise``, ``MissingRewardError``.
+
+    The files are read twice: first to count the samples of each group, then to grade them a window
+    at a time. A group is rewarded and written once its last sample is graded, so what is in memory
+    is a window, the groups that are open and some bytes a sample: files whose groups stand
+    together take little, however long they are.
     """
     started = time.perf_counter()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
     with own_calls(job.budget_usd, job.cassette) as budget:
-        return _grade_into_folder(job, budget, started)
+        _grade_into_folder(job, budget, started, on_result)
 
 
 def _grade_into_folder(
-    job: GradingJob, budget: SpendCeiling | None, started: float
-) -> list[RewardResult]:
+    job: GradingJob,
+    budget: SpendCeiling | None,
+    started: float,
+    on_result: Callable[[RewardResult], None],
+) -> None:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
     calls = start_call_counter()
@@ -150,22 +172,34 @@ def _grade_into_folder(
             startup_patience_s=job.startup_patience_s,
         )
         asker = _rollout_grader(job, function, journal, tally)
-        facts, judged, group_source = _grade_windows(job, asker)
+        names = [entry.name for entry in job.spec.graders]
+        totals, rows, groups = GradingTotals(job.spec, graders), ReportRows(), GroupNames()
+
+        def lines() -> Iterator[bytes]:
+            for facts, judged, result in _rewarded_samples(job, asker, function, groups):
+                totals.add(facts, judged, result)
+                if rows.has_room:
+                    rows.append(_report_row(names, facts, judged, result))
+                on_result(result)
+                yield _reward_line(facts, result)
+            tally.note = "writing summary and report"
+
+        atomic_write(folder.path / "rewards.jsonl", lines())
         job.resumed = tally.resumed
-        tally.note = "writing rewards, summary and report"
-        results = function.reward(judged)
-        folder.write("rewards.jsonl", b"".join(map(_reward_line, facts, results)))
-        elapsed_s = time.perf_counter() - started
-        summary = summarise_grading(job.spec, graders, facts, judged, results, elapsed_s=elapsed_s)
-        summary["groups"]["source"] = group_source
+        summary = totals.summarise(elapsed_s=time.perf_counter() - started)
+        summary["groups"]["source"] = groups.source
         elsewhere = [] if job.engine is None else job.engine.endpoints()
         summary["endpoints"] = [*elsewhere, *calls.read()]
         job.summary = summary | _run_facts(job, folder)
         folder.write_json("summary.json", job.summary)
-        names = [entry.name for entry in job.spec.graders]
-        rows = [_report_row(names, *one) for one in zip(facts, judged, results, strict=True)]
-        write_grading_report(folder.path / "report.html", job.summary, rows)
-    return results
+        series = ReportSeries(
+            reward=totals.rewards,
+            scores=totals.scores,
+            outcomes=totals.env_rewards,
+            groups=totals.groups,
+            unevaluable=totals.unevaluable,
+        )
+        write_grading_report(folder.path / "report.html", job.summary, rows.rows, series)
 
 
 def _rollout_grader(
@@ -174,27 +208,83 @@ def _rollout_grader(
     return function if job.engine is None else job.engine.grade(job, function, journal, tally)
 
 
-def _grade_windows(
-    job: GradingJob, asker: RolloutGrader
-) -> tuple[list[SampleFacts], list[GradedSample], str]:
-    """Read and grade everything; keep what the reward, the summary and the report need."""
+def _rewarded_samples(
+    job: GradingJob, asker: RolloutGrader, function: SpecRewardFunction, groups: GroupNames
+) -> Iterator[tuple[SampleFacts, GradedSample, RewardResult]]:
+    """Every sample with its reward, in input order, each once its group is whole."""
+    found = RewardChecks()
+    waiting: deque[_Waiting] = deque()
+    open_groups: dict[str, list[_Waiting]] = {}
+    left = _count_groups(job)
+    for window in _grade_windows(job, asker, groups, left):
+        waiting.extend(window)
+        for one in window:
+            open_groups.setdefault(one.facts.group, []).append(one)
+        closed = [group for group in open_groups if not left[group]]
+        whole = [one for group in closed for one in open_groups.pop(group)]
+        whole.sort(key=lambda one: one.facts.index)
+        for one, result in zip(
+            whole, function.reward_part([one.judged for one in whole], found), strict=True
+        ):
+            one.result = result
+        while waiting and (done := waiting[0].result) is not None:
+            one = waiting.popleft()
+            yield one.facts, one.judged, done
+    function.check_rewards(found)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A sample that is graded, and its reward once its group is whole."""
+
+    facts: SampleFacts
+    judged: GradedSample
+    result: RewardResult | None = None
+
+
+def _count_groups(job: GradingJob) -> Counter[str]:
+    """How many samples each group has; raises ``RolloutError`` where there are none."""
     groups = GroupNames()
-    facts: list[SampleFacts] = []
-    judged: list[GradedSample] = []
-    window = None if asker.needs_whole_groups else _WINDOW
-    for samples in _windows(_usable_samples(job), window):
-        seen = [_sample_facts(sample, groups.name(sample)) for sample in samples]
-        facts += seen
-        rewards = [make_reward_sample(sample, i) for i, sample in enumerate(samples)]
-        names = [one.group for one in seen]
-        judged += run_blocking(asker.grade(rewards, names, step=0))
-        if job.cassette is not None:
-            job.cassette.keep_failures()
-    if not facts:
+    sizes = Counter(groups.name(sample) for sample in _usable_samples(job))
+    if not sizes:
         first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
         files = ", ".join(map(str, job.paths))
         raise RolloutError(f"{files}: no usable row ({len(job.broken)} broken){first}")
-    return facts, judged, groups.source
+    job.broken.clear()  # found again, and in their places
+    return sizes
+
+
+def _grade_windows(
+    job: GradingJob, asker: RolloutGrader, groups: GroupNames, left: Counter[str]
+) -> Iterator[list[_Waiting]]:
+    """Graded samples, a window at a time; ``left`` says how many of a group are still to come.
+
+    Where a grader compares the samples of a group, a window ends with the last group it has.
+    """
+    samples: list[Sample] = []
+    facts: list[SampleFacts] = []
+    open_groups: set[str] = set()
+    for sample in _usable_samples(job):
+        group = groups.name(sample)
+        left[group] -= 1
+        open_groups.add(group) if left[group] else open_groups.discard(group)
+        samples.append(sample)
+        facts.append(_sample_facts(sample, group))
+        if len(samples) >= _WINDOW and not (asker.needs_whole_groups and open_groups):
+            yield _grade_window(job, asker, samples, facts)
+            samples, facts = [], []
+    if samples:
+        yield _grade_window(job, asker, samples, facts)
+
+
+def _grade_window(
+    job: GradingJob, asker: RolloutGrader, samples: Sequence[Sample], facts: Sequence[SampleFacts]
+) -> list[_Waiting]:
+    rewards = [make_reward_sample(sample, i) for i, sample in enumerate(samples)]
+    judged = run_blocking(asker.grade(rewards, [one.group for one in facts], step=0))
+    if job.cassette is not None:
+        job.cassette.keep_failures()
+    return list(map(_Waiting, facts, judged))
 
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[RewardSample], list[str]]:
@@ -217,17 +307,6 @@ def _usable_samples(job: GradingJob) -> Iterator[Sample]:
             job.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
 
 
-def _windows(samples: Iterable[Sample], size: int | None) -> Iterator[list[Sample]]:
-    window: list[Sample] = []
-    for sample in samples:
-        window.append(sample)
-        if len(window) == size:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
 class GroupNames:
     """Names each sample's group: its column, else one name per distinct prompt.
 
@@ -236,7 +315,7 @@ class GroupNames:
     """
 
     def __init__(self) -> None:
-        self._prompts: dict[str, str] = {}
+        self._prompts: dict[bytes, str] = {}
         self._columns: set[str] = set()
         self._made: set[str] = set()
         self._by_column = self._by_prompt = self._alone = 0
@@ -252,9 +331,11 @@ class GroupNames:
             self._alone += 1
             return self._new("row", sample.index)
         self._by_prompt += 1
-        if key not in self._prompts:
-            self._prompts[key] = self._new("prompt", len(self._prompts))
-        return self._prompts[key]
+        # Prompts are long, and there may be as many as samples.
+        digest = blake2b(encode_exactly(key), digest_size=16).digest()
+        if digest not in self._prompts:
+            self._prompts[digest] = self._new("prompt", len(self._prompts))
+        return self._prompts[digest]
 
     def _new(self, kind: str, number: int) -> str:
         name = f"({kind} {number})"

@@ -6,8 +6,9 @@ calls, tokens and money, with nothing sent.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,11 @@ from adjudge.report.table import Table, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.runs.stats import mean
-from adjudge.types import GraderError, GraderResult, GraderScore, Provenance, RewardSample
+from adjudge.types import GraderError, GraderResult, GraderScore, RewardSample
 
 __all__ = [
     "COST_UNIT_EPISODES",
+    "GraderCallTotals",
     "JudgeCallEstimate",
     "endpoint_name",
     "endpoint_rows",
@@ -34,45 +36,53 @@ __all__ = [
     "estimate_scenarios",
     "hedge_note",
     "judge_calls_section",
-    "summarise_grader_calls",
 ]
 
 
-def summarise_grader_calls(results: Iterable[GraderResult]) -> dict[str, Any] | None:
-    """Where one grader's results came from; ``None`` when no judge was asked.
+class GraderCallTotals:
+    """Where one grader's results came from, gathered result by result."""
 
-    ``hedge_shift`` is the mean score of the results whose reply a hedge won, minus that of the
-    other live ones: far from 0, fast replies are other replies. ``None`` without both kinds.
-    """
-    found = [(one, one.provenance) for one in results if one.provenance is not None]
-    if not found:
-        return None
-    usages = [where.paid for _, where in found if where.paid is not None]
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    return {
-        "sources": _count_names(where.source for _, where in found),
-        "models": _count_names(where.model for _, where in found),
-        "input_tokens": sum(usage.input_tokens for usage in usages),
-        "output_tokens": sum(usage.output_tokens for usage in usages),
-        "cost_usd": sum(costs) if costs else None,
-        "hedge_wins": sum(where.hedged for _, where in found),
-        "hedge_shift": _hedge_shift(found),
-    }
+    def __init__(self) -> None:
+        self._sources: Counter[str] = Counter()
+        self._models: Counter[str] = Counter()
+        self._input_tokens = self._output_tokens = self._hedge_wins = 0
+        self._costs = array("d")
+        self._live = {True: array("d"), False: array("d")}
 
+    def add(self, result: GraderResult) -> None:
+        """Count one result; it is none of a judge's without ``provenance``."""
+        where = result.provenance
+        if where is None:
+            return
+        self._sources[where.source or "unknown"] += 1
+        self._models[where.model or "unknown"] += 1
+        self._hedge_wins += where.hedged
+        if where.paid is not None:
+            self._input_tokens += where.paid.input_tokens
+            self._output_tokens += where.paid.output_tokens
+            if where.paid.cost_usd is not None:
+                self._costs.append(where.paid.cost_usd)
+        if isinstance(result, GraderScore) and where.source == "live":
+            self._live[where.hedged].append(result.score)
 
-def _count_names(names: Iterable[str | None]) -> dict[str, int]:
-    return dict(Counter(name or "unknown" for name in names).most_common())
+    def summarise(self) -> dict[str, Any] | None:
+        """Plain data; ``None`` when no judge was asked.
 
-
-def _hedge_shift(found: Iterable[tuple[GraderResult, Provenance]]) -> float | None:
-    live = [
-        (one.score, where.hedged)
-        for one, where in found
-        if isinstance(one, GraderScore) and where.source == "live"
-    ]
-    won = mean([score for score, hedged in live if hedged])
-    others = mean([score for score, hedged in live if not hedged])
-    return None if won is None or others is None else won - others
+        ``hedge_shift`` is the mean score of the results whose reply a hedge won, minus that of the
+        other live ones: far from 0, fast replies are other replies. ``None`` without both kinds.
+        """
+        if not self._sources:
+            return None
+        won, others = mean(self._live[True]), mean(self._live[False])
+        return {
+            "sources": dict(self._sources.most_common()),
+            "models": dict(self._models.most_common()),
+            "input_tokens": self._input_tokens,
+            "output_tokens": self._output_tokens,
+            "cost_usd": sum(self._costs) if self._costs else None,
+            "hedge_wins": self._hedge_wins,
+            "hedge_shift": None if won is None or others is None else won - others,
+        }
 
 
 def endpoint_name(entry: Mapping[str, Any]) -> str:

@@ -194,7 +194,7 @@ def equal_count_bins(values: Sequence[float], bins: int = 10) -> list[list[int]]
 
 
 def missing_by_bin(
-    values: Sequence[float], missing: Sequence[bool], bins: int = 10
+    values: Sequence[float], missing: Sequence[int], bins: int = 10
 ) -> list[dict[str, Any]]:
     """How many samples are missing in each tenth of ``values``: ``{low, high, n, missing}``."""
     return [
@@ -209,7 +209,7 @@ def missing_by_bin(
 
 
 def missing_by_value(
-    values: Sequence[float | None], missing: Sequence[bool], most: int = 10
+    values: Sequence[float | None], missing: Sequence[int], most: int = 10
 ) -> list[dict[str, Any]]:
     """As :func:`missing_by_bin`, by single value ``{value, n, missing}`` where there are few.
 

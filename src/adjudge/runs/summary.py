@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -21,7 +23,7 @@ from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.spec import GraderEntry, RewardSpec
-from adjudge.runs.judge_calls import summarise_grader_calls
+from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.runs.stats import (
     ConcordanceEstimate,
     concordance,
@@ -37,11 +39,12 @@ from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, 
 __all__ = [
     "NOT_APPLICABLE_SHARE",
     "SUSPECT_SHARE",
+    "GradingTotals",
     "MissingPredictor",
     "MissingWatch",
+    "NumberColumn",
     "SampleFacts",
     "answer_properties",
-    "summarise_grading",
 ]
 
 
@@ -160,7 +163,7 @@ class MissingWatch:
         self,
         properties: Callable[[int], frozenset[str]],
         lengths: Sequence[float],
-        groups: Sequence[str],
+        groups: Sequence[Hashable],
         missing: Sequence[bool],
     ) -> None:
         """A batch: length and group of each answer, and whether its reward is missing.
@@ -168,7 +171,7 @@ class MissingWatch:
         ``properties`` of the answer at a place are asked for only where they are compared. The
         caller leaves out samples that were not asked for.
         """
-        members: dict[str, list[int]] = {}
+        members: dict[Hashable, list[int]] = {}
         for place, group in enumerate(groups):
             members.setdefault(group, []).append(place)
         alone = [places[0] for places in members.values() if len(places) == 1]
@@ -237,82 +240,220 @@ class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
     response: str
 
 
-def summarise_grading(
-    spec: RewardSpec,
-    graders: Mapping[str, Any],
-    facts: Sequence[SampleFacts],
-    judged: Sequence[GradedSample],
-    results: Sequence[RewardResult],
-    *,
-    elapsed_s: float,
-) -> dict[str, Any]:
-    """The numbers of ``summary.json``; all sequences have one entry a sample, in input order.
+class NumberColumn(Sequence[float | None]):
+    """A finite number a sample, or ``None``, in 8 bytes each."""
 
-    Against the environment's reward each grader has two figures: ``auc`` over all pairs of
-    samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
+    def __init__(self) -> None:
+        self._values = array("d")
+
+    def append(self, value: float | None) -> None:
+        """Add the next sample's."""
+        self._values.append(math.nan if value is None else value)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, place: Any) -> Any:
+        value = self._values[place]
+        return None if value != value else value  # noqa: PLR0124  (NaN)
+
+    def __iter__(self) -> Iterator[float | None]:
+        return (None if value != value else value for value in self._values)  # noqa: PLR0124
+
+    def present(self) -> array[float]:
+        """The numbers that there are."""
+        return array("d", (value for value in self._values if value == value))  # noqa: PLR0124
+
+
+class _GraderTotals:
+    """What one grader has said so far: a score a sample, and counts of the rest."""
+
+    def __init__(self, entry: GraderEntry, grader: Any) -> None:
+        self._entry, self._grader = entry, grader
+        self.scores = NumberColumn()
+        self._kinds: Counter[str] = Counter()
+        self._causes: Counter[Cause] = Counter()
+        self._untrusted = 0
+        self._calls = GraderCallTotals()
+
+    def add(self, score: float | None, results: Sequence[GraderResult]) -> None:
+        """One sample's: its score, and what that was made from (several of events)."""
+        self.scores.append(score)
+        causes = {result.cause for result in results if isinstance(result, GraderScore)}
+        for result in results:
+            self._calls.add(result)
+            if isinstance(result, GraderError):
+                _count_kind(self._kinds, result)
+                causes.add(None)
+            elif isinstance(result, GraderScore):
+                self._untrusted += not result.trusted
+            else:
+                causes.add(None)
+        if len(causes) == 1 and (cause := causes.pop()) is not None:
+            self._causes[cause] += 1
+
+    def summarise(
+        self, env: Sequence[float | None], groups: Sequence[int], not_drawn: int
+    ) -> dict[str, Any]:
+        """The grader's part of ``summary.json``."""
+        score_range = getattr(self._grader, "score_range", None)
+        spread = _spread(self.scores, groups)
+        present = spread.pop("present")
+        type_ = self._entry.type
+        return {
+            "type": type_ if type_ in SHIPPED else f"{type_} (own)",
+            "role": str(Role(getattr(self._grader, "role", Role.SCORE))),
+            "weight": self._entry.weight,
+            "score_range": list(score_range) if score_range else None,
+            "scored": present,
+            **spread,
+            "missing": len(self.scores) - present - not_drawn,
+            "missing_by_kind": dict(self._kinds.most_common()),
+            "not_evaluable": self._causes[Cause.NOT_APPLICABLE],
+            "candidate_fault": self._causes[Cause.CANDIDATE],
+            "untrusted": self._untrusted,
+            "judge": self._calls.summarise(),
+            **_agreements(self.scores, env, groups),
+        }
+
+
+class GradingTotals:
+    """The numbers of ``summary.json``, gathered sample by sample in the order of the input.
+
+    Of a sample some bytes are kept and none of its texts: its group's number, its lengths, its
+    rewards and scores. ``groups``, ``env_rewards``, ``rewards`` and ``scores`` have one entry a
+    sample; ``unevaluable`` counts the samples of which a grader had nothing to judge.
     """
-    groups = [one.group for one in facts]
-    env = [one.env_reward for one in facts]
-    rewards = [result.score for result in results]
-    drawn = [one.sampled for one in judged]
-    missing = [gone is None and asked for gone, asked in zip(rewards, drawn, strict=True)]
-    watch = _missing_predictors(facts, judged, missing)
-    of_graders = {
-        entry.name: _grader(entry, graders[entry.name], judged, results, env, groups)
-        for entry in spec.graders
-    }
-    return {
-        "samples": len(facts),
-        "groups": _groups(groups),
-        "reward": {
-            **_spread(rewards, groups),
-            "missing": sum(missing),
-            "not_sampled": drawn.count(False),
-            # A reward that the environment's is part of agrees with it by construction.
-            **_agreements(rewards, env if spec.reward.combine_mode == "replace" else [], groups),
-        },
-        "graders": of_graders,
-        "baselines": {
-            "response_length": _agreements([float(f.length) for f in facts], env, groups),
-            "tool_calls": _agreements([float(f.tool_calls) for f in facts], env, groups),
-        },
-        "env_reward": _env_reward_fields(env),
-        "missing": {
-            "by_kind": _count_kinds(result.missing for result in results),
-            "passing": sum(one.missing is not None and one.missing.passing for one in results),
-            "examples": _first_messages(results),
-            "by_length_decile": missing_by_bin([float(f.length) for f in facts], missing),
-            "by_env_reward": missing_by_value(env, missing),
-            "by_property": [one.as_dict() for one in watch.table()],
-            "by_group": _missing_groups(groups, missing),
-            "suspect": _suspects(spec, judged),
-        },
-        "warnings": [
-            *_suspect_share(results, drawn.count(True)),
-            *(one.sentence for one in watch.predictors()),
-            *_not_applicable(of_graders, drawn.count(True)),
-        ],
-        "elapsed_s": round(elapsed_s, 3),
-        "samples_per_s": round(len(facts) / elapsed_s, 1) if elapsed_s > 0 else None,
-    }
+
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._numbers: dict[str, int] = {}
+        self.groups = array("l")
+        self.env_rewards, self.rewards = NumberColumn(), NumberColumn()
+        self._graders = {
+            entry.name: _GraderTotals(entry, graders[entry.name]) for entry in spec.graders
+        }
+        self._lengths, self._tool_calls = array("d"), array("d")
+        self._properties = array("l")
+        self._drawn, self._missing = bytearray(), bytearray()
+        self._kinds: Counter[str] = Counter()
+        self._suspect_kinds: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+        self._passing = self._suspects = 0
+        self.unevaluable = 0
+
+    @property
+    def scores(self) -> list[NumberColumn]:
+        """Each grader's scores, in the order of the spec."""
+        return [one.scores for one in self._graders.values()]
+
+    def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> None:
+        """Count the next sample."""
+        self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
+        self.env_rewards.append(facts.env_reward)
+        self.rewards.append(result.score)
+        self._lengths.append(facts.length)
+        self._tool_calls.append(facts.tool_calls)
+        self._properties.append(sum(_PROPERTY_BITS[name] for name in facts.properties))
+        self._drawn.append(judged.sampled)
+        self._missing.append(result.score is None and judged.sampled)
+        said: dict[str, list[GraderResult]] = {name: [] for name in self._graders}
+        for name, one in judged.results():
+            if name in said:
+                said[name].append(one)
+        for name, totals in self._graders.items():
+            totals.add(result.reward_info[f"{name}_score"], said[name])
+        self._suspects += any(
+            isinstance(one, GraderError) and one.suspect
+            for name in self._spec.counting
+            for one in said[name]
+        )
+        if result.missing is not None:
+            self._add_missing(result.missing)
+        self.unevaluable += any(
+            not getattr(one, "evaluable", True) for one in judged.outcome.values()
+        )
+
+    def _add_missing(self, missing: GraderError) -> None:
+        self._passing += missing.passing
+        _count_kind(self._kinds, missing)
+        if missing.suspect:
+            _count_kind(self._suspect_kinds, missing)
+        if missing.kind is not ErrorKind.NOT_SAMPLED:
+            message = f"{missing.name}: {missing.error}"
+            self._examples.setdefault(str(missing.kind), message[:200])
+
+    def summarise(self, *, elapsed_s: float) -> dict[str, Any]:
+        """The numbers of ``summary.json``.
+
+        Against the environment's reward each grader has two figures: ``auc`` over all pairs of
+        samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
+        """
+        groups, env, count = self.groups, self.env_rewards, len(self.groups)
+        drawn = sum(self._drawn)
+        watch = self._missing_predictors()
+        of_graders = {
+            name: one.summarise(env, groups, count - drawn) for name, one in self._graders.items()
+        }
+        # A reward that the environment's is part of agrees with it by construction.
+        compared = env if self._spec.reward.combine_mode == "replace" else []
+        return {
+            "samples": count,
+            "groups": _groups(groups),
+            "reward": {
+                **_spread(self.rewards, groups),
+                "missing": sum(self._missing),
+                "not_sampled": count - drawn,
+                **_agreements(self.rewards, compared, groups),
+            },
+            "graders": of_graders,
+            "baselines": {
+                "response_length": _agreements(self._lengths, env, groups),
+                "tool_calls": _agreements(self._tool_calls, env, groups),
+            },
+            "env_reward": _env_reward_fields(env),
+            "missing": {
+                "by_kind": dict(self._kinds.most_common()),
+                "passing": self._passing,
+                "examples": self._examples,
+                "by_length_decile": missing_by_bin(self._lengths, self._missing),
+                "by_env_reward": missing_by_value(env, self._missing),
+                "by_property": [one.as_dict() for one in watch.table()],
+                "by_group": _missing_groups(groups, self._missing),
+                "suspect": self._suspects,
+            },
+            "warnings": [
+                *_suspect_share(self._suspect_kinds, drawn),
+                *(one.sentence for one in watch.predictors()),
+                *_not_applicable(of_graders, drawn),
+            ],
+            "elapsed_s": round(elapsed_s, 3),
+            "samples_per_s": round(count / elapsed_s, 1) if elapsed_s > 0 else None,
+        }
+
+    def _missing_predictors(self) -> MissingWatch:
+        """What the answers that were asked about have to do with their missing rewards."""
+        rows = array("l", (at for at, drawn in enumerate(self._drawn) if drawn))
+        watch = MissingWatch()
+        if any(self._missing):
+            watch.add(
+                lambda place: _properties_of_bits(self._properties[rows[place]]),
+                [self._lengths[at] for at in rows],
+                [self.groups[at] for at in rows],
+                [bool(self._missing[at]) for at in rows],
+            )
+        return watch
 
 
-def _missing_predictors(
-    facts: Sequence[SampleFacts], judged: Sequence[GradedSample], missing: Sequence[bool]
-) -> MissingWatch:
-    """What the answers that were asked about have to do with their missing rewards."""
-    rows = [(f, gone) for f, one, gone in zip(facts, judged, missing, strict=True) if one.sampled]
-    watch = MissingWatch()
-    watch.add(
-        lambda place: rows[place][0].properties,
-        [float(fact.length) for fact, _ in rows],
-        [fact.group for fact, _ in rows],
-        [gone for _, gone in rows],
-    )
-    return watch
+_PROPERTY_BITS = {name: 1 << at for at, name in enumerate(_PROPERTIES)}
 
 
-def _missing_groups(groups: Sequence[str], missing: Sequence[bool]) -> dict[str, int]:
+@cache
+def _properties_of_bits(bits: int) -> frozenset[str]:
+    return frozenset(name for name, bit in _PROPERTY_BITS.items() if bits & bit)
+
+
+def _missing_groups(groups: Sequence[int], missing: Sequence[int]) -> dict[str, int]:
     """How many groups miss all their rewards, some, or none."""
     sizes = Counter(groups)
     lost = Counter(group for group, gone in zip(groups, missing, strict=True) if gone)
@@ -320,27 +461,14 @@ def _missing_groups(groups: Sequence[str], missing: Sequence[bool]) -> dict[str,
     return {"all": whole, "some": len(lost) - whole, "none": len(sizes) - len(lost)}
 
 
-def _suspects(spec: RewardSpec, judged: Sequence[GradedSample]) -> int:
-    """Samples with a failure of a counting grader that the candidate may have brought about."""
-    counting = spec.counting
-    return sum(
-        any(
-            isinstance(result, GraderError) and result.suspect and name in counting
-            for name, result in one.results()
-        )
-        for one in judged
-    )
-
-
-def _suspect_share(results: Sequence[RewardResult], drawn: int) -> Iterator[str]:
+def _suspect_share(kinds: Counter[str], drawn: int) -> Iterator[str]:
     """Where whole groups are missing, nothing predicts it inside a group."""
-    suspect = [one.missing for one in results if one.missing is not None and one.missing.suspect]
-    share = len(suspect) / drawn if drawn else 0.0
+    share = kinds.total() / drawn if drawn else 0.0
     if share >= SUSPECT_SHARE:
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in _count_kinds(suspect).items())
+        named = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
         yield (
             f"{share:.0%} of the rewards are missing for reasons that the answers may have brought "
-            f"about ({kinds}); read some of them"
+            f"about ({named}); read some of them"
         )
 
 
@@ -355,7 +483,7 @@ def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Ite
             )
 
 
-def _groups(groups: Sequence[str]) -> dict[str, Any]:
+def _groups(groups: Sequence[int]) -> dict[str, Any]:
     sizes = sorted(Counter(groups).values())
     return {
         "count": len(sizes),
@@ -365,8 +493,8 @@ def _groups(groups: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _spread(values: Sequence[float | None], groups: Sequence[str]) -> dict[str, Any]:
-    present = [value for value in values if value is not None]
+def _spread(values: NumberColumn, groups: Sequence[int]) -> dict[str, Any]:
+    present = values.present()
     spread = group_spread(values, groups)
     return {
         "present": len(present),
@@ -380,48 +508,8 @@ def _spread(values: Sequence[float | None], groups: Sequence[str]) -> dict[str, 
     }
 
 
-def _grader(
-    entry: GraderEntry,
-    grader: Any,
-    judged: Sequence[GradedSample],
-    results: Sequence[RewardResult],
-    env: Sequence[float | None],
-    groups: Sequence[str],
-) -> dict[str, Any]:
-    scores = [result.reward_info[f"{entry.name}_score"] for result in results]
-    said = [[result for name, result in one.results() if name == entry.name] for one in judged]
-    errors = [r for some in said for r in some if isinstance(r, GraderError)]
-    given = [r for some in said for r in some if isinstance(r, GraderScore)]
-    score_range = getattr(grader, "score_range", None)
-    spread = _spread(scores, groups)
-    scores_present = spread.pop("present")
-    not_drawn = sum(not one.sampled for one in judged)
-    return {
-        "type": entry.type if entry.type in SHIPPED else f"{entry.type} (own)",
-        "role": str(Role(getattr(grader, "role", Role.SCORE))),
-        "weight": entry.weight,
-        "score_range": list(score_range) if score_range else None,
-        "scored": scores_present,
-        **spread,
-        "missing": len(scores) - scores_present - not_drawn,
-        "missing_by_kind": _count_kinds(errors),
-        "not_evaluable": sum(_all_have_cause(Cause.NOT_APPLICABLE, some) for some in said),
-        "candidate_fault": sum(_all_have_cause(Cause.CANDIDATE, some) for some in said),
-        "untrusted": sum(not score.trusted for score in given),
-        "judge": summarise_grader_calls(result for some in said for result in some),
-        **_agreements(scores, env, groups),
-    }
-
-
-def _all_have_cause(cause: Cause, results: Sequence[GraderResult]) -> bool:
-    """Whether a grader's scores of one sample, which may be several of events, have a cause."""
-    return bool(results) and all(
-        isinstance(result, GraderScore) and result.cause is cause for result in results
-    )
-
-
 def _agreements(
-    scores: Sequence[float | None], env: Sequence[float | None], groups: Sequence[str]
+    scores: Sequence[float | None], env: Sequence[float | None], groups: Sequence[int]
 ) -> dict[str, Any]:
     if all(value is None for value in env):
         return {"auc": None, "concordance": None}
@@ -442,8 +530,8 @@ def _agreement_fields(agreement: ConcordanceEstimate) -> dict[str, Any] | None:
     }
 
 
-def _env_reward_fields(env: Sequence[float | None]) -> dict[str, Any] | None:
-    present = [value for value in env if value is not None]
+def _env_reward_fields(env: NumberColumn) -> dict[str, Any] | None:
+    present = env.present()
     if not present:
         return None
     return {
@@ -454,17 +542,7 @@ def _env_reward_fields(env: Sequence[float | None]) -> dict[str, Any] | None:
     }
 
 
-def _first_messages(results: Sequence[RewardResult]) -> dict[str, str]:
-    """The first message of each kind of missing reward."""
-    found: dict[str, str] = {}
-    for result in results:
-        if result.missing is not None and result.missing.kind is not ErrorKind.NOT_SAMPLED:
-            error = f"{result.missing.name}: {result.missing.error}"
-            found.setdefault(str(result.missing.kind), error[:200])
-    return found
-
-
-def _count_kinds(errors: Any) -> dict[str, int]:
-    kinds = (error.kind for error in errors if error is not None)
-    counts = Counter(str(kind) for kind in kinds if kind is not ErrorKind.NOT_SAMPLED)
-    return dict(counts.most_common())
+def _count_kind(kinds: Counter[str], error: GraderError) -> None:
+    """What was not asked about did not fail."""
+    if error.kind is not ErrorKind.NOT_SAMPLED:
+        kinds[str(error.kind)] += 1

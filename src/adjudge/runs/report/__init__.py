@@ -8,9 +8,9 @@ file's own style and script by hash and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -46,7 +46,7 @@ from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import judge_calls_section
 from adjudge.runs.stats import GroupSpread, bins_for, group_spread, histogram
 
-__all__ = ["ReportRow", "write_grading_report"]
+__all__ = ["ReportRow", "ReportRows", "ReportSeries", "write_grading_report"]
 
 _PACKAGE = "adjudge.runs.report"
 
@@ -76,22 +76,78 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     response: str
 
 
-def write_grading_report(path: Path, summary: Mapping[str, Any], rows: Sequence[ReportRow]) -> None:
+MAX_ROWS, MAX_CHARS = 50_000, 20_000_000
+
+
+class ReportRows:
+    """The samples of the page's table: the first 50,000, or 20 million characters of their texts.
+
+    A browser takes seconds for a page of that size, and minutes for one of a million samples.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[ReportRow] = []
+        self._room = MAX_CHARS
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another sample goes in; once it does not, none does."""
+        return self._room > 0 and len(self.rows) < MAX_ROWS
+
+    def append(self, row: ReportRow) -> None:
+        """Add the next sample."""
+        self.rows.append(row)
+        self._room -= len(row.prompt) + len(row.response) + sum(map(len, row.notes))
+
+
+class ReportSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of all samples, from which the charts are drawn; one entry a sample each.
+
+    ``scores``: a sequence a grader. ``unevaluable``: how many samples a grader had nothing to
+    judge in.
+    """
+
+    reward: Sequence[float | None]
+    scores: Sequence[Sequence[float | None]]
+    outcomes: Sequence[float | None]
+    groups: Sequence[Hashable]
+    unevaluable: int
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[ReportRow], graders: int) -> Self:
+        """Those of a page that has all samples in its table."""
+        return cls(
+            reward=[_finite(row.reward) for row in rows],
+            scores=[[_finite(row.scores[g]) for row in rows] for g in range(graders)],
+            outcomes=[_finite(row.env_reward) for row in rows],
+            groups=[row.group for row in rows],
+            unevaluable=sum(not all(row.evaluable) for row in rows),
+        )
+
+
+def write_grading_report(
+    path: Path,
+    summary: Mapping[str, Any],
+    rows: Sequence[ReportRow],
+    series: ReportSeries | None = None,
+) -> None:
     """Write ``report.html`` of a run to ``path``, UTF-8, in one piece.
 
     ``summary`` is the run's ``summary.json``; its ``graders`` are in the order of the rows'
-    scores. Parts that it lacks are left out of the page. Samples outnumber memory before they
-    outnumber the page: the table holds 50,000 rows, of which one page at a time is drawn.
+    scores. Parts that it lacks are left out of the page. ``rows``: the samples of the table, all or
+    the first (:class:`ReportRows`), of which one page at a time is drawn; with fewer rows than
+    samples, ``series`` has the numbers of all.
     """
     names = list(summary.get("graders") or {})
     for row in rows:
         if not len(names) == len(row.scores) == len(row.notes) == len(row.evaluable):
             raise ValueError(f"sample {row.index} has scores for other graders than the summary")
+    series = series or ReportSeries.of_rows(rows, len(names))
     html = render_page(
         "Grading report",
-        facts_list(summary),
-        _sections(summary, names, rows),
-        tiles=summary_tiles(summary, sum(not all(row.evaluable) for row in rows)),
+        facts_list(summary, shown=len(rows)),
+        _sections(summary, series),
+        tiles=summary_tiles(summary, series.unevaluable),
         styles=[(_PACKAGE, "grading.css")],
         script=read_asset(_PACKAGE, "page.js"),
         rows=embed_json(_columns(summary, names, rows)),
@@ -99,16 +155,11 @@ def write_grading_report(path: Path, summary: Mapping[str, Any], rows: Sequence[
     path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _sections(
-    summary: Mapping[str, Any], names: Sequence[str], rows: Sequence[ReportRow]
-) -> list[Section]:
-    groups = [row.group for row in rows]
-    outcomes = [_finite(row.env_reward) for row in rows]
-    reward = ScoreSeries([_finite(row.reward) for row in rows], outcomes, groups)
-    scores = [
-        ScoreSeries([_finite(row.scores[g]) for row in rows], outcomes, groups)
-        for g in range(len(names))
-    ]
+def _sections(summary: Mapping[str, Any], series: ReportSeries) -> list[Section]:
+    reward, *scores = (
+        ScoreSeries(values, series.outcomes, series.groups)
+        for values in (series.reward, *series.scores)
+    )
     agreement = render_prose(
         _PACKAGE,
         "agreement.html",
@@ -340,11 +391,14 @@ class ScoreSeries(NamedTuple):
 
     values: Sequence[float | None]
     outcomes: Sequence[float | None]
-    groups: Sequence[str]
+    groups: Sequence[Hashable]
 
 
-def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """What was graded with what, and when: names, and their lines."""
+def facts_list(summary: Mapping[str, Any], shown: int) -> list[tuple[str, list[str]]]:
+    """What was graded with what, and when: names, and their lines.
+
+    ``shown``: how many samples the page's table has.
+    """
     spec = summary.get("spec") or {}
     mapping = summary.get("map") or {}
     source = (summary.get("groups") or {}).get("source")
@@ -357,6 +411,9 @@ def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         "Groups": [sources.get(str(source), source)],
         "Graded": [summary.get("created"), _speed(summary), version],
     }
+    if shown < (samples := summary.get("samples") or 0):
+        first = f"the first {format_integer(shown)} of {format_integer(samples)} samples"
+        entries["Table"] = [f"{first}; rewards.jsonl has all"]
     return [(name, _first_lines([x for x in lines if x])) for name, lines in entries.items()]
 
 
