@@ -27,9 +27,9 @@ from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.llm.shipped_graders import CorrectnessGrader
 from adjudge.judges import ScriptedModel
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import z_scores
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.stats import t_quantile
+from adjudge.stats import z_scores
+from adjudge.stats.estimates import t_quantile
 from adjudge.types import RewardSample
 from adjudge_lab.studies.charts import ChartPoint, ChartSeries, dot_chart, svg_document, xy_chart
 from adjudge_lab.studies.charts import DotRow as Charted

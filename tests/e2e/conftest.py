@@ -14,15 +14,8 @@ import msgspec
 import pytest
 
 from adjudge.runs.report import ReportRow, write_grading_report
-from adjudge.runs.stats import (
-    concordance,
-    group_spread,
-    mean,
-    missing_by_bin,
-    missing_by_value,
-    std,
-    within_group_concordance,
-)
+from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.stats.predictions import concordance, within_group_concordance
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.stats import ConcordanceEstimate, concordance, within_group_concordance
+from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 
 phi = NormalDist().cdf
 

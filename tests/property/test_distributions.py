@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.stats import (
+from adjudge.stats import (
     Bins,
     bins_for,
     equal_count_bins,

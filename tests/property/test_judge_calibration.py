@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.calibration import (
+from adjudge.stats.agreement import (
     MIN_CALIBRATION_PAIRS,
-    IsotonicFit,
     calibrate_scores,
     fit_isotonic,
     fit_isotonic_gaps,
     fit_temperature,
-    sigmoid,
 )
+from adjudge.stats.predictions import IsotonicFit, sigmoid
 
 pytestmark = pytest.mark.slow  # many examples
 

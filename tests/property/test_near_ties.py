@@ -15,7 +15,8 @@ from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
 from adjudge.rewards import group_step
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep, snap_ties
+from adjudge.rewards.groups import GroupStep
+from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GraderResult
 
 STEPS: tuple[GroupStep, ...] = ("none", "centre", "z_score", "rank", "best_bonus")

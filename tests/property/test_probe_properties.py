@@ -3,12 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.judge_evaluation.intervals import (
-    Estimate,
-    bootstrap,
-    estimate_largest_share,
-    estimate_share,
-)
 from adjudge.judge_evaluation.probes import items as changes
 from adjudge.judge_evaluation.probes.items import ItemLanguage, ProbeItem, choose_topics
 from adjudge.judge_evaluation.probes.probe import (
@@ -17,6 +11,8 @@ from adjudge.judge_evaluation.probes.probe import (
     detectable_effect,
     mean_shift,
 )
+from adjudge.stats.bootstrap import bootstrap
+from adjudge.stats.estimates import Estimate, estimate_largest_share, estimate_share
 
 trials = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
     lambda pair: (float(min(pair)), float(pair[1]))

@@ -21,7 +21,8 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.rewards import AggregateTerm, aggregate, group_step, soft_min
-from adjudge.rewards.groups import TIE_TOLERANCE, GroupStep, drop_short_group, fallback_group
+from adjudge.rewards.groups import GroupStep, drop_short_group, fallback_group
+from adjudge.stats import TIE_TOLERANCE
 from adjudge.types import GraderResult
 
 FINAL_KINDS = (ErrorKind.INVALID_INPUT, ErrorKind.BUDGET, ErrorKind.UNPARSABLE, ErrorKind.TIMEOUT)

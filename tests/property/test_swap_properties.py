@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judge_evaluation.intervals import Estimate, concordance_shares, spearman_shares
 from adjudge.judge_evaluation.swap import comparison
 from adjudge.judge_evaluation.swap.comparison import RewardAgreement, compare_rewards
 from adjudge.judge_evaluation.swap.judgements import compute_features
+from adjudge.stats.agreement import concordance_shares, spearman_shares
+from adjudge.stats.estimates import Estimate
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
 NUMBERS = ("pearson", "spearman", "kendall", "kappa", "within_pearson", "within_spearman",

@@ -14,8 +14,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     PairItem,
 )
-from adjudge.judge_evaluation.benchmarks.pair_statistics import measure_length_effects
 from adjudge.judge_evaluation.benchmarks.scoring import judged_pairs, score_benchmark
+from adjudge.judge_evaluation.benchmarks.statistics import measure_length_effects
 
 GONE = MissingJudgement(ErrorKind.TIMEOUT)
 

@@ -20,10 +20,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     PairItem,
 )
-from adjudge.judge_evaluation.benchmarks.pair_statistics import (
-    calibration_metrics,
-    pearson_correlation,
-)
 from adjudge.judge_evaluation.benchmarks.protocols import (
     TIES_WEIGHTS,
     best_of_credit,
@@ -33,10 +29,11 @@ from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
 from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreShare,
-    binomial_two_sided,
-    mcnemar_p_value,
+    calibration_metrics,
     weighted_mean,
 )
+from adjudge.stats.agreement import pearson_correlation
+from adjudge.stats.estimates import binomial_two_sided, mcnemar_p_value
 
 pytestmark = pytest.mark.slow  # many examples
 

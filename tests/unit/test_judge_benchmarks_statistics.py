@@ -15,21 +15,21 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     PairItem,
 )
-from adjudge.judge_evaluation.benchmarks.pair_statistics import (
+from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
+from adjudge.judge_evaluation.benchmarks.statistics import (
     calibration_metrics,
     margin_statistics,
     measure_length_effects,
-    pearson_correlation,
     win_probabilities,
 )
-from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
-from adjudge.judge_evaluation.benchmarks.statistics import (
-    binomial_two_sided,
+from adjudge.stats.agreement import pearson_correlation
+from adjudge.stats.bootstrap import (
     bootstrap_p_value,
-    mcnemar_p_value,
     percentile_interval,
-    resample_statistic,
+    ratio,
+    resample_statistics,
 )
+from adjudge.stats.estimates import binomial_two_sided, mcnemar_p_value
 
 GONE = MissingJudgement(ErrorKind.UNPARSABLE)
 
@@ -143,17 +143,15 @@ def test_exact_tests_by_hand() -> None:
 def test_the_interval_has_the_width_of_a_binomial() -> None:
     credits_ = [1.0] * 60 + [0.0] * 140
 
-    def accuracy(places: list[list[int]]) -> float:
-        return sum(credits_[place] for place in places[0]) / len(places[0])
-
-    drawn = resample_statistic([200], accuracy, seed=3)
+    rows = [[(one, 1.0) for one in credits_]]
+    drawn = resample_statistics(rows, ratio, seed=3)
     found = percentile_interval(drawn)
     assert found.low is not None
     assert found.high is not None
     half = 1.96 * math.sqrt(0.3 * 0.7 / 200)
     assert found.low == pytest.approx(0.3 - half, abs=half / 8)
     assert found.high == pytest.approx(0.3 + half, abs=half / 8)
-    assert drawn == resample_statistic([200], accuracy, seed=3)
+    assert drawn == resample_statistics(rows, ratio, seed=3)
 
 
 def test_no_interval_where_nothing_varies() -> None:
@@ -168,14 +166,10 @@ def test_no_interval_where_nothing_varies() -> None:
 
 
 def test_drawing_keeps_the_sizes_of_subsets() -> None:
-    sizes: set[tuple[int, ...]] = set()
-
-    def note(sample: Any) -> float:
-        sizes.add(tuple(map(len, sample)))
-        return 0.0
-
-    resample_statistic([3, 1, 0], note, resamples=5)
-    assert sizes == {(3, 1, 0)}
+    rows = [[(1.0, float(n)) for n in range(3)], [(1.0, 7.0)]]
+    drawn = resample_statistics(rows, tuple, resamples=50)
+    assert {(first, second, other) for first, _, second, other in drawn} == {(3.0, 1.0, 7.0)}
+    assert len({total for _, total, _, _ in drawn}) > 3
 
 
 def test_judges_compared_on_what_both_answered() -> None:
@@ -189,7 +183,7 @@ def test_judges_compared_on_what_both_answered() -> None:
     # Both answered 0 and 3 … 9: one is right in 6 of 8, the other in 2.
     assert (found.score_a, found.score_b, found.difference) == (6 / 8, 2 / 8, 0.5)
     assert (found.only_a_right, found.only_b_right) == (5, 1)
-    assert found.mcnemar_p == 2 * (1 + 6) / 64
+    assert found.mcnemar_p == pytest.approx(2 * (1 + 6) / 64)
     assert (found.items, found.only_a, found.only_b, found.neither) == (8, 1, 1, 0)
     assert found.interval.low is not None
     assert found.interval.high is not None

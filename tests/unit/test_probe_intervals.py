@@ -6,13 +6,6 @@ from statistics import fmean
 
 import pytest
 
-from adjudge.judge_evaluation.intervals import (
-    Estimate,
-    bootstrap,
-    estimate_largest_share,
-    estimate_share,
-    unseen_share_bound,
-)
 from adjudge.judge_evaluation.probes.probe import (
     POWER,
     Measurement,
@@ -21,6 +14,13 @@ from adjudge.judge_evaluation.probes.probe import (
     estimate_effect,
     mean_shift,
     standard_shift,
+)
+from adjudge.stats.bootstrap import bootstrap
+from adjudge.stats.estimates import (
+    Estimate,
+    estimate_largest_share,
+    estimate_share,
+    unseen_share_bound,
 )
 
 
@@ -48,12 +48,12 @@ def test_nothing_varied_is_no_certainty() -> None:
 
 
 def test_no_interval_of_too_little() -> None:
-    assert bootstrap([], mean_shift) == Estimate()
-    assert bootstrap([(1.0, 1.0)], mean_shift) == Estimate(1.0)
-    assert estimate_share([]) == Estimate()
-    assert estimate_largest_share([[], []]) == Estimate()
+    nothing = Estimate(why="no value")
+    assert bootstrap([], mean_shift) == nothing
+    assert bootstrap([(1.0, 1.0)], mean_shift) == Estimate(1.0, why="one item")
+    assert estimate_share([]) == estimate_largest_share([[], []]) == nothing
     one_score = [(0.5, 1.0, 9.0, 27.0, 3.0)] * 20  # every clean score is 3
-    assert bootstrap(one_score, standard_shift) == Estimate()
+    assert bootstrap(one_score, standard_shift) == nothing
 
 
 def test_bootstrap_covers_the_mean() -> None:

@@ -40,7 +40,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, embed_json, notes_section, render_page, render_prose
 from adjudge.report.table import Column, Table, lost, numeric
-from adjudge.runs.stats import Bins
+from adjudge.stats import Bins
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "lab" / "src")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from statistics import correlation as pearson
 
+import msgspec
 import pytest
 
-from adjudge.judge_evaluation.intervals import concordance_shares, spearman_shares
 from adjudge.judge_evaluation.swap.comparison import (
     advantage_sign,
     compare_criteria,
@@ -20,6 +20,7 @@ from adjudge.judge_evaluation.swap.judgements import (
     compute_features,
     read_criterion_marks,
 )
+from adjudge.stats.agreement import concordance_shares, spearman_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
 A = [1.0, 2.0, 3.0, 1.0, 1.0, 0.0, None]
@@ -29,6 +30,7 @@ B = [3.0, 1.0, 2.0, 2.0, 1.0, 1.0, 5.0]
 def test_two_small_judges_by_hand() -> None:
     found = compare_rewards(A, B, GROUPS)
     assert (found.samples, found.common, found.groups, found.all_groups) == (7, 6, 2, 3)
+    assert msgspec.json.encode(found)  # Python's own numbers, not numpy's
     # Group 1: best of A is its third, of B its first. Group 2: A ties, so B's best is among A's.
     assert found.best_changes.value == pytest.approx(1 / 2)
     assert found.best_differs.value == pytest.approx(1.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge_lab.studies.estimates import Resampling
+from adjudge.stats.bootstrap import Resampling
 from adjudge_lab.studies.kl_curves import best_of_curves, expected_best
 from adjudge_lab.studies.overoptimization import find_onset, measure_cell_gap
 from adjudge_lab.studies.results import (

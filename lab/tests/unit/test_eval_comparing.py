@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation import summary
 from adjudge_lab.evaluation.summary import (
-    ScoreEstimate,
     SeedScores,
     compare_seed_scores,
     estimate_mean,
@@ -27,14 +27,13 @@ SCORES = st.dictionaries(st.integers(0, 30), st.none() | NUMBERS, max_size=12)
 def _fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of data sets are simulated; a tenth of the resamples says the same of them."""
     monkeypatch.setattr(summary, "_resamples", lambda n: 400)
-    monkeypatch.setattr(summary, "_FEW_RESAMPLES", 400)
 
 
 def of(values: list[float]) -> SeedScores:
     return dict(enumerate(values))
 
 
-def covers(estimate: ScoreEstimate, true: float) -> bool:
+def covers(estimate: Estimate, true: float) -> bool:
     assert estimate.low is not None
     assert estimate.high is not None
     return estimate.low <= true <= estimate.high
@@ -60,7 +59,7 @@ def test_the_mean_is_in_its_interval_as_often_as_it_says(
     [(estimate_pearson, 0.5, 0.985), (estimate_spearman, 6 / math.pi * math.asin(0.25), 1.0)],
 )
 def test_a_correlation_is_in_its_interval_as_often_as_it_says(
-    kind: Callable[..., ScoreEstimate], true: float, most: float
+    kind: Callable[..., Estimate], true: float, most: float
 ) -> None:
     rng = random.Random(5)
     hits = 0
@@ -169,9 +168,7 @@ def test_what_is_missing_counts_nowhere() -> None:
 
 
 def test_where_no_interval_can_be_had_it_says_why() -> None:
-    assert estimate_mean(of([1.0] * 9)) == ScoreEstimate(
-        value=1.0, n=9, why="all seeds score the same"
-    )
+    assert estimate_mean(of([1.0] * 9)) == Estimate(value=1.0, n=9, why="all seeds score the same")
     constant = estimate_pearson(of([1.0, 2.0, 3.0]), of([5.0] * 3))
     assert (constant.value, constant.why) == (None, "the official score does not vary")
     assert estimate_pearson(of([5.0] * 3), of([1.0, 2.0, 3.0])).why == "the score does not vary"

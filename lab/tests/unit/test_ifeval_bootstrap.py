@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
+from adjudge.stats.bootstrap import draw_counts
+from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation.ifeval import scoring
 from adjudge_lab.evaluation.ifeval.scoring import (
     JudgedResponses,
@@ -38,28 +40,30 @@ def quantile(ordered: list[float], q: float) -> float:
     )
 )
 def test_one_ratio_by_hand(prompts: list[tuple[float, int]]) -> None:
-    counts = scoring._draw_counts(len(prompts), _RESAMPLES, 0).tolist()
+    counts = next(draw_counts(len(prompts), _RESAMPLES, 0)).tolist()
     drawn = sorted(
         sum(n * of[0] for n, of in zip(row, prompts, strict=True))
         / sum(n * of[1] for n, of in zip(row, prompts, strict=True))
         for row in counts
     )
     assert {sum(row) for row in counts} == {len(prompts)}
-    [found] = bootstrap_ratios([PromptRatio(*map(list, zip(*prompts, strict=True)))], _RESAMPLES)
+    [(found, p)] = bootstrap_ratios(
+        [PromptRatio(*map(list, zip(*prompts, strict=True)))], _RESAMPLES
+    )
     assert found.value == pytest.approx(sum(a for a, _ in prompts) / sum(b for _, b in prompts))
     if drawn[-1] - drawn[0] < 1e-12:
         assert (found.low, found.high, found.why) == (None, None, "all units score the same")
-        assert found.p == (None if abs(drawn[0]) > 1e-12 else 1.0)
+        assert p == (None if abs(drawn[0]) > 1e-12 else 1.0)
         return
     assert found.low == pytest.approx(quantile(drawn, 0.025), abs=1e-12)
     assert found.high == pytest.approx(quantile(drawn, 0.975), abs=1e-12)
     tail = min(sum(x < 1e-12 for x in drawn), sum(x > -1e-12 for x in drawn))
-    assert found.p == pytest.approx(min(1.0, 2 * (tail + 1) / (_RESAMPLES + 1)))
+    assert p == pytest.approx(min(1.0, 2 * (tail + 1) / (_RESAMPLES + 1)))
 
 
 def test_of_no_prompt_there_is_nothing() -> None:
-    [found, other] = bootstrap_ratios([PromptRatio([], []), PromptRatio([1, 0], [1, 1])], 50)
-    assert found == (None, None, None, "too few resamples have a score", None)
+    [found, (other, _)] = bootstrap_ratios([PromptRatio([], []), PromptRatio([1, 0], [1, 1])], 50)
+    assert found == (Estimate(why="too few resamples have a score"), None)
     assert other.value == 0.5
 
 
@@ -74,13 +78,12 @@ def judged(bad: set[int], keys: range = range(12)) -> JudgedResponses:
 
 def test_more_models_take_no_more_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    draw = scoring._draw_counts
 
     def counted(size: int, *settings: Any) -> Any:
         drawn.append(size)
-        return draw(size, *settings)
+        return draw_counts(size, *settings)
 
-    monkeypatch.setattr(scoring, "_draw_counts", counted)
+    monkeypatch.setattr(scoring, "draw_counts", counted)
     models = [(str(at), judged({at, at + 1})) for at in range(6)]
     metrics = compute_ifeval_metrics([one for _, one in models], resamples=50)
     assert sorted(drawn) == [8, 12]  # prompts that have a type, and all of them

@@ -13,18 +13,6 @@ import msgspec
 import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.calibration import (
-    MIN_CALIBRATION_PAIRS,
-    IsotonicFit,
-    ScoreCalibration,
-    calibrate_ratings,
-    calibrate_scores,
-    calibration_error,
-    fit_isotonic_gaps,
-    fit_temperature,
-    measure_reliability,
-    sigmoid,
-)
 from adjudge.graders.llm.trained_judge import RankedScalar, ScalarPreference
 from adjudge.graders.llm.trained_judge_card import (
     JudgeCard,
@@ -35,6 +23,16 @@ from adjudge.graders.llm.trained_judge_card import (
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats.agreement import (
+    MIN_CALIBRATION_PAIRS,
+    calibrate_ratings,
+    calibrate_scores,
+    calibration_error,
+    fit_isotonic_gaps,
+    fit_temperature,
+    measure_reliability,
+)
+from adjudge.stats.predictions import IsotonicFit, ScoreCalibration, sigmoid
 from adjudge_lab.judge_training.report import calibration_blocks
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from adjudge.datasets.rows import Demonstration, Preference, RowProblem, RowProblems
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.calibration import IsotonicFit, ScoreCalibration, calibrate_scores
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
+from adjudge.stats.agreement import calibrate_scores
+from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
 from adjudge_lab.judge_training import bradley_terry
 from adjudge_lab.judge_training.dataset import EncodedRows, encode_rows, load_preferences
 from adjudge_lab.judge_training.generative_methods import JudgementMethod

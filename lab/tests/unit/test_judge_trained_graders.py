@@ -13,7 +13,6 @@ import pytest
 
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.calibration import calibrate_ratings
 from adjudge.graders.llm.trained_judge import (
     TrainedPreference,
     TrainedRating,
@@ -28,6 +27,7 @@ from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner import GradingRunner
+from adjudge.stats.agreement import calibrate_ratings
 from adjudge.types import GraderError, GraderRank
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
 from adjudge_lab.judge_training.judge_questions import make_questions

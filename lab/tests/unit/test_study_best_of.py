@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from adjudge_lab.studies.estimates import Resampling
+from adjudge.stats.bootstrap import Resampling
 from adjudge_lab.studies.kl_curves import best_of_curves, best_of_n_kl, expected_best
 from adjudge_lab.studies.results import AnswerScores, BestOfScores, StudyResult
 

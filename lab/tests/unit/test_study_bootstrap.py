@@ -4,23 +4,18 @@ import random
 
 import pytest
 
-from adjudge_lab.studies.estimates import (
-    NOTHING_VARIED,
-    Resampling,
-    SeedEstimate,
-    mean_over_seeds,
-    t_interval_over_seeds,
-)
+from adjudge.stats.bootstrap import Resampling, mean_over_seeds
+from adjudge.stats.estimates import NOTHING_VARIED, Estimate, t_interval
 
 
 def test_interval_over_three_seeds_by_hand() -> None:
-    found = t_interval_over_seeds([1.0, 2.0, 3.0])
+    found = t_interval([1.0, 2.0, 3.0])
     assert found.value == 2.0
     assert found.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-4)
     assert found.high == pytest.approx(2 + 4.3027 / 3**0.5, abs=1e-4)
-    assert t_interval_over_seeds([1.0, 1.0, 1.0]) == SeedEstimate(1.0, why=NOTHING_VARIED)
-    assert t_interval_over_seeds([1.0]).low is None
-    assert t_interval_over_seeds([]).value is None
+    assert t_interval([1.0, 1.0, 1.0]) == Estimate(1.0, why=NOTHING_VARIED)
+    assert t_interval([1.0]).low is None
+    assert t_interval([]).value is None
 
 
 def test_missing_prompts_are_not_numbers() -> None:
@@ -39,10 +34,10 @@ def test_missing_prompts_are_not_numbers() -> None:
 
 def test_what_has_no_interval() -> None:
     few = Resampling(50)
-    assert few.means({0: [{"a": 1.0}]}, 1) == [SeedEstimate(1.0, why="one seed and one prompt")]
-    assert few.means({}, 2) == [SeedEstimate(why="no value")] * 2
+    assert few.means({0: [{"a": 1.0}]}, 1) == [Estimate(1.0, why="one seed and one prompt")]
+    assert few.means({}, 2) == [Estimate(why="no value")] * 2
     assert few.means({0: [{"a": 1.0, "b": 1.0}], 1: [{"a": 1.0, "b": 1.0}]}, 1) == [
-        SeedEstimate(1.0, why=NOTHING_VARIED)
+        Estimate(1.0, why=NOTHING_VARIED)
     ]
     one_seed = few.means({0: [{"a": 1.0, "b": 2.0}]}, 1)[0]
     assert (one_seed.value, one_seed.low, one_seed.high) == (1.5, 1.0, 2.0)
@@ -60,7 +55,7 @@ def test_the_interval_of_a_mean_holds_both() -> None:
     (drawn,) = Resampling(200).estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))
     (found,) = Resampling(200).means(columns, 1)
     means = [sum(of.values()) / len(of) for (of,) in columns.values()]
-    t = t_interval_over_seeds(means)
+    t = t_interval(means)
     assert t.low is not None
     assert drawn.low is not None
     assert t.low < drawn.low
@@ -76,7 +71,7 @@ def test_few_prompts_have_wide_intervals(prompts: int) -> None:
     rng = random.Random(prompts)
     column = {f"{at}": rng.gauss(0, 1) for at in range(prompts)}
     (found,) = Resampling(2_000).means({0: [column]}, 1)
-    t = t_interval_over_seeds(list(column.values()))  # of so many values drawn once each
+    t = t_interval(list(column.values()))  # of so many values drawn once each
     assert found.low is not None and t.low is not None  # noqa: PT018
     assert found.high is not None and t.high is not None  # noqa: PT018
     if prompts == 3:  # no mean of a resample lies further out

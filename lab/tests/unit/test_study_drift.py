@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from adjudge.stats.estimates import INTERCEPT, Observation, regress
 from adjudge_lab.studies.comparisons import measure_feature_curves, regress_drift
-from adjudge_lab.studies.estimates import INTERCEPT, Observation, regress
 from adjudge_lab.studies.results import ArmResult, CheckpointResult, StudyResult
 
 

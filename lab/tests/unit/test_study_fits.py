@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from adjudge_lab.studies.estimates import NOTHING_VARIED, Resampling
+from adjudge.stats.bootstrap import Resampling
+from adjudge.stats.estimates import NOTHING_VARIED
 from adjudge_lab.studies.kl_curves import CurveFits, fit_arms, fit_curves
 from adjudge_lab.studies.results import AnswerScores, ArmResult, CheckpointResult
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from adjudge_lab.studies.estimates import Resampling
+from adjudge.stats.bootstrap import Resampling
 from adjudge_lab.studies.overoptimization import measure_cell_gap, transfer_matrix
 from adjudge_lab.studies.results import (
     AnswerScores,

@@ -16,9 +16,9 @@ from rich.table import Table
 from adjudge.cli.console import output as console_for_output
 from adjudge.cli.grade import report_job, run_job
 from adjudge.cli.options import JsonSummary, new_folder, output_option
-from adjudge.rewards.groups import z_scores
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob
+from adjudge.stats import z_scores
 from adjudge.types import RewardResult
 
 __all__ = ["demo"]

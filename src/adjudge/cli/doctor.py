@@ -220,6 +220,9 @@ _OPTIONAL_LIBRARIES = (
         "ifeval: languages", "langdetect", "langdetect", "pip install 'adjudge[rules]'"
     ),
     _OptionalLibrary("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
+    _OptionalLibrary(
+        "intervals of probe, eval, study", "scipy", "scipy", "pip install 'adjudge[stats]'"
+    ),
     _OptionalLibrary("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
 )
 

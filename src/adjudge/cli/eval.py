@@ -29,11 +29,12 @@ from adjudge.cli.options import (
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
-from adjudge.judge_evaluation.benchmarks.pair_statistics import ScoreScale
+from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import ValidationJob, validate_judges
 from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, lost
 from adjudge.rewards.spec import is_trained_judge
+from adjudge.stats.estimates import require_stats
 
 __all__ = ["contaminated_lines", "eval_judge", "print_validation", "route_evaluation"]
 
@@ -165,6 +166,7 @@ def eval_judge(
             "JUDGE: is required. Give a reward spec (.toml), the folder of a trained judge, or "
             "recorded judgements."
         )
+    require_stats()
     wait_for_judges([target, *(against or ())], wait_for_judge)
     job = ValidationJob(
         judges=[target, *(against or ())],

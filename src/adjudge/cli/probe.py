@@ -48,6 +48,7 @@ from adjudge.judge_evaluation.probes.run import (
     run_probes,
 )
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats.estimates import require_stats
 
 __all__ = ["cost_line", "parse_thresholds", "print_card", "probe"]
 
@@ -249,6 +250,8 @@ def probe(
 
     Example: adjudge probe reward.toml --only position,length --threshold length=0.1 -o runs/card
     """
+    if not dry_run:
+        require_stats()
     job = ProbeJob(
         spec=RewardSpec.load(spec),
         folder=folder or new_folder("probe"),

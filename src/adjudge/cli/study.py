@@ -40,6 +40,7 @@ from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 from adjudge.report.elements import Element, below
 from adjudge.report.table import Column, Table
 from adjudge.rollouts.samples import SAMPLE_FIELDS
+from adjudge.stats.estimates import require_stats
 
 __all__ = ["route_study", "swap", "swap_app"]
 
@@ -157,6 +158,7 @@ def swap(
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
+    require_stats()
     with resumable_work(study.folder):
         run_swap(study)
     _report_swap(study, as_json=as_json)

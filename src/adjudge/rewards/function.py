@@ -30,13 +30,7 @@ from adjudge.rewards.aggregate import (
     reduce_events,
 )
 from adjudge.rewards.batch import GradedSample, find_idle_graders
-from adjudge.rewards.groups import (
-    drop_short_group,
-    fallback_group,
-    group_step,
-    raise_missing,
-    snap_ties,
-)
+from adjudge.rewards.groups import drop_short_group, fallback_group, group_step, raise_missing
 from adjudge.rewards.panel import GraderPanel
 from adjudge.rewards.spec import (
     GraderScope,
@@ -47,6 +41,7 @@ from adjudge.rewards.spec import (
 )
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Tally
+from adjudge.stats import snap_ties
 from adjudge.text import encode_exactly
 from adjudge.types import (
     GraderError,

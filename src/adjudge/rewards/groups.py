@@ -13,37 +13,25 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from operator import sub
 from typing import Literal
 
 from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
+from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
 __all__ = [
-    "TIE_TOLERANCE",
     "GroupStep",
     "MissingPolicy",
     "OutageWatch",
     "drop_short_group",
     "fallback_group",
     "group_step",
-    "mean_and_std",
     "raise_missing",
-    "snap_ties",
     "turn_advantages",
-    "z_scores",
 ]
 
 
 GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
-
-TIE_TOLERANCE = 2.0**-28
-"""Two rewards tie if they differ by no more than this share of the terms they were summed from.
-
-That is 4e-9: ten million times the rounding of float64, and a sixteenth of that of float32, in
-which trainers keep rewards. Being so much wider than the errors of a sum, it leaves them no weight:
-what rounding does to rewards 10 tolerances apart changes a z-score by less than 1e-6.
-"""
 
 
 def group_step(
@@ -84,71 +72,6 @@ def group_step(
         stepped = [reward + bonus if reward == best else reward for reward in present]
     values = iter(stepped)
     return [None if reward is None else next(values) for reward in rewards]
-
-
-def snap_ties(values: Sequence[float], scales: Sequence[float] | None = None) -> list[float]:
-    """``values`` with those made equal that differ by rounding alone; their order plays no part.
-
-    ``scales[i]``: the size of the terms that ``values[i]`` was summed from, which is more than its
-    own where they cancel; by default the largest absolute value. From the smallest value up, those
-    within :data:`TIE_TOLERANCE` of the largest scale among them become the smallest of them. So a
-    long ramp of tiny steps becomes several levels, and nothing moves by more than the tolerance.
-
-    >>> snap_ties([0.1 + 0.2, 0.3, 0.3, 0.7])
-    [0.3, 0.3, 0.3, 0.7]
-    """
-    distinct = sorted(set(values))
-    if len(distinct) < 2:
-        return list(values)
-    top = max(map(abs, distinct)) if scales is None else max(scales)
-    if math.isinf(top) or min(map(sub, distinct[1:], distinct)) > TIE_TOLERANCE * top:
-        return list(values)
-    if scales is None or min(scales) == top:
-        limits = dict.fromkeys(distinct, TIE_TOLERANCE * top)
-    else:  # of equal values the largest scale comes last
-        pairs = sorted(zip(values, scales, strict=True))
-        limits = {value: TIE_TOLERANCE * scale for value, scale in pairs}
-    low = distinct[0]
-    limit = limits[low]
-    snapped = {}
-    for value in distinct:
-        own = limits[value]
-        if value - low > limit and value - low > own:
-            low = value
-            limit = own
-        elif own > limit:
-            limit = own
-        snapped[value] = low
-    return [snapped[value] for value in values]
-
-
-def z_scores(present: Sequence[float]) -> list[float]:
-    """(r − mean)/std with n − 1; 0 for a lone sample and where all are equal."""
-    mean, std = mean_and_std(present)
-    return [(reward - mean) / std if std else 0.0 for reward in present]
-
-
-def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation (n − 1), in any order the same to the last bit.
-
-    For one value and for equal values it is exactly that value and 0. A mean that is only the
-    rounding of its values (that of z-scores, say) is 0. Huge values do not overflow on the way:
-    deviations are scaled before they are squared.
-    """
-    n = len(values)
-    if min(values) == max(values):  # their sum's nth part may be off by rounding
-        return values[0], 0.0
-    try:
-        mean = math.fsum(values) / n
-    except OverflowError:
-        mean = math.fsum(value / n for value in values)
-    off = [value - mean for value in values]
-    scale = max(map(abs, off))
-    if scale == 0:
-        return mean, 0.0
-    squares = math.fsum([(one / scale) ** 2 for one in off])
-    mean = 0.0 if abs(mean) < 2.0**-52 * scale else mean
-    return mean, scale * math.sqrt(squares / (n - 1))
 
 
 def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:

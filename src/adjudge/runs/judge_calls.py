@@ -23,7 +23,7 @@ from adjudge.report.page import Section
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
-from adjudge.runs.stats import mean
+from adjudge.stats import mean
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardSample
 
 __all__ = [

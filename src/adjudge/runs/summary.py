@@ -24,16 +24,8 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.judge_calls import GraderCallTotals
-from adjudge.runs.stats import (
-    ConcordanceEstimate,
-    concordance,
-    group_spread,
-    mean,
-    missing_by_bin,
-    missing_by_value,
-    std,
-    within_group_concordance,
-)
+from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, Role
 
 __all__ = [

@@ -16,11 +16,10 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.groups import mean_and_std, snap_ties
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
-from adjudge.runs.stats import group_spread, mean, quantile, std
 from adjudge.runs.summary import MissingWatch, answer_properties
+from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.types import Provenance, RewardResult, RewardSample, Usage
 
 __all__ = [

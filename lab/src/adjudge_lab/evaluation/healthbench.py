@@ -17,7 +17,6 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
-from adjudge.judge_evaluation.benchmarks.statistics import percentile_interval, resample_statistic
 from adjudge.messages import content_text, read_prompt
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import read_rows
@@ -30,6 +29,7 @@ from adjudge.rubrics import (
     score_range,
     subscores,
 )
+from adjudge.stats.bootstrap import percentile_interval, resample_statistics
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 
 __all__ = [
@@ -281,15 +281,17 @@ def _statistics(values: Sequence[float], seed: int) -> dict[str, Any]:
         return {"score": None, "mean": None, "bootstrap_std": None, "low": None, "high": None,
                 "why": "no sample has a score", "n_samples": 0}  # fmt: skip
 
-    def resample(places: list[list[int]]) -> float:
-        return _clip(_mean([values[at] for at in places[0]]))
-
-    drawn = resample_statistic([len(values)], resample, resamples=HEALTHBENCH_RESAMPLES, seed=seed)
+    drawn = resample_statistics(
+        [[(value, 1.0) for value in values]],
+        lambda sums: _clip(sums[0] / sums[1]),
+        resamples=HEALTHBENCH_RESAMPLES,
+        seed=seed,
+    )
     interval = percentile_interval(drawn)
     return {
         "score": _clip(_mean(values)),
         "mean": _mean(values),
-        "bootstrap_std": statistics.pstdev([one for one in drawn if one is not None]),
+        "bootstrap_std": statistics.pstdev(drawn),
         "low": interval.low,
         "high": interval.high,
         "why": interval.why,

@@ -11,20 +11,24 @@ same interval, whatever order they came in.
 from __future__ import annotations
 
 import math
-import random
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from operator import itemgetter, mul
-from statistics import NormalDist
 from typing import Any
 
 import msgspec
 
-from adjudge.rewards.groups import mean_and_std
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.stats import mean, quantile, t_quantile, t_tail
+from adjudge.stats import mean, mean_and_std
+from adjudge.stats.agreement import estimate_correlation
+from adjudge.stats.bootstrap import (
+    DEFAULT_RESAMPLES,
+    expanded_p_value,
+    expanded_tail,
+    percentile_interval,
+    resample_statistics,
+)
+from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation.targets import PolicyTarget
 from adjudge_lab.rl.rewards import name_judge
 from adjudge_lab.rl.runfile import RunFile
@@ -32,7 +36,6 @@ from adjudge_lab.rl.runfile import RunFile
 __all__ = [
     "OFFICIAL_SCORE",
     "REWARD_SCORE",
-    "ScoreEstimate",
     "SeedComparison",
     "SeedScores",
     "compare_seed_scores",
@@ -50,30 +53,10 @@ SeedScores = Mapping[int, float | None]
 """A number a seed; ``None`` is missing and counts nowhere."""
 
 _MIN_SEEDS = 3
-_MAX_UNDEFINED = 0.05
-_EQUAL = 1e-12
 _SMALLEST_FLOAT = 1e-322  # half of less is nothing
 _LARGEST_FLOAT = sys.float_info.max
 _ROUNDING = 1e-12
 """Sums of the same rewards in another order differ by less."""
-
-_NORMAL = NormalDist()
-_FEW_RESAMPLES = 2_000
-"""With so many the ends of an interval are off by 1.5 % of its width (standard error)."""
-
-
-class ScoreEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A number over ``n`` seeds with its 95 % interval.
-
-    ``value`` is ``None`` where it is not defined, ``low`` and ``high`` where no interval is;
-    ``why`` then says the reason.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int
-    why: str = ""
 
 
 class SeedComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +71,7 @@ class SeedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     model: float | None
     baseline: float | None
-    difference: ScoreEstimate
+    difference: Estimate
     p: float | None
     wins: int
     ties: int
@@ -98,13 +81,13 @@ class SeedComparison(msgspec.Struct, frozen=True, kw_only=True):
     neither: int
 
 
-def estimate_mean(scores: SeedScores, *, seed: int = 0) -> ScoreEstimate:
+def estimate_mean(scores: SeedScores, *, seed: int = 0) -> Estimate:
     """The mean of the scores that are there.
 
     No interval below 3 of them, nor where they are all equal.
 
     >>> estimate_mean({1: 0.0, 2: 1.0, 3: None})
-    ScoreEstimate(value=0.5, low=None, high=None, n=2, why='fewer than 3 seeds')
+    Estimate(0.5, low=None, high=None, n=2, why='fewer than 3 seeds')
     """
     values = [value for _, value in sorted(scores.items()) if value is not None]
     return _mean_with_interval(values, _resampled_means(values, seed))
@@ -128,7 +111,7 @@ def compare_seed_scores(
         model=_exact_mean([a for a, _ in both]),
         baseline=_exact_mean([b for _, b in both]),
         difference=difference,
-        p=None if difference.low is None else _p_value(means, len(differences)),
+        p=None if difference.low is None else expanded_p_value(means, len(differences)),
         wins=sum(d > 0 for d in differences),
         ties=sum(d == 0 for d in differences),
         losses=sum(d < 0 for d in differences),
@@ -138,7 +121,7 @@ def compare_seed_scores(
     )
 
 
-def estimate_pearson(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> ScoreEstimate:
+def estimate_pearson(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> Estimate:
     """Pearson's r over the seeds that have both numbers.
 
     ``None`` below 3 of them, and where one of the two does not vary. No interval where all points
@@ -147,26 +130,26 @@ def estimate_pearson(scores: SeedScores, official: SeedScores, *, seed: int = 0)
     >>> estimate_pearson({1: 1.0, 2: 2.0, 3: 3.0}, {1: 2.0, 2: 4.0, 3: 6.0}).value
     1.0
     """
-    return _correlation(scores, official, _PearsonResampler, seed)
+    return _correlation(scores, official, seed, ranks=False)
 
 
-def estimate_spearman(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> ScoreEstimate:
+def estimate_spearman(scores: SeedScores, official: SeedScores, *, seed: int = 0) -> Estimate:
     """Spearman's rho, ties at mid-rank, as :func:`estimate_pearson`; resamples are ranked anew."""
-    return _correlation(scores, official, _SpearmanResampler, seed)
+    return _correlation(scores, official, seed, ranks=True)
 
 
 def _mean_with_interval(
     values: Sequence[float], means: Sequence[float], equal: str = "all seeds score the same"
-) -> ScoreEstimate:
+) -> Estimate:
     n = len(values)
     if n < _MIN_SEEDS:
-        return ScoreEstimate(value=_exact_mean(values), n=n, why=f"fewer than {_MIN_SEEDS} seeds")
+        return Estimate(_exact_mean(values), n=n, why=f"fewer than {_MIN_SEEDS} seeds")
     if min(values) == max(values):
-        return ScoreEstimate(value=values[0], n=n, why=equal)
+        return Estimate(values[0], n=n, why=equal)
     if not all(map(math.isfinite, means)):
-        return ScoreEstimate(value=_exact_mean(values), n=n, why="the scores are too large to add")
-    low, high = _interval(means, n)
-    return ScoreEstimate(value=_exact_mean(values), low=low, high=high, n=n)
+        return Estimate(_exact_mean(values), n=n, why="the scores are too large to add")
+    found = percentile_interval(means, _exact_mean(values), tail=expanded_tail(n))
+    return msgspec.structs.replace(found, n=n)
 
 
 def _difference(one: float, other: float) -> float:
@@ -185,21 +168,16 @@ def _resampled_means(values: Sequence[float], seed: int) -> list[float]:
     n = len(values)
     if n < _MIN_SEEDS:
         return []
-    choices = random.Random(seed).choices  # noqa: S311  (no secret)
-    return [sum(choices(values, k=n)) / n for _ in range(_resamples(n))]
+    rows = [(value,) for value in values]
+    return resample_statistics([rows], lambda sums: sums[0] / n, resamples=_resamples(n), seed=seed)
 
 
 def _resamples(n: int) -> int:
     """10,000, fewer where that would draw more than two million seeds, at least 2,000."""
-    return max(_FEW_RESAMPLES, min(10_000, 2_000_000 // n))
+    return max(DEFAULT_RESAMPLES, min(10_000, 2_000_000 // n))
 
 
-def _correlation(
-    scores: SeedScores,
-    official: SeedScores,
-    kind: type[_PearsonResampler] | type[_SpearmanResampler],
-    seed: int,
-) -> ScoreEstimate:
+def _correlation(scores: SeedScores, official: SeedScores, seed: int, *, ranks: bool) -> Estimate:
     pairs = [
         (x, y)
         for one, x in sorted(scores.items())
@@ -207,103 +185,12 @@ def _correlation(
     ]
     n = len(pairs)
     if n < _MIN_SEEDS:
-        return ScoreEstimate(value=None, n=n, why=f"fewer than {_MIN_SEEDS} seeds")
-    for place, which in ((0, "the score"), (1, "the official score")):
-        column = [pair[place] for pair in pairs]
+        return Estimate(n=n, why=f"fewer than {_MIN_SEEDS} seeds")
+    columns = list(zip(*pairs, strict=True))
+    for column, which in zip(columns, ("the score", "the official score"), strict=True):
         if not _difference(max(column), min(column)):
-            return ScoreEstimate(value=None, n=n, why=f"{which} does not vary")
-    of = kind(pairs)
-    value = of(range(n))
-    if value is None or 1 - abs(value) < _EQUAL:
-        return ScoreEstimate(value=value and float(round(value)), n=n, why="a perfect correlation")
-    choices, places = random.Random(seed).choices, range(n)  # noqa: S311  (no secret)
-    drawn = [of(choices(places, k=n)) for _ in range(_FEW_RESAMPLES)]
-    present = [one for one in drawn if one is not None]
-    if len(present) < (1 - _MAX_UNDEFINED) * len(drawn):
-        return ScoreEstimate(value=value, n=n, why="too few seeds differ")
-    low, high = _interval(present, n)
-    return ScoreEstimate(value=value, low=low, high=high, n=n)
-
-
-class _PearsonResampler:
-    """Pearson's r of resamples of fixed pairs, from sums of products computed once."""
-
-    def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
-        xs, ys = (_standardise([pair[place] for pair in pairs]) for place in (0, 1))
-        self._columns = (
-            xs, ys, list(map(mul, xs, xs)), list(map(mul, ys, ys)), list(map(mul, xs, ys)),
-        )  # fmt: skip
-
-    def __call__(self, places: Sequence[int]) -> float | None:
-        pick = itemgetter(*places)
-        return _from_sums(len(places), *(sum(pick(column)) for column in self._columns))
-
-
-class _SpearmanResampler:
-    """Spearman's rho of resamples of fixed pairs; the ranks are the resample's own."""
-
-    def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
-        self._places = [_dense_ranks([pair[place] for pair in pairs]) for place in (0, 1)]
-
-    def __call__(self, places: Sequence[int]) -> float | None:
-        pick = itemgetter(*places)
-        n, middle = len(places), (len(places) + 1) / 2
-        ranks, squares = [], []
-        for column in self._places:
-            drawn = pick(column)
-            counts = Counter(drawn)
-            each = [counts[place] for place in range(max(drawn) + 1)]
-            # Mid-rank less the mean of all ranks.
-            rank = [
-                end - (count - 1) / 2 - middle
-                for end, count in zip(accumulate(each), each, strict=True)
-            ]
-            ranks.append(itemgetter(*drawn)(rank))
-            squares.append(sum(map(mul, each, map(mul, rank, rank))))
-        (xs, ys), (xx, yy) = ranks, squares
-        return _from_sums(n, 0.0, 0.0, xx, yy, sum(map(mul, xs, ys)))
-
-
-def _from_sums(n: int, x: float, y: float, xx: float, yy: float, xy: float) -> float | None:
-    """Pearson's r from sums of standardised values; ``None`` where one of the two does not vary."""
-    spread_x, spread_y = xx - x * x / n, yy - y * y / n
-    if spread_x <= _EQUAL * n or spread_y <= _EQUAL * n:
-        return None
-    r = (xy - x * y / n) / math.sqrt(spread_x * spread_y)
-    return max(-1.0, min(1.0, r))
-
-
-def _standardise(values: Sequence[float]) -> list[float]:
-    """Centred, and scaled to a largest deviation of 1: sums of squares neither over- nor underflow.
-
-    Halves are subtracted, as the difference of two huge numbers may be none.
-    """
-    middle = min(values) / 2 + max(values) / 2
-    halves = [value / 2 - middle / 2 for value in values]
-    widest = max(map(abs, halves))
-    centre = math.fsum(halves) / len(halves)
-    return [(half - centre) / widest for half in halves]
-
-
-def _dense_ranks(values: Sequence[float]) -> list[int]:
-    """The place of each value among the different ones, from 0."""
-    place = {value: rank for rank, value in enumerate(sorted(set(values)))}
-    return [place[value] for value in values]
-
-
-def _interval(drawn: Sequence[float], n: int) -> tuple[float | None, float | None]:
-    """The expanded percentile interval at 95 %."""
-    tail = _NORMAL.cdf(-math.sqrt(n / (n - 1)) * t_quantile(0.975, n - 1))
-    ordered = sorted(drawn)
-    return quantile(ordered, tail), quantile(ordered, 1 - tail)
-
-
-def _p_value(drawn: Sequence[float], n: int) -> float:
-    """The level at which :func:`_interval` would just touch 0; at least 1/resamples."""
-    below = sum(one < 0 for one in drawn) + sum(one == 0 for one in drawn) / 2
-    tail = (min(below, len(drawn) - below) + 0.5) / (len(drawn) + 1)
-    t = -_NORMAL.inv_cdf(min(tail, 0.5)) * math.sqrt((n - 1) / n)
-    return min(1.0, max(1 / len(drawn), 2 * t_tail(t, n - 1)))
+            return Estimate(n=n, why=f"{which} does not vary")
+    return estimate_correlation(*columns, ranks=ranks, seed=seed)
 
 
 OFFICIAL_SCORE = "official"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.datasets.rows import Preference
-from adjudge.graders.llm.calibration import measure_pairs, pair_length_correlation
 from adjudge.judges.models.local_inference import batch_by_length
+from adjudge.stats.agreement import measure_pairs, pair_length_correlation
 from adjudge_lab.judge_training.base_model import gather_full_model, unwrap_model
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.distributed import all_gather, distributed_rank, world_size

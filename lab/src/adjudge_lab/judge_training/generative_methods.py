@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.rows import Comparison, Demonstration, Rating, render_transcript
-from adjudge.graders.llm.calibration import RatingCalibration, calibrate_ratings
 from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.stats.agreement import calibrate_ratings
+from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
 from adjudge_lab.judge_training.base_model import tiny_generative_model
 from adjudge_lab.judge_training.dataset import (

@@ -39,7 +39,6 @@ import msgspec
 from adjudge.config import check_allowed
 from adjudge.datasets.rows import RATINGS
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.calibration import pair_length_correlation
 from adjudge.graders.llm.trained_judge_prompts import (
     PREFERENCE_VERDICTS,
     TIE_VERDICT,
@@ -49,6 +48,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
     read_rating,
 )
 from adjudge.judges.models.local_inference import batch_by_length
+from adjudge.stats.agreement import pair_length_correlation
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from adjudge.datasets.rows import render_transcript, split_answers
-from adjudge.graders.llm.calibration import calibrate_scores, measure_pairs
 from adjudge.graders.llm.trained_judge_card import fit_normalisation
+from adjudge.stats.agreement import calibrate_scores, measure_pairs
 from adjudge_lab.judge_training.base_model import load_base_model
 from adjudge_lab.judge_training.bradley_terry import (
     PairScores,

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adjudge.graders.llm.calibration import Reliability, ScoreCalibration
 from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.report.charts import ChartLine, line_chart, reliability_diagram
 from adjudge.report.elements import (
@@ -23,6 +22,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
+from adjudge.stats.predictions import Reliability, ScoreCalibration
 from adjudge_lab.rl.report import curve_grid
 
 __all__ = [

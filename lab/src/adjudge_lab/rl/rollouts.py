@@ -25,7 +25,7 @@ from adjudge.files import (
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.groups import turn_advantages
 from adjudge.runner.journal import Journal
-from adjudge.runs.stats import mean
+from adjudge.stats import mean
 from adjudge.types import GraderError, GraderResult, Provenance, RewardResult, RewardSample
 from adjudge_lab.environments import Episode
 from adjudge_lab.rl.local_player import TokenConversation

@@ -24,7 +24,7 @@ from adjudge.judges.connections import CallCounter, start_call_counter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 from adjudge.runs.sinks import check_sink, open_sink
-from adjudge.runs.stats import mean
+from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import Episode, Policy, Task
 from adjudge_lab.rl.collector import RolloutCollector

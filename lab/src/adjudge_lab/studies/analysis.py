@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
+from adjudge.stats.bootstrap import MIN_BOOTSTRAP_SEEDS, Resampling
 from adjudge_lab.studies.comparisons import (
     ArmRow,
     measure_feature_curves,
     regress_drift,
     summarise_plan,
 )
-from adjudge_lab.studies.estimates import MIN_BOOTSTRAP_SEEDS, Resampling
 from adjudge_lab.studies.kl_curves import CurveFits, best_of_curves, fit_arms
 from adjudge_lab.studies.overoptimization import (
     HackingOnset,

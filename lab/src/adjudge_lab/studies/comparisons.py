@@ -13,16 +13,8 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge_lab.studies.estimates import (
-    Observation,
-    PromptColumn,
-    Regression,
-    Resampling,
-    SeedEstimate,
-    mean_over_seeds,
-    regress,
-    t_interval_over_seeds,
-)
+from adjudge.stats.bootstrap import PromptColumn, Resampling, mean_over_seeds
+from adjudge.stats.estimates import Estimate, Observation, Regression, regress, t_interval
 from adjudge_lab.studies.results import (
     ArmResult,
     CheckpointResult,
@@ -72,7 +64,7 @@ class FeaturePoint(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     distance: float
     seeds: int
-    mean: SeedEstimate
+    mean: Estimate
 
 
 class FeatureCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +74,7 @@ class FeatureCurve(msgspec.Struct, frozen=True, kw_only=True):
     mitigation: str
     feature: str
     points: list[FeaturePoint]
-    change: SeedEstimate
+    change: Estimate
 
 
 def list_features(result: StudyResult) -> list[str]:
@@ -125,7 +117,7 @@ def measure_feature_curves(result: StudyResult) -> list[FeatureCurve]:
             mitigation=mitigation,
             feature=feature,
             points=list(_feature_points(arms, feature)),
-            change=t_interval_over_seeds(
+            change=t_interval(
                 [moved for arm in arms if (moved := _feature_change(arm, feature)) is not None]
             ),
         )
@@ -158,7 +150,7 @@ def _feature_points(arms: Sequence[ArmResult], feature: str) -> Iterator[Feature
                 step=step,
                 distance=math.fsum(point.distance for point in here) / len(here),
                 seeds=len(here),
-                mean=t_interval_over_seeds([point.features[feature] for point in here]),
+                mean=t_interval([point.features[feature] for point in here]),
             )
 
 
@@ -179,8 +171,8 @@ class CellComparison(msgspec.Struct, frozen=True, kw_only=True):
     b: CellKey
     measure: str
     by_seed: dict[int, float]
-    t: SeedEstimate
-    bootstrap: SeedEstimate | None
+    t: Estimate
+    bootstrap: Estimate | None
 
 
 def compare_cells(
@@ -216,7 +208,7 @@ def compare_cells(
     by_seed, booted = (_compare_by_score if name in scorers else _compare_by_feature)(
         shared, name, resampling or Resampling()
     )
-    t = t_interval_over_seeds(list(by_seed.values())) if by_seed else SeedEstimate(why=_NO_SEED)
+    t = t_interval(list(by_seed.values())) if by_seed else Estimate(why=_NO_SEED)
     return CellComparison(a=a, b=b, measure=measure, by_seed=by_seed, t=t, bootstrap=booted)
 
 
@@ -237,7 +229,7 @@ _SharedSeeds = Mapping[int, tuple[CheckpointResult, CheckpointResult]]
 
 def _compare_by_score(
     shared: _SharedSeeds, scorer: str, resampling: Resampling
-) -> tuple[dict[int, float], SeedEstimate | None]:
+) -> tuple[dict[int, float], Estimate | None]:
     columns: dict[int, list[PromptColumn]] = {}
     for seed, points in sorted(shared.items()):
         a, b = (scores_by_prompt(point, [scorer]) for point in points)
@@ -248,13 +240,13 @@ def _compare_by_score(
         seed: math.fsum(column.values()) / len(column) for seed, (column,) in columns.items()
     }
     if not columns:
-        return {}, SeedEstimate(why=_NO_SEED)
+        return {}, Estimate(why=_NO_SEED)
     return by_seed, resampling.estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))[0]
 
 
 def _compare_by_feature(
     shared: _SharedSeeds, feature: str, resampling: Resampling
-) -> tuple[dict[int, float], SeedEstimate | None]:
+) -> tuple[dict[int, float], Estimate | None]:
     del resampling
     found = {}
     for seed, points in sorted(shared.items()):
@@ -307,7 +299,7 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     mitigation: str
-    slope: SeedEstimate
+    slope: Estimate
     regression: Regression
 
 
@@ -376,7 +368,7 @@ def _fit_trends(arms: Sequence[ArmResult], axis: str, rows: Mapping[str, ArmRow]
                 ],
                 [axis],
             )
-            slope = regression.coefficients.get(axis, SeedEstimate(why=regression.why))
+            slope = regression.coefficients.get(axis, Estimate(why=regression.why))
             found.append(
                 Trend(outcome=outcome, mitigation=mitigation, slope=slope, regression=regression)
             )

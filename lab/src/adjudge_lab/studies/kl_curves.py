@@ -14,14 +14,9 @@ from operator import itemgetter, mul
 
 import msgspec
 
-from adjudge.rewards.groups import snap_ties
-from adjudge_lab.studies.estimates import (
-    NO_VALUE,
-    ColumnMeans,
-    PromptColumn,
-    Resampling,
-    SeedEstimate,
-)
+from adjudge.stats import snap_ties
+from adjudge.stats.bootstrap import ColumnMeans, PromptColumn, Resampling
+from adjudge.stats.estimates import NO_VALUE, Estimate
 from adjudge_lab.studies.results import (
     NO_SCORE_UNIT,
     ArmResult,
@@ -66,10 +61,10 @@ class FittedForm(msgspec.Struct, frozen=True, kw_only=True):
     than the mean.
     """
 
-    alpha: SeedEstimate
-    beta: SeedEstimate
+    alpha: Estimate
+    beta: Estimate
     r2: float | None
-    peak: SeedEstimate
+    peak: Estimate
     extrapolated: bool | None
     at_peak: float | None
 
@@ -195,18 +190,18 @@ def _find_peak(form: str, alpha: float, beta: float) -> float | None:
 
 
 def _fit_form(
-    form: str, numbers: Sequence[SeedEstimate], seen: Sequence[tuple[float, float]]
+    form: str, numbers: Sequence[Estimate], seen: Sequence[tuple[float, float]]
 ) -> FittedForm:
     alpha, beta, peak = numbers
     if alpha.value is None or beta.value is None:
-        missing = SeedEstimate(why=_EQUAL_DISTANCES)
+        missing = Estimate(why=_EQUAL_DISTANCES)
         return FittedForm(
             alpha=missing, beta=missing, r2=None, peak=missing, extrapolated=None, at_peak=None
         )
     at_peak = None
     if peak.value is None:
         why = "β is not above 0: no maximum" if beta.value <= 0 else "it falls from the start"
-        peak = SeedEstimate(why=why if form == "bon" or beta.value <= 0 else "beyond all numbers")
+        peak = Estimate(why=why if form == "bon" or beta.value <= 0 else "beyond all numbers")
     else:
         at_peak = _form_value(form, peak.value, alpha.value, beta.value)
     return FittedForm(
@@ -255,9 +250,9 @@ class BestOfRow(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     kl: float
     distance: float
-    proxy: SeedEstimate
-    gold: SeedEstimate
-    gap: SeedEstimate
+    proxy: Estimate
+    gold: Estimate
+    gap: Estimate
     proxy_level: float
     gold_level: float
     prompts: int
@@ -418,7 +413,7 @@ def _best_of_row(
     resampling: Resampling,
 ) -> BestOfRow:
     here = {seed: of[place] for seed, of in seeds.items()}
-    at_one = SeedEstimate(0.0, why="the origin")
+    at_one = Estimate(0.0, why="the origin")
     changes = [at_one] * 3
     if n > 1:
         changes = resampling.means({seed: _changes(of, scale) for seed, of in here.items()}, 3)

@@ -14,16 +14,15 @@ from statistics import median
 
 import msgspec
 
-from adjudge.runs.stats import t_quantile
-from adjudge_lab.studies.estimates import (
-    NO_VALUE,
+from adjudge.stats import mean, mean_and_std
+from adjudge.stats.bootstrap import (
     ColumnMeans,
     PromptColumn,
     Resampling,
     SeedColumns,
-    SeedEstimate,
     mean_over_seeds,
 )
+from adjudge.stats.estimates import NO_VALUE, Estimate, t_quantile
 from adjudge_lab.studies.results import (
     NO_SCORE_UNIT,
     ArmResult,
@@ -67,11 +66,11 @@ class CheckpointGap(msgspec.Struct, frozen=True, kw_only=True):
 
     step: float | None
     distance: float | None
-    proxy: SeedEstimate
-    gold: SeedEstimate
-    gap: SeedEstimate
-    proxy_level: SeedEstimate
-    gold_level: SeedEstimate
+    proxy: Estimate
+    gold: Estimate
+    gap: Estimate
+    proxy_level: Estimate
+    gold_level: Estimate
     seeds: list[int]
     prompts_left_out: int
 
@@ -86,11 +85,11 @@ class CellGap(msgspec.Struct, frozen=True, kw_only=True):
 
     judge: str
     mitigation: str
-    start: SeedEstimate
+    start: Estimate
     end: CheckpointGap
     peak: CheckpointGap | None
-    loss: SeedEstimate
-    loss_level: SeedEstimate
+    loss: Estimate
+    loss_level: Estimate
 
 
 def measure_cell_gap(
@@ -162,10 +161,9 @@ def _measure_gap(
     changes = [
         msgspec.structs.replace(one, why=why) if one.value is None else one for one in found[:3]
     ]
-    n = len(points)
     return CheckpointGap(
-        step=math.fsum(point.step for point in points) / n if n else None,
-        distance=math.fsum(point.distance for point in points) / n if n else None,
+        step=mean([point.step for point in points]),
+        distance=mean([point.distance for point in points]),
         proxy=changes[0],
         gold=changes[1],
         gap=changes[2],
@@ -182,7 +180,7 @@ def _measure_loss(
     step: int | None,
     unit: float | None,
     resampling: Resampling,
-) -> tuple[SeedEstimate, SeedEstimate]:
+) -> tuple[Estimate, Estimate]:
     """Gold at ``step`` less gold at the end: in SDs and as it is."""
     columns: dict[int, list[PromptColumn]] = {}
     for arm in arms:
@@ -195,7 +193,7 @@ def _measure_loss(
             columns[arm.seed] = [scaled, level]
     loss, level_loss = resampling.means(columns, 2)
     if unit is None:
-        loss = SeedEstimate(why=NO_SCORE_UNIT)
+        loss = Estimate(why=NO_SCORE_UNIT)
     return loss, level_loss
 
 
@@ -287,20 +285,16 @@ def find_onset(arm: ArmResult, gold: str, *, seen: float, drop: float = 0.05) ->
         peak_step=points[best].step,
         peak=golds[best],
         final=golds[-1],
-        loss=_mean(_drops(columns[best], columns[-1])),
+        loss=mean(_drops(columns[best], columns[-1])),
     )
 
 
 def _means(points: Sequence[CheckpointResult], scorer: str) -> list[float]:
-    return [mean for point in points if (mean := mean_score(point, scorer)) is not None]
+    return [one for point in points if (one := mean_score(point, scorer)) is not None]
 
 
 def _drops(high: _ScoreColumn, low: _ScoreColumn) -> list[float]:
     return [values[0] - low[prompt][0] for prompt, values in high.items() if prompt in low]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
 
 
 def _is_clear_drop(drops: Sequence[float], least: float, comparisons: int) -> bool:
@@ -311,8 +305,8 @@ def _is_clear_drop(drops: Sequence[float], least: float, comparisons: int) -> bo
     n = len(drops)
     if n < 2:
         return False
-    middle = math.fsum(drops) / n
-    error = math.sqrt(math.fsum((one - middle) ** 2 for one in drops) / (n - 1) / n)
+    middle, spread = mean_and_std(drops)
+    error = spread / math.sqrt(n)
     wanted = max(_MIN_STANDARD_ERRORS, t_quantile(1 - _FALSE_ALARM_RATE / comparisons, n - 1))
     return middle > max(least, 0) and middle >= wanted * error
 
@@ -331,10 +325,10 @@ class TransferRow(msgspec.Struct, frozen=True, kw_only=True):
 
     judge: str
     seeds: list[int]
-    gains: dict[str, SeedEstimate]
+    gains: dict[str, Estimate]
     others: list[str]
-    over_others: SeedEstimate
-    over_gold: SeedEstimate
+    over_others: Estimate
+    over_gold: Estimate
 
 
 class TransferMatrix(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,5 +406,5 @@ def _transfer_numbers(
     return [*means[:width], sum(above) / len(above) if complete else None, means[-1]]
 
 
-def _with_reason(one: SeedEstimate, why: str) -> SeedEstimate:
-    return SeedEstimate(why=why) if one.value is None else one
+def _with_reason(one: Estimate, why: str) -> Estimate:
+    return Estimate(why=why) if one.value is None else one

@@ -32,6 +32,7 @@ from adjudge.graders.llm.judge_input import (
 )
 from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum
+from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderScore, ScoreRange
 
 __all__ = ["ExpectedScoreGrader", "ScalarGrader"]
@@ -310,7 +311,7 @@ class ScalarGrader(JudgeGrader):
         score = reading.score
         if self.activation == "sigmoid":
             metadata["raw"] = score
-            score = _sigmoid(score)
+            score = sigmoid(score)
         return GraderScore(
             self.name, score, "", metadata, self.score_range, self.role, reply.provenance
         )
@@ -331,12 +332,6 @@ class ScalarGrader(JudgeGrader):
     def _unsaid(self) -> GraderScore:
         why = "the response never ended its thinking"
         return self._candidate_fault(why, unclosed_think=True)
-
-
-def _sigmoid(x: float) -> float:
-    if x >= 0:
-        return 1 / (1 + math.exp(-x))
-    return math.exp(x) / (1 + math.exp(x))
 
 
 def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from adjudge.graders.llm.judge_grader import (
 from adjudge.graders.llm.judge_input import TruncationMode
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
+from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderMode, GraderRank
 
 __all__ = ["BradleyTerryStrengths", "TournamentGrader", "fit_bradley_terry", "schedule_pairs"]
@@ -100,9 +101,9 @@ class _Games:
 
     def slope(self, theta: list[float]) -> list[float]:
         """Wins above expectation, by player."""
-        slope = [w - 2 * self.prior * _sigmoid(t) for w, t in zip(self.won, theta, strict=True)]
+        slope = [w - 2 * self.prior * sigmoid(t) for w, t in zip(self.won, theta, strict=True)]
         for (i, j), m in self.played.items():
-            expected = m * _sigmoid(theta[i] - theta[j])
+            expected = m * sigmoid(theta[i] - theta[j])
             slope[i] -= expected
             slope[j] -= m - expected
         return slope
@@ -134,12 +135,8 @@ class _Games:
         return theta, value
 
 
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
 def _variance(x: float) -> float:
-    p = _sigmoid(-abs(x))
+    p = sigmoid(-abs(x))
     return p * (1 - p)
 
 

@@ -21,7 +21,6 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
-from adjudge.graders.llm.calibration import RatingCalibration
 from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
@@ -52,6 +51,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
 )
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import PromptTemplate
+from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.types import GraderScore
 from adjudge.verdicts import UnreadableReply, Verdict

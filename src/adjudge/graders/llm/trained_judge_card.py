@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.graders.llm.calibration import RatingCalibration, ScoreCalibration
+from adjudge.stats.predictions import RatingCalibration, ScoreCalibration
 
 __all__ = [
     "CARD_FILE",

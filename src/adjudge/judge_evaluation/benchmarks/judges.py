@@ -33,8 +33,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     judgements_by_item,
     read_judgements,
 )
-from adjudge.judge_evaluation.benchmarks.pair_statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
+from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models import LocalScalarModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, is_trained_judge

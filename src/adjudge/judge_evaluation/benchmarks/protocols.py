@@ -33,11 +33,12 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     ScoreCell,
     ScoreUnit,
     Stratum,
-    binomial_two_sided,
     known_cell,
     missing_cell,
     weighted_mean,
 )
+from adjudge.stats.agreement import cohen_kappa
+from adjudge.stats.estimates import binomial_two_sided
 
 __all__ = [
     "AVERAGED_ORDERS",
@@ -171,15 +172,7 @@ def kappa_between_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> float 
         for first, second in (_order_verdicts(judgement) for _, judgement in judged)
         if first is not None and second is not None
     ]
-    if not both:
-        return None
-    n = len(both)
-    agreed = sum(first == second for first, second in both) / n
-    chance = sum(
-        sum(first == name for first, _ in both) * sum(second == name for _, second in both)
-        for name in ("A", "B", "tie")
-    ) / (n * n)
-    return None if chance == 1 else (agreed - chance) / (1 - chance)
+    return cohen_kappa(both)
 
 
 class PairRule(NamedTuple):

@@ -6,8 +6,9 @@ compared by the paired bootstrap and McNemar's exact test.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 from typing import Any
 
 import msgspec
@@ -24,16 +25,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
     count_missing_kinds,
     judgements_by_item,
 )
-from adjudge.judge_evaluation.benchmarks.pair_statistics import (
-    CalibrationMetrics,
-    LengthEffects,
-    MarginStatistics,
-    ScoreScale,
-    calibration_metrics,
-    margin_statistics,
-    measure_length_effects,
-    win_probabilities,
-)
 from adjudge.judge_evaluation.benchmarks.protocols import (
     AVERAGED_ORDERS,
     HALF_TIES,
@@ -48,23 +39,32 @@ from adjudge.judge_evaluation.benchmarks.protocols import (
     split_present_subsets,
 )
 from adjudge.judge_evaluation.benchmarks.statistics import (
-    DEFAULT_RESAMPLES,
-    Interval,
+    CalibrationMetrics,
+    LengthEffects,
+    MarginStatistics,
     ScoreCell,
+    ScoreScale,
     ScoreShare,
     Stratum,
-    UnitTotals,
-    bootstrap_p_value,
+    calibration_metrics,
     is_complete,
-    mcnemar_p_value,
+    margin_statistics,
     mean_share,
-    percentile_interval,
+    measure_length_effects,
     pooled_share,
-    resample_statistic,
     stratum_share,
+    unit_columns,
     units_answered_by_both,
     weighted_mean_of_totals,
+    win_probabilities,
 )
+from adjudge.stats.bootstrap import (
+    DEFAULT_RESAMPLES,
+    bootstrap_p_value,
+    percentile_interval,
+    resample_statistics,
+)
+from adjudge.stats.estimates import Estimate, mcnemar_p_value
 
 __all__ = [
     "OFFICIAL_SCORES",
@@ -77,7 +77,6 @@ __all__ = [
     "judge_entry",
     "judged_pairs",
     "missing_subsets_message",
-    "overall_score",
     "score_benchmark",
     "score_strata",
 ]
@@ -98,7 +97,7 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     share: ScoreShare
-    interval: Interval
+    interval: Estimate
     failures: dict[str, int] = {}
     orders: OrderCounts | None = None
     kappa: float | None = None
@@ -161,7 +160,7 @@ def score_benchmark(
         judge=judge,
         overall=SubsetReport(
             share=overall,
-            interval=Interval(why=why) if why else overall_interval,
+            interval=Estimate(why=why) if why else overall_interval,
             failures=count_missing_kinds(judgement for _, judgement in every),
             orders=count_orders(pairs) if pairs else None,
             kappa=kappa_between_orders(pairs) if pairs else None,
@@ -204,31 +203,24 @@ def score_strata(benchmark: Benchmark, judgements: Iterable[Judgement]) -> dict[
     return {name: _stratum(benchmark, rows) for name, rows in judged.items()}
 
 
-def overall_score(
-    benchmark: Benchmark, columns: Sequence[UnitTotals], places: Sequence[Sequence[int]]
-) -> float | None:
-    """``accuracy_of_answered`` of the whole, over the units at ``places`` of each subset."""
-    totals = [own.totals(at) for own, at in zip(columns, places, strict=True)]
-    return _overall_from_totals(benchmark, columns, totals)
+_Totals = Sequence[tuple[Sequence[float], Sequence[float]]]
+"""Of each subset: the weights of its means, and the sums of its unit columns."""
 
 
-def _overall_from_totals(
-    benchmark: Benchmark,
-    columns: Sequence[UnitTotals],
-    totals: Sequence[list[tuple[float, int]]],
-) -> float | None:
+def _overall_score(benchmark: Benchmark, parts: _Totals) -> float | None:
+    """``accuracy_of_answered`` of the whole."""
     if benchmark.kind in _MEAN_OF_SUBSETS:
-        values = [
-            weighted_mean_of_totals(own.weights, each)
-            for own, each in zip(columns, totals, strict=True)
-        ]
+        values = [weighted_mean_of_totals(*part) for part in parts]
         present = [value for value in values if value is not None]
         return sum(present) / len(present) if len(present) == len(values) else None
-    pooled = [
-        (sum(total for total, _ in term), sum(count for _, count in term))
-        for term in zip(*totals, strict=True)
-    ]
-    return weighted_mean_of_totals(columns[0].weights, pooled)
+    pooled = [sum(of) for of in zip(*(own for _, own in parts), strict=True)]
+    return weighted_mean_of_totals(parts[0][0], pooled)
+
+
+def _split_totals(strata: Iterable[Stratum], totals: Sequence[float]) -> _Totals:
+    """The totals of one subset after the other."""
+    rest = iter(totals)
+    return [(one.weights, list(islice(rest, 2 * len(one.weights)))) for one in strata]
 
 
 def missing_subsets_message(benchmark: Benchmark) -> str:
@@ -259,7 +251,7 @@ def _stratum(benchmark: Benchmark, rows: _Judged) -> Stratum:
     return pair_stratum(rows, _PAIR_RULES[benchmark.kind])
 
 
-def _subset_report(rows: _Judged, stratum: Stratum, interval: Interval) -> SubsetReport:
+def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> SubsetReport:
     pairs = isinstance(rows[0][0], PairItem)
     return SubsetReport(
         share=stratum_share(stratum),
@@ -283,25 +275,18 @@ def _overall(benchmark: Benchmark, strata: Mapping[str, Stratum]) -> tuple[Score
 
 def _intervals(
     benchmark: Benchmark, strata: Mapping[str, Stratum], resamples: int, seed: int
-) -> tuple[dict[str, Interval], Interval]:
+) -> tuple[dict[str, Estimate], Estimate]:
     """Of every subset and of the whole, from the same resamples."""
-    columns = [
-        UnitTotals(one.weights, [one.units[name] for name in sorted(one.units)])
-        for one in strata.values()
-    ]
-    drawn: list[list[float | None]] = [[] for _ in columns]
 
-    def statistic(places: Sequence[Sequence[int]]) -> float | None:
-        totals = [own.totals(at) for own, at in zip(columns, places, strict=True)]
-        for values, own, each in zip(drawn, columns, totals, strict=True):
-            values.append(weighted_mean_of_totals(own.weights, each))
-        return _overall_from_totals(benchmark, columns, totals)
+    def statistic(totals: Sequence[float]) -> list[float | None]:
+        parts = _split_totals(strata.values(), totals)
+        own = [weighted_mean_of_totals(*part) for part in parts]
+        return [*own, _overall_score(benchmark, parts)]
 
-    sizes = [own.size for own in columns]
-    overall = percentile_interval(
-        resample_statistic(sizes, statistic, resamples=resamples, seed=seed)
-    )
-    return dict(zip(strata, map(percentile_interval, drawn), strict=True)), overall
+    rows = [unit_columns(one.units[name] for name in sorted(one.units)) for one in strata.values()]
+    drawn = resample_statistics(rows, statistic, resamples=resamples, seed=seed)
+    *own, overall = map(percentile_interval, zip(*drawn, strict=True))
+    return dict(zip(strata, own, strict=True)), overall
 
 
 def _script_mean(benchmark: Benchmark, subsets: Sequence[SubsetReport], why: str) -> float | None:
@@ -328,7 +313,7 @@ class JudgesCompared(msgspec.Struct, frozen=True, kw_only=True):
     score_a: float | None
     score_b: float | None
     difference: float | None
-    interval: Interval
+    interval: Estimate
     p: float | None
     only_a_right: int
     only_b_right: int
@@ -365,28 +350,33 @@ def _compare_two(
     resamples: int,
     seed: int,
 ) -> JudgesCompared:
-    shared = [
-        (stratum.weights, units_answered_by_both(stratum, second[1][name]))
-        for name, stratum in first[1].items()
+    both = [(one, second[1][name]) for name, one in first[1].items()]
+    rows = [
+        [(*a, *b) for a, b in zip(*map(unit_columns, units_answered_by_both(*pair)), strict=True)]
+        for pair in both
     ]
-    sides = [[UnitTotals(weights, units[side]) for weights, units in shared] for side in (0, 1)]
     why = missing_subsets_message(benchmark)
 
-    def score(places: Sequence[Sequence[int]], side: int) -> float | None:
-        return None if why else overall_score(benchmark, sides[side], places)
+    def scores(totals: Sequence[float]) -> tuple[float | None, float | None]:
+        parts = [] if why else _split_totals(chain(*both), totals)
+        return (
+            (_overall_score(benchmark, parts[::2]), _overall_score(benchmark, parts[1::2]))
+            if parts
+            else (None, None)
+        )
 
-    def gain(places: Sequence[Sequence[int]]) -> float | None:
-        a, b = score(places, 0), score(places, 1)
+    def gain(totals: Sequence[float]) -> float | None:
+        a, b = scores(totals)
         return None if a is None or b is None else a - b
 
-    sizes = [own.size for own in sides[0]]
-    every = [range(size) for size in sizes]
-    difference = gain(every)
+    totals = [math.fsum(column) for of in rows for column in zip(*of, strict=True)]
+    difference = gain(totals)
     drawn = (
         []
         if difference is None
-        else resample_statistic(sizes, gain, resamples=resamples, seed=seed)
+        else resample_statistics(rows, gain, resamples=resamples, seed=seed)
     )
+    score_a, score_b = scores(totals)
     parts = [
         pair for name, one in first[1].items() for pair in _comparable_units(one, second[1][name])
     ]
@@ -394,8 +384,8 @@ def _compare_two(
     return JudgesCompared(
         a=first[0],
         b=second[0],
-        score_a=score(every, 0),
-        score_b=score(every, 1),
+        score_a=score_a,
+        score_b=score_b,
         difference=difference,
         interval=percentile_interval(drawn),
         p=bootstrap_p_value(drawn),
@@ -487,8 +477,8 @@ def judge_entry(report: BenchmarkReport, benchmark: Benchmark, **facts: Any) -> 
 
 def comparison_entry(one: JudgesCompared) -> dict[str, Any]:
     """Two judges on what both answered."""
-    found: dict[str, Any] = msgspec.to_builtins(one)
-    return found
+    interval = {key: getattr(one.interval, key) for key in ("low", "high", "why")}
+    return {**msgspec.to_builtins(one), "interval": interval}
 
 
 def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:

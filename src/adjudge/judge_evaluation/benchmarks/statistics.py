@@ -1,143 +1,61 @@
-"""Scores of a benchmark by subset, with bootstrap intervals and paired tests.
+"""Scores of a benchmark by subset, beside what is missing; and margins, calibration and length.
 
 Every official score here is a weighted sum of means over units (items, or prompts of the Ties
 subset). A unit gives *cells* to each mean: values where the judge answered, and where it did not
 the whole range in which they may lie. Nothing that is missing becomes a value.
 
-The bootstrap is by item, within subsets; tests for pairs of judges are exact.
+Of preference files there are the margins of scores, how well they are calibrated, and what length
+has to do with them.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from adjudge.runs.stats import quantile
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.items import (
+    Judgement,
+    MissingJudgement,
+    PairItem,
+    pair_verdicts,
+)
+from adjudge.stats import mean, std
+from adjudge.stats.agreement import measure_reliability, pearson_correlation, spearman_correlation
+from adjudge.stats.estimates import ItemColumns
+from adjudge.stats.predictions import sigmoid
 
 __all__ = [
-    "DEFAULT_RESAMPLES",
     "SINGLE_WEIGHT",
-    "Interval",
+    "CalibrationMetrics",
+    "JudgedPairs",
+    "LengthEffects",
+    "MarginStatistics",
     "ScoreCell",
+    "ScoreScale",
     "ScoreShare",
     "ScoreUnit",
     "Stratum",
-    "UnitTotals",
-    "binomial_two_sided",
-    "bootstrap_p_value",
+    "calibration_metrics",
     "is_complete",
     "known_cell",
-    "mcnemar_p_value",
+    "margin_statistics",
     "mean_share",
+    "measure_length_effects",
     "missing_cell",
-    "percentile_interval",
     "pooled_share",
-    "resample_statistic",
+    "score_differences",
     "stratum_share",
+    "unit_columns",
     "units_answered_by_both",
     "weighted_mean",
     "weighted_mean_of_totals",
+    "win_probabilities",
 ]
-
-
-DEFAULT_RESAMPLES = 2_000
-"""With so many the ends of a 95 % interval are off by about 3 % of its half-width."""
-
-_MAX_UNDEFINED = 0.05
-
-
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A 95 % percentile interval; both ends ``None`` where there is none, and ``why``."""
-
-    low: float | None = None
-    high: float | None = None
-    why: str = ""
-
-
-def resample_statistic(
-    sizes: Sequence[int],
-    statistic: Callable[[list[list[int]]], float | None],
-    *,
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = 0,
-) -> list[float | None]:
-    """The statistic of ``resamples`` resamples, given as places in strata of ``sizes`` units.
-
-    Each is as large as its stratum, drawn with replacement: drawing within subsets keeps their
-    sizes, which are the benchmark's and not chance. The same seed draws the same.
-    """
-    choices = random.Random(seed).choices  # noqa: S311  (no secret)
-    return [
-        statistic([choices(range(size), k=size) if size else [] for size in sizes])
-        for _ in range(resamples)
-    ]
-
-
-def percentile_interval(drawn: Sequence[float | None]) -> Interval:
-    """From the 2.5 % to the 97.5 % quantile of resampled values.
-
-    None where all are equal (nothing varied: that is no certainty) and where more than 5 % are
-    undefined.
-    """
-    present = _defined_values(drawn)
-    if not present:
-        return Interval(why="too few resamples have a score")
-    if min(present) == max(present):
-        return Interval(why="all units score the same")
-    return Interval(low=quantile(present, 0.025), high=quantile(present, 0.975))
-
-
-def bootstrap_p_value(drawn: Sequence[float | None]) -> float | None:
-    """The level at which the percentile interval of differences would touch 0, two-sided.
-
-    At least 2/(resamples + 1); ``None`` without a resample, where more than 5 % are undefined (as
-    there is no interval then), and where all are the same difference: of one item, say, which tells
-    nothing of others.
-    """
-    present = _defined_values(drawn)
-    if not present or min(present) == max(present) != 0:
-        return None
-    below, above = sum(one <= 0 for one in present), sum(one >= 0 for one in present)
-    return min(1.0, 2 * (min(below, above) + 1) / (len(present) + 1))
-
-
-def _defined_values(drawn: Sequence[float | None]) -> list[float]:
-    """The values there are; none where more than 5 % are undefined: the rest are no fair draw."""
-    present = [one for one in drawn if one is not None]
-    return present if len(present) >= (1 - _MAX_UNDEFINED) * len(drawn) else []
-
-
-def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """Exact two-sided p that both judges are right equally often, from the discordant items.
-
-    McNemar 1947 in its exact form: 2·P(X ≤ min(b, c)) for X ~ Binomial(b + c, ½), at most 1; 1
-    without a discordant item.
-
-    >>> mcnemar_p_value(1, 7)
-    0.0703125
-    """
-    return binomial_two_sided(only_first, only_first + only_second)
-
-
-def binomial_two_sided(successes: int, n: int) -> float:
-    """Exact two-sided p of ``successes`` in ``n`` at probability ½; 1 for ``n`` = 0."""
-    least = min(successes, n - successes)
-    tail = term = 1
-    for k in range(1, least + 1):
-        term = term * (n - k + 1) // k
-        tail += term
-    # Whole numbers until here: large n would underflow.
-    return min(1.0, math.ldexp(_ratio(tail, n), 1))
-
-
-def _ratio(tail: int, n: int) -> float:
-    """tail/2ⁿ without turning either into a float first."""
-    shift = max(0, tail.bit_length() - 64)
-    return math.ldexp(tail >> shift, shift - n)
 
 
 SINGLE_WEIGHT = (1.0,)
@@ -228,30 +146,19 @@ def weighted_mean(weights: Sequence[float], units: Iterable[ScoreUnit]) -> float
     return total
 
 
-class UnitTotals:
-    """The known values of some units summed and counted by unit, so that drawing many is quick."""
-
-    def __init__(self, weights: Sequence[float], units: Sequence[ScoreUnit]) -> None:
-        self.weights = weights
-        self.size = len(units)
-        rows = [[[c.value for c in cells if c.value is not None] for cells in u] for u in units]
-        self._sums = [[math.fsum(row[place]) for row in rows] for place in range(len(weights))]
-        self._counts = [[len(row[place]) for row in rows] for place in range(len(weights))]
-
-    def totals(self, places: Sequence[int]) -> list[tuple[float, int]]:
-        """Sum and number of the known values, for each weight, over the units at ``places``."""
-        return [
-            (sum(map(sums.__getitem__, places)), sum(map(counts.__getitem__, places)))
-            for sums, counts in zip(self._sums, self._counts, strict=True)
-        ]
+def unit_columns(units: Iterable[ScoreUnit]) -> list[ItemColumns]:
+    """Sum and number of each unit's known values for the first weight, the second and so on."""
+    rows = [[[c.value for c in cells if c.value is not None] for cells in unit] for unit in units]
+    return [
+        tuple(x for known in row for x in (math.fsum(known), float(len(known)))) for row in rows
+    ]
 
 
-def weighted_mean_of_totals(
-    weights: Sequence[float], totals: Iterable[tuple[float, int]]
-) -> float | None:
-    """:func:`weighted_mean` from sums and numbers."""
+def weighted_mean_of_totals(weights: Sequence[float], totals: Sequence[float]) -> float | None:
+    """:func:`weighted_mean` from the sums of :func:`unit_columns`."""
     value = 0.0
-    for weight, (total, count) in zip(weights, totals, strict=True):
+    for place, weight in enumerate(weights):
+        total, count = totals[2 * place : 2 * place + 2]
         if not count:
             return None
         value += weight * (total / count)
@@ -342,3 +249,204 @@ def _combine_shares(
         answered=answered,
         missing=items - answered,
     )
+
+
+ScoreScale = Literal["logits", "probabilities"]
+"""``logits``: Bradley-Terry scores. ``probabilities``: each answer's σ of such a score, in [0, 1].
+
+Scores on any other scale say how answers order, not how sure that is.
+"""
+
+JudgedPairs = Sequence[tuple[PairItem, Judgement]]
+
+
+class MarginStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Score of the better answer less that of the other, over the ``pairs`` with both.
+
+    ``correlation`` is Pearson's r with the file's own margins, over ``with_margin`` pairs.
+    """
+
+    pairs: int
+    mean: float | None
+    median: float | None
+    std: float | None
+    negative: int
+    zero: int
+    correlation: float | None
+    with_margin: int
+
+
+class CalibrationMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How probabilities of the better answer's winning fit what happened, over ``pairs`` pairs.
+
+    ``brier`` = mean (1 − p)², 0.25 for p = ½ throughout. ``ece`` = Σ n_b/n · |accuracy_b −
+    confidence_b| over 10 equal bins of the confidence max(p, 1 − p) in [0.5, 1] (Naeini et al.
+    2015; Guo et al. 2017); p = ½ is right by half. ``log_loss`` = mean −ln p, the Bradley-Terry
+    loss; ``ruled_out`` counts the pairs with p = 0, and with any it is infinite, which JSON cannot
+    say: ``None``. ``bins``: (pairs, confidence, accuracy) of those that are not empty.
+    """
+
+    pairs: int
+    brier: float | None
+    ece: float | None
+    log_loss: float | None
+    bins: list[tuple[int, float, float]] = []
+    ruled_out: int = 0
+
+
+class LengthEffects(msgspec.Struct, frozen=True, kw_only=True):
+    """What length has to do with the judge, over ``pairs`` pairs; lengths are characters.
+
+    ``pearson`` and ``spearman`` correlate the difference of scores with that of lengths; for
+    verdicts, which of the two both orders name (1, 0 or -1 each, averaged) takes its place.
+    ``prefers_longer`` and ``better_is_longer`` are shares of the judge's choices and of the labels
+    over pairs of different length; a good judge without length bias has both alike. The accuracies
+    are over the pairs whose better answer is longer, or shorter. Ties, and orders that disagree,
+    are half. ``None``: no such pair, or nothing varies.
+    """
+
+    pairs: int
+    pearson: float | None
+    spearman: float | None
+    prefers_longer: float | None
+    better_is_longer: float | None
+    accuracy_longer: float | None
+    accuracy_shorter: float | None
+
+
+def margin_statistics(judged: JudgedPairs) -> MarginStatistics:
+    """The margins of a judge that scores; see :class:`MarginStatistics`."""
+    rows = [(item, _margin(item, judgement)) for item, judgement in judged]
+    found = [margin for _, margin in rows if margin is not None]
+    stated = [
+        (item.margin, margin)
+        for item, margin in rows
+        if item.margin is not None and margin is not None
+    ]
+    return MarginStatistics(
+        pairs=len(found),
+        mean=mean(found),
+        median=median(found) if found else None,
+        std=std(found),
+        negative=sum(margin < 0 for margin in found),
+        zero=sum(margin == 0 for margin in found),
+        correlation=pearson_correlation([a for a, _ in stated], [b for _, b in stated]),
+        with_margin=len(stated),
+    )
+
+
+def score_differences(judged: JudgedPairs) -> list[float]:
+    """Score of the better answer less that of the other, of every pair with two scores."""
+    found = (_margin(item, judgement) for item, judgement in judged)
+    return [margin for margin in found if margin is not None]
+
+
+def win_probabilities(judged: JudgedPairs, scale: ScoreScale) -> list[float]:
+    """P(the better answer wins) of every pair with two scores: σ(s_better − s_other).
+
+    ``probabilities`` are turned back into scores first (logit). Raises
+    :class:`~adjudge.errors.ConfigError` for one that is not in [0, 1].
+    """
+    found = []
+    for item, judgement in judged:
+        scores = _better_first(item, judgement)
+        if scores is None:
+            continue
+        if scale == "probabilities":
+            if not all(0 <= score <= 1 for score in scores):
+                raise ConfigError(
+                    f"scores as probabilities: must be in [0, 1] (found {scores[0]!r} and "
+                    f"{scores[1]!r} in {item.where})"
+                )
+            found.append(_odds_against(*scores))
+        else:
+            found.append(sigmoid(scores[0] - scores[1]))
+    return found
+
+
+def calibration_metrics(probabilities: Sequence[float]) -> CalibrationMetrics:
+    """See :class:`CalibrationMetrics`.
+
+    >>> calibration_metrics([0.8, 0.8, 0.8, 0.8, 0.2]).brier
+    0.16
+    """
+    count = len(probabilities)
+    if not count:
+        return CalibrationMetrics(pairs=0, brier=None, ece=None, log_loss=None)
+    sure = [max(p, 1 - p) for p in probabilities]
+    fit = measure_reliability(sure, [_half_ties(p - 0.5) for p in probabilities])
+    ruled_out = sum(p == 0 for p in probabilities)
+    return CalibrationMetrics(
+        pairs=count,
+        brier=math.fsum((1 - p) ** 2 for p in probabilities) / count,
+        ece=fit.error,
+        log_loss=None if ruled_out else -math.fsum(map(math.log, probabilities)) / count,
+        bins=[(one.pairs, one.said, one.right) for one in fit.bins],
+        ruled_out=ruled_out,
+    )
+
+
+def measure_length_effects(judged: JudgedPairs) -> LengthEffects:
+    """See :class:`LengthEffects`."""
+    rows = [
+        (margin, _choice_share(judgement, margin), float(_length_difference(item)))
+        for item, judgement in judged
+        if (margin := _signed_preference(item, judgement)) is not None
+    ]
+    margins, lengths = [row[0] for row in rows], [row[2] for row in rows]
+    uneven = [(choice, by) for _, choice, by in rows if by]
+    return LengthEffects(
+        pairs=len(rows),
+        pearson=pearson_correlation(margins, lengths),
+        spearman=spearman_correlation(margins, lengths),
+        prefers_longer=mean([choice if by > 0 else 1 - choice for choice, by in uneven]),
+        better_is_longer=mean([float(by > 0) for _, by in uneven]),
+        accuracy_longer=mean([choice for choice, by in uneven if by > 0]),
+        accuracy_shorter=mean([choice for choice, by in uneven if by < 0]),
+    )
+
+
+def _better_first(item: PairItem, judgement: Judgement) -> tuple[float, float] | None:
+    if not judgement.scores:
+        return None
+    a, b = judgement.scores
+    if isinstance(a, MissingJudgement) or isinstance(b, MissingJudgement):
+        return None
+    return (a, b) if item.label == "A" else (b, a)
+
+
+def _margin(item: PairItem, judgement: Judgement) -> float | None:
+    scores = _better_first(item, judgement)
+    return None if scores is None else scores[0] - scores[1]
+
+
+def _signed_preference(item: PairItem, judgement: Judgement) -> float | None:
+    """How far a judge is for the better answer: a difference of scores, or verdicts, -1 to 1."""
+    if judgement.scores:
+        return _margin(item, judgement)
+    found = [
+        0.0 if verdict == "tie" else 1.0 if verdict == item.label else -1.0
+        for verdict in pair_verdicts(judgement)
+        if not isinstance(verdict, MissingJudgement)
+    ]
+    return math.fsum(found) / 2 if len(found) == 2 else None
+
+
+def _choice_share(judgement: Judgement, signed: float) -> float:
+    """The share of a judge's choices that went to the better answer."""
+    return _half_ties(signed) if judgement.scores else (1 + signed) / 2
+
+
+def _length_difference(item: PairItem) -> int:
+    a, b = (sum(len(turn["content"]) for turn in side) for side in (item.a, item.b))
+    return a - b if item.label == "A" else b - a
+
+
+def _half_ties(margin: float) -> float:
+    return 0.5 if margin == 0 else float(margin > 0)
+
+
+def _odds_against(p: float, q: float) -> float:
+    """σ(logit p − logit q) = p(1 − q) / (p(1 − q) + q(1 − p)); ½ where both are equally certain."""
+    ours, theirs = p * (1 - q), q * (1 - p)
+    return ours / (ours + theirs) if ours + theirs else 0.5

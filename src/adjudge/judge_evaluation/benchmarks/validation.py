@@ -49,11 +49,6 @@ from adjudge.judge_evaluation.benchmarks.judges import (
     find_candidate,
 )
 from adjudge.judge_evaluation.benchmarks.page import write_validation_report
-from adjudge.judge_evaluation.benchmarks.pair_statistics import (
-    ScoreScale,
-    calibration_metrics,
-    score_differences,
-)
 from adjudge.judge_evaluation.benchmarks.scoring import (
     benchmark_entry,
     compare_judges,
@@ -62,11 +57,16 @@ from adjudge.judge_evaluation.benchmarks.scoring import (
     judged_pairs,
     score_benchmark,
 )
-from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
+from adjudge.judge_evaluation.benchmarks.statistics import (
+    ScoreScale,
+    calibration_metrics,
+    score_differences,
+)
 from adjudge.judges.connections import start_call_counter
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import RunFolder
+from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
 
 __all__ = [

@@ -21,10 +21,10 @@ from adjudge.graders.base import is_listwise
 from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGrader
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.rubric import RubricGrader
-from adjudge.judge_evaluation.intervals import ItemColumns
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rubrics import Rubric
+from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, finite_range
 
 __all__ = [

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import combinations, product
 from statistics import fmean
 
-from adjudge.judge_evaluation.intervals import ItemColumns
 from adjudge.judge_evaluation.probes import items
 from adjudge.judge_evaluation.probes.bench import OrderedVerdict, ProbeBench, ProbeQuestion
 from adjudge.judge_evaluation.probes.items import ProbeItem
@@ -25,6 +24,7 @@ from adjudge.judge_evaluation.probes.probe import (
     require_repeats,
     standard_shift,
 )
+from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderScore
 
 __all__ = [

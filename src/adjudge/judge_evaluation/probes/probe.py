@@ -15,15 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.judge_evaluation.intervals import (
-    Estimate,
-    ItemColumns,
-    Statistic,
-    bootstrap,
-    estimate_largest_share,
-    estimate_share,
-)
 from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
+from adjudge.stats.bootstrap import Statistic, bootstrap
+from adjudge.stats.estimates import Estimate, ItemColumns, estimate_largest_share, estimate_share
 
 __all__ = [
     "ALL_ANSWER_KINDS",

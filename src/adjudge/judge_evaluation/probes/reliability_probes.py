@@ -13,7 +13,6 @@ from itertools import combinations
 from statistics import fmean
 
 from adjudge.errors import ErrorKind
-from adjudge.judge_evaluation.intervals import ItemColumns
 from adjudge.judge_evaluation.probes import items
 from adjudge.judge_evaluation.probes.bench import ProbeBench
 from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS, ProbeItem
@@ -26,6 +25,7 @@ from adjudge.judge_evaluation.probes.probe import (
     mean_shift,
     require_repeats,
 )
+from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError
 
 __all__ = [

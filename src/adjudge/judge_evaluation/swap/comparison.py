@@ -8,18 +8,16 @@ from itertools import islice
 
 import msgspec
 
-from adjudge.judge_evaluation.intervals import (
-    Estimate,
-    ItemColumns,
-    bootstrap_groups,
-    concordance_shares,
-    correlation,
-    ratio,
-    spearman_shares,
-)
 from adjudge.judge_evaluation.swap.judgements import TEXT_FEATURES, CriterionMarks, TextFeatures
-from adjudge.rewards.groups import z_scores
-from adjudge.types import mid_ranks
+from adjudge.stats import z_scores
+from adjudge.stats.agreement import (
+    PairedScores,
+    correlation,
+    estimate_agreement,
+    estimate_within_agreement,
+)
+from adjudge.stats.bootstrap import bootstrap_groups, ratio
+from adjudge.stats.estimates import Estimate, ItemColumns, residual_share
 
 __all__ = [
     "CriterionDisagreement",
@@ -33,7 +31,6 @@ __all__ = [
 
 
 _ROUNDING = 1e-9
-_MAX_LEVELS = 20
 
 
 class RewardAgreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +67,6 @@ class RewardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     flat: int
 
 
-_Pair = tuple[list[float], list[float]]
-
-
 def compare_rewards(
     a: Sequence[float | None],
     b: Sequence[float | None],
@@ -88,14 +82,15 @@ def compare_rewards(
     pairs = [_common_rewards(a, b, group) for group in members]
     pairs = [pair for pair in pairs if pair[0]]
     inside = [pair for pair in pairs if len(pair[0]) > 1]
-    overall = _overall(pairs, seed)
+    within = estimate_within_agreement(inside, seed=seed)
     return RewardAgreement(
         samples=len(a),
         common=sum(len(x) for x, _ in pairs),
         groups=len(inside),
         all_groups=len(members),
-        **overall,
-        **_within(inside, seed),
+        **estimate_agreement(pairs, seed=seed),
+        **{f"within_{name}": within[name] for name in ("pearson", "spearman", "kendall")},
+        advantage_pearson=within["advantage_pearson"],
         **_changes(inside, seed),
         flat=sum(min(x) == max(x) or min(y) == max(y) for x, y in inside),
     )
@@ -103,7 +98,7 @@ def compare_rewards(
 
 def _common_rewards(
     a: Sequence[float | None], b: Sequence[float | None], group: Sequence[int]
-) -> _Pair:
+) -> PairedScores:
     x, y = [], []
     for place in group:
         one, other = a[place], b[place]
@@ -113,149 +108,12 @@ def _common_rewards(
     return x, y
 
 
-def _overall(pairs: Sequence[_Pair], seed: int) -> dict[str, Estimate]:
-    x = [value for xs, _ in pairs for value in xs]
-    y = [value for _, ys in pairs for value in ys]
-    if not x or min(x) == max(x) or min(y) == max(y):
-        return dict.fromkeys(("pearson", "spearman", "kendall", "kappa"), Estimate())
-    own = [(_centre(side), _scale(side, _centre(side))) for side in (x, y)]
-    moments = _moment_rows(pairs, own)
-    shared = [(_centre(x), _scale((*x, *y), _centre(x)))] * 2
-    ranks, orders = spearman_shares(x, y), concordance_shares(x, y)
-    cubes = [math.fsum(share[at] for share in ranks) / 3 for at in range(3)]
-    halves = [sum(share[at] for share in orders) / 2 for at in range(3)]
-
-    def spearman(sums: Sequence[float]) -> float | None:
-        return correlation(
-            *((s - 2 * whole) / cubes[1] for s, whole in zip(sums, cubes, strict=True))
-        )
-
-    def kendall(sums: Sequence[float]) -> float | None:
-        return correlation(
-            *((s - whole) / halves[1] for s, whole in zip(sums, halves, strict=True))
-        )
-
-    return {
-        "pearson": bootstrap_groups(moments, _pearson, seed=seed),
-        "spearman": bootstrap_groups(_by_group(ranks, pairs), spearman, seed=seed),
-        "kendall": bootstrap_groups(_by_group(orders, pairs), kendall, seed=seed),
-        "kappa": Estimate()
-        if not _same_scale(x, y)
-        else bootstrap_groups(_moment_rows(pairs, shared), _kappa, seed=seed),
-    }
-
-
-def _centre(values: Sequence[float]) -> float:
-    return math.fsum(value / len(values) for value in values)
-
-
-def _scale(values: Sequence[float], centre: float) -> float:
-    return max(abs(value / 2 - centre / 2) for value in values) * 2
-
-
-def _moment_rows(pairs: Sequence[_Pair], units: Sequence[tuple[float, float]]) -> list[ItemColumns]:
-    """n, Σx, Σy, Σx², Σy², Σxy of each group, in units (centre, scale) of each side."""
-    rows: list[ItemColumns] = []
-    for group in pairs:
-        xs, ys = (
-            [(value - centre) / scale for value in side]
-            for side, (centre, scale) in zip(group, units, strict=True)
-        )
-        rows.append(
-            (
-                float(len(xs)),
-                math.fsum(xs),
-                math.fsum(ys),
-                math.fsum(value * value for value in xs),
-                math.fsum(value * value for value in ys),
-                math.fsum(map(float.__mul__, xs, ys)),
-            )
-        )
-    return rows
-
-
-def _moments(sums: Sequence[float]) -> tuple[float, float, float, float]:
-    n, x, y, xx, yy, xy = sums
-    return xx / n - (x / n) ** 2, yy / n - (y / n) ** 2, xy / n - x * y / n**2, (x - y) / n
-
-
-def _pearson(sums: Sequence[float]) -> float | None:
-    of_x, of_y, product, _ = _moments(sums)
-    return correlation(product, of_x, of_y)
-
-
-def _kappa(sums: Sequence[float]) -> float | None:
-    """1 − Σ(x−y)²/n ÷ its expectation were they independent (Cohen, Psychol. Bull. 70, 1968)."""
-    of_x, of_y, product, apart = _moments(sums)
-    expected = of_x + of_y + apart**2
-    return 2 * product / expected if expected > _ROUNDING**2 else None
-
-
-def _same_scale(x: Sequence[float], y: Sequence[float]) -> bool:
-    """Whether both have few levels, in ranges that overlap by half."""
-    if len({*x, *y}) > _MAX_LEVELS:
-        return False
-    overlap = min(max(x), max(y)) - max(min(x), min(y))
-    return overlap >= (max(*x, *y) - min(*x, *y)) / 2
-
-
-def _by_group(
-    shares: Sequence[tuple[float, float, float]], pairs: Sequence[_Pair]
-) -> list[ItemColumns]:
-    rows, start = [], 0
-    for x, _ in pairs:
-        some = shares[start : start + len(x)]
-        rows.append(tuple(math.fsum(share[at] for share in some) for at in range(3)))
-        start += len(x)
-    return rows
-
-
-def _within(inside: Sequence[_Pair], seed: int) -> dict[str, Estimate]:
-    one, other = (
-        max((max(pair[at]) / 2 - min(pair[at]) / 2 for pair in inside), default=0.0) or 1.0
-        for at in (0, 1)
-    )
-    linear = [_products(_centred(x, one), _centred(y, other)) for x, y in inside]
-    ranked = [_products(_centred(mid_ranks(x)), _centred(mid_ranks(y))) for x, y in inside]
-    ordered = [
-        tuple(sum(share[at] for share in concordance_shares(x, y)) / 2 for at in range(3))
-        for x, y in inside
-    ]
-    scaled = [_products(z_scores(x), z_scores(y)) for x, y in inside]
-
-    def pooled(rows: Sequence[ItemColumns]) -> Estimate:
-        return bootstrap_groups(rows, lambda sums: correlation(*sums), seed=seed)
-
-    return {
-        "within_pearson": pooled(linear),
-        "within_spearman": pooled(ranked),
-        "within_kendall": pooled(ordered),
-        "advantage_pearson": pooled(scaled),
-    }
-
-
-def _centred(values: Sequence[float], scale: float = 1.0) -> list[float]:
-    if min(values) == max(values):
-        return [0.0] * len(values)
-    scaled = [value / scale for value in values]
-    mean = math.fsum(scaled) / len(scaled)
-    return [value - mean for value in scaled]
-
-
-def _products(x: Sequence[float], y: Sequence[float]) -> ItemColumns:
-    return (
-        math.fsum(map(float.__mul__, x, y)),
-        math.fsum(value * value for value in x),
-        math.fsum(value * value for value in y),
-    )
-
-
 def advantage_sign(advantage: float) -> int:
     """−1, 0 or 1; what rounding alone makes differ from 0 is 0."""
     return 0 if abs(advantage) < _ROUNDING else int(math.copysign(1, advantage))
 
 
-def _changes(inside: Sequence[_Pair], seed: int) -> dict[str, Estimate]:
+def _changes(inside: Sequence[PairedScores], seed: int) -> dict[str, Estimate]:
     changes, differs, flips, turns = [], [], [], []
     for x, y in inside:
         best_x, best_y = _best(x), _best(y)
@@ -352,7 +210,6 @@ def _criterion(
 
 
 _LENGTH, _FORMAT, _ALL = (0,), (1, 2, 3), (0, 1, 2, 3)
-_PIVOT = 1e-9
 _CELLS = [(i, j) for i in range(len(TEXT_FEATURES)) for j in range(i, len(TEXT_FEATURES))]
 
 
@@ -451,31 +308,13 @@ def _length_r(sums: Sequence[float]) -> float | None:
 def _r_squared(sums: Sequence[float], wanted: Sequence[int], *, adjust: bool) -> float | None:
     """R² on some features from the sums; a feature that adds nothing is left out.
 
-    ``None`` where none of them varies inside groups: there is nothing to ask.
-
-    Gaussian elimination of the normal equations, each pivot taking its share. Advantages have
+    ``None`` where none of them varies inside groups: there is nothing to ask. Advantages have
     Σ a² = Σ(n − 1): the degrees of freedom.
     """
     freedom, first = sums[0], 1 + len(TEXT_FEATURES)
-    cell = {}
-    for place, (i, j) in enumerate(_CELLS):
-        cell[i, j] = cell[j, i] = sums[first + place]
-    size = len(wanted)
-    table = [[cell[i, j] for j in wanted] + [sums[1 + i]] for i in wanted]
-    scales = [table[k][k] for k in range(size)]
-    left, used = freedom, 0
-    for k in range(size):
-        pivot = table[k][k]
-        if pivot <= _PIVOT * max(scales[k], freedom):
-            continue
-        left -= table[k][size] ** 2 / pivot
-        used += 1
-        for row in range(k + 1, size):
-            factor = table[row][k] / pivot
-            table[row] = [
-                own - factor * other for own, other in zip(table[row], table[k], strict=True)
-            ]
+    cell = {cell: sums[first + place] for place, cell in enumerate(_CELLS)}
+    square = [[cell[min(i, j), max(i, j)] for j in wanted] for i in wanted]
+    unexplained, used = residual_share(square, [sums[1 + i] for i in wanted], freedom)
     if not used or freedom <= used + 1:
         return None
-    unexplained = max(0.0, left / freedom)
     return 1 - unexplained * (freedom / (freedom - used) if adjust else 1.0)

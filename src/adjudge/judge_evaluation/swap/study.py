@@ -41,10 +41,10 @@ from adjudge.judge_evaluation.swap.rollouts import (
     gather_rollouts,
     source_row_number,
 )
-from adjudge.rewards.groups import mean_and_std
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import hold_lock
 from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.stats import mean_and_std
 from adjudge.version import __version__
 
 __all__ = [

@@ -44,7 +44,7 @@ from adjudge.report.page import (
 )
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import judge_calls_section
-from adjudge.runs.stats import GroupSpread, bins_for, group_spread, histogram
+from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
 
 __all__ = ["ReportRow", "ReportRows", "ReportSeries", "write_grading_report"]
 

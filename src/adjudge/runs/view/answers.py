@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.report.elements import format_integer, format_number, format_percent
-from adjudge.rewards.groups import group_step, mean_and_std
-from adjudge.runs.stats import bins_for, histogram, mean, std
+from adjudge.rewards.groups import group_step
 from adjudge.runs.view.index import Curves, RolloutIndex, drawable_number, explain_reward
 from adjudge.runs.view.run_reader import RunReader
+from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
 
 __all__ = [
     "GROUP_FILTERS",

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
-from adjudge.rewards.groups import GroupStep, group_step, mean_and_std
+from adjudge.rewards.groups import GroupStep, group_step
+from adjudge.stats import mean_and_std
 from adjudge.text import replace_surrogates
 
 __all__ = [

@@ -26,7 +26,7 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, MissingRewardError
 from adjudge.messages import parse_conversation
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.stats import mean
+from adjudge.stats import mean
 from adjudge.types import RewardResult, RewardSample
 
 __all__ = [

@@ -24,7 +24,7 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.stats import quantile
+from adjudge.stats import quantile
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,

@@ -21,7 +21,6 @@ import adjudge
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
-from adjudge.judge_evaluation.benchmarks.statistics import DEFAULT_RESAMPLES
 from adjudge.judges.base import Reply
 from adjudge.report.elements import (
     Element,
@@ -34,6 +33,7 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rollouts.rows import is_parquet
+from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,
     check_parquet_origin,

@@ -18,17 +18,19 @@ from typing import Any, NamedTuple
 
 from adjudge.graders.instructions.grader import ReadingMode
 from adjudge.graders.instructions.report import IfevalJoinBy, IfevalRow, score_ifeval
-from adjudge.judge_evaluation.benchmarks.statistics import (
+from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
-    mcnemar_p_value,
+    bootstrap_p_value,
+    draw_counts,
+    percentile_interval,
 )
+from adjudge.stats.estimates import Estimate, mcnemar_p_value, np
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
 __all__ = [
     "IFEVAL_READINGS",
     "JudgedResponses",
     "PromptRatio",
-    "RatioEstimate",
     "bootstrap_ratios",
     "compare_ifeval_models",
     "compute_ifeval_metrics",
@@ -210,11 +212,12 @@ def compute_ifeval_metrics(
     ]
     columns = [one for of in parts for one in of.values()]
     ratios = [PromptRatio(one.followed, one.total) for one in columns]
-    cells = map(_metric_cell, columns, bootstrap_ratios(ratios, resamples))
+    estimates = [one for one, _ in bootstrap_ratios(ratios, resamples)]
+    cells = map(_metric_cell, columns, estimates)
     return [_metrics_of_model({where: next(cells) for where in of}) for of in parts]
 
 
-def _metric_cell(totals: _PartTotals, found: RatioEstimate) -> dict[str, Any]:
+def _metric_cell(totals: _PartTotals, found: Estimate) -> dict[str, Any]:
     return {
         "value": found.value,
         "low": found.low,
@@ -253,22 +256,6 @@ class PromptRatio(NamedTuple):
         return math.fsum(self.followed) / total if total else None
 
 
-class RatioEstimate(NamedTuple):
-    """A ratio with its 95 % percentile bootstrap interval over prompts, or ``why`` there is none.
-
-    ``p``: the level at which the interval would touch 0, two-sided, at least 2/(resamples + 1);
-    ``None`` where no interval says anything: of no prompt, and where all resamples have the same
-    value other than 0.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    why: str = ""
-    p: float | None = None
-
-
-_ENDS = (0.025, 0.975)
 _ROUNDING = 1e-12
 _COLUMNS_AT_ONCE = 512
 """Columns resampled together: 2,000 resamples of so many take 8 MB."""
@@ -276,64 +263,34 @@ _COLUMNS_AT_ONCE = 512
 
 def bootstrap_ratios(
     ratios: Sequence[PromptRatio], resamples: int = DEFAULT_RESAMPLES, *, seed: int = 0
-) -> list[RatioEstimate]:
-    """Each ratio with its interval; ratios over as many prompts share their resamples.
+) -> list[tuple[Estimate, float | None]]:
+    """Each ratio with its 95 % percentile interval over prompts, and its p against 0.
 
-    No total of a prompt may be 0.
+    Ratios over as many prompts share their resamples. No total of a prompt may be 0.
     """
-    found: dict[int, RatioEstimate] = {}
+    found: dict[int, tuple[Estimate, float | None]] = {}
     by_size: dict[int, list[int]] = defaultdict(list)
     for at, one in enumerate(ratios):
         by_size[len(one.total)].append(at)
     for size, places in by_size.items():
-        if not size:
-            found |= {
-                at: RatioEstimate(None, why="too few resamples have a score") for at in places
-            }
-            continue
-        counts = _draw_counts(size, resamples, seed)
+        counts = list(draw_counts(size, resamples, seed)) if size else []
         for first in range(0, len(places), _COLUMNS_AT_ONCE):
             some = places[first : first + _COLUMNS_AT_ONCE]
-            found |= zip(some, _estimate_ratios([ratios[at] for at in some], counts), strict=True)
+            drawn = _resampled_ratios([ratios[at] for at in some], counts)
+            for at, own in zip(some, drawn, strict=True):
+                found[at] = percentile_interval(own, ratios[at].value), bootstrap_p_value(own)
     return [found[at] for at in range(len(ratios))]
 
 
-def _draw_counts(size: int, resamples: int, seed: int) -> Any:
-    """How often each of ``size`` prompts is drawn in each resample: (resamples, size)."""
-    import numpy as np  # noqa: PLC0415  (an extra, heavy)
-
-    rng = np.random.default_rng(seed)
-    places = rng.integers(0, size, (resamples, size)) + size * np.arange(resamples)[:, None]
-    counts = np.bincount(places.ravel(), minlength=resamples * size)
-    return counts.reshape(resamples, size).astype(float)
-
-
-def _estimate_ratios(ratios: Sequence[PromptRatio], counts: Any) -> Iterator[RatioEstimate]:
-    """From the 2.5 % to the 97.5 % quantile of the resampled values of each."""
-    import numpy as np  # noqa: PLC0415  (an extra, heavy)
-
-    drawn = np.array([one.followed for one in ratios], dtype=float) @ counts.T
-    drawn /= np.array([one.total for one in ratios], dtype=float) @ counts.T
+def _resampled_ratios(ratios: Sequence[PromptRatio], counts: Sequence[Any]) -> Any:
+    """Each ratio in every resample: (ratios, resamples)."""
+    if not counts:
+        return [[]] * len(ratios)
+    followed = np.array([one.followed for one in ratios], dtype=float)
+    total = np.array([one.total for one in ratios], dtype=float)
+    drawn = np.concatenate([(followed @ some.T) / (total @ some.T) for some in counts], axis=1)
     drawn[abs(drawn) < _ROUNDING] = 0.0
-    drawn.sort(axis=1)
-
-    def quantile(q: float) -> Any:
-        place = q * (len(counts) - 1)
-        below = drawn[:, int(place)]
-        return below + (drawn[:, min(int(place) + 1, len(counts) - 1)] - below) * (place % 1)
-
-    # A resample of exactly 0 is in both tails, so twice the smaller share may pass 1.
-    tails = np.minimum((drawn <= 0).sum(axis=1), (drawn >= 0).sum(axis=1))
-    p_values = np.minimum(1.0, 2 * (tails + 1) / (len(counts) + 1))
-    columns = (drawn[:, 0], drawn[:, -1], *map(quantile, _ENDS), p_values)
-    for one, (least, most, low, high, p) in zip(
-        ratios, np.transpose(columns).tolist(), strict=True
-    ):
-        if most - least > _ROUNDING:
-            yield RatioEstimate(one.value, low, high, p=p)
-        else:  # nothing varied: that is no certainty
-            why = "all units score the same"
-            yield RatioEstimate(one.value, why=why, p=None if most else p)
+    return drawn
 
 
 def compare_ifeval_models(
@@ -409,7 +366,8 @@ def _pair_models(
             yield _Pair((a[0], b[0]), reading, level, first, second, counts[level], single)
 
 
-def _comparison(pair: _Pair, found: RatioEstimate) -> dict[str, Any]:
+def _comparison(pair: _Pair, estimate: tuple[Estimate, float | None]) -> dict[str, Any]:
+    found, p_value = estimate
     entry = {
         "a": pair.names[0],
         "b": pair.names[1],
@@ -421,7 +379,7 @@ def _comparison(pair: _Pair, found: RatioEstimate) -> dict[str, Any]:
         "low": found.low,
         "high": found.high,
         "why": found.why if pair.total else "no prompt is shared",
-        "p": found.p,
+        "p": p_value,
         "prompts": len(pair.total),
     }
     if pair.level != "prompt" or not pair.single or not pair.total:

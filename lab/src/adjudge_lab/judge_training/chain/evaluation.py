@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +50,7 @@ from adjudge.judge_evaluation.benchmarks.readers import pair_item, read_benchmar
 from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
 from adjudge.judges.models import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats.predictions import within_group_concordance
 from adjudge.types import GraderScore
 from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
 from adjudge_lab.judge_training.judge_file import JudgeFile
@@ -133,18 +132,12 @@ def _read_rollouts(path: Path) -> Iterator[_Rollout]:
 
 
 def _step_agreement(rows: Sequence[_Rollout], gold: str) -> GoldAgreement:
-    groups: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        worth = row.reward_info.get(f"{gold}_score")
-        if row.reward is not None and worth is not None:
-            groups[row.step, row.group].append((row.reward, worth))
-    right, pairs = 0.0, 0
-    for members in groups.values():
-        for (reward, worth), (other, less) in combinations(members, 2):
-            if worth != less:
-                pairs += 1
-                right += 0.5 if reward == other else (reward > other) == (worth > less)
-    return GoldAgreement(right / pairs if pairs else None, pairs)
+    found = within_group_concordance(
+        [row.reward for row in rows],
+        [row.reward_info.get(f"{gold}_score") for row in rows],
+        [(row.step, row.group) for row in rows],
+    )
+    return GoldAgreement(found.value, found.pairs)
 
 
 _MAX_CONCURRENCY = 32

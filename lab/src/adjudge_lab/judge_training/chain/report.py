@@ -24,7 +24,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
-from adjudge.runs.stats import mean
+from adjudge.stats import mean
 from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
 from adjudge_lab.rl.report import alarm_list, curve_grid

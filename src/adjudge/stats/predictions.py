@@ -1,11 +1,11 @@
-"""Statistics in pure Python: moments, quantiles, bins, Student's t, concordance with outcomes.
-
-The core has no numpy. Missing values are ``None`` and are left out where a function says so;
-nothing here turns one into a number. Student's t is exact for few degrees of freedom.
+"""How well scores predict outcomes: their order (concordance), and their probability (calibration).
 
 Does a score order samples as their outcomes do? The pooled number (:func:`concordance`) also
 rewards telling easy prompts from hard ones. A group-relative trainer subtracts each group's level,
-so it only sees the order inside a group: :func:`within_group_concordance`.
+so it only sees the order inside a group: :func:`within_group_concordance`. What a trained judge's
+outputs are worth is in the calibration that it is served with, which
+:mod:`adjudge.stats.agreement` fits. Standard library only: ``adjudge grade`` prints the one
+and loads the other wherever such a judge is asked.
 
 Source: Harrell, Lee & Mark, Statistics in Medicine 15 (1996) for the concordance index. The
 interval is derived in :func:`concordance`; for one sample a cluster and a binary outcome it is the
@@ -15,257 +15,28 @@ Biometrics 44 (1988), up to their divisors n₁ − 1 and n₀ − 1.
 
 from __future__ import annotations
 
+import bisect
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import pairwise
 from statistics import NormalDist
-from typing import Any
 
 import msgspec
 
-from adjudge.rewards.groups import mean_and_std, snap_ties
+from adjudge.stats import snap_ties
 
 __all__ = [
-    "Bins",
     "ConcordanceEstimate",
-    "GroupSpread",
-    "Histogram",
-    "bins_for",
+    "IsotonicFit",
+    "RatingCalibration",
+    "Reliability",
+    "ReliabilityBin",
+    "ScoreCalibration",
     "concordance",
-    "equal_count_bins",
-    "group_spread",
-    "histogram",
-    "mean",
-    "missing_by_bin",
-    "missing_by_value",
-    "quantile",
-    "std",
-    "t_quantile",
-    "t_tail",
+    "pair_counts",
+    "sigmoid",
     "within_group_concordance",
 ]
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """Arithmetic mean, summed exactly; ``None`` for no values."""
-    return mean_and_std(values)[0] if values else None
-
-
-def std(values: Sequence[float]) -> float | None:
-    """Sample standard deviation (divisor n − 1, as trainers use); ``None`` below two values."""
-    return mean_and_std(values)[1] if len(values) > 1 else None
-
-
-def quantile(values: Sequence[float], q: float) -> float | None:
-    """Quantile ``q`` in [0, 1] by linear interpolation (Hyndman & Fan type 7); ``None`` if empty.
-
-    >>> quantile([4, 1, 3, 2], 0.5)
-    2.5
-    """
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = q * (len(ordered) - 1)
-    below = min(int(place), len(ordered) - 1)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
-class Bins(msgspec.Struct, frozen=True):
-    """Bin *i* is [edges[i], edges[i + 1]), the last one closed.
-
-    With ``half``, each bin that can be filled is that far around one distinct value, and the
-    outer edges lie that far beyond the range; without, bins are stretches of it.
-    """
-
-    edges: list[float]
-    half: float | None = None
-
-
-class Histogram(msgspec.Struct, frozen=True):
-    """How many values lie in each bin."""
-
-    bins: Bins
-    counts: list[int]
-
-
-def bins_for(
-    values: Sequence[float], low: float | None = None, high: float | None = None, count: int = 20
-) -> Bins:
-    """Bins that suit ``values``: one for each where there are few, else ``count`` equal ones.
-
-    ``low`` and ``high`` default to the smallest and largest value; values beyond them widen the
-    range, so every value has a bin. A range of no width becomes one of width 1 around it.
-
-    >>> bins_for([0, 0.5, 1], count=4)
-    Bins(edges=[-0.0125, 0.0125, 0.4875, 0.5125, 0.9875, 1.0125], half=0.0125)
-    """
-    low = min([*values, *([] if low is None else [low])], default=0.0)
-    high = max([*values, *([] if high is None else [high])], default=1.0)
-    if high - low < 1e-300:  # no width that could be cut into bins
-        low, high = low - 0.5, high + 0.5
-    width = high - low
-    distinct = sorted(set(values))
-    half = width / 80
-    if len(distinct) <= 21 and all(b - a > 2.4 * half for a, b in pairwise(distinct)):
-        inner = [edge for value in distinct for edge in (value - half, value + half)]
-        return Bins(sorted({low - half, *inner, high + half}), half)
-    return Bins([low + width * i / count for i in range(count)] + [high])
-
-
-def histogram(values: Iterable[float], bins: Bins) -> Histogram:
-    """Counts of ``values`` in ``bins``; raises ``ValueError`` for a value outside all of them.
-
-    >>> histogram([0, 0.2, 1], Bins([0, 0.5, 1])).counts
-    [2, 1]
-    """
-    edges = bins.edges
-    counts = [0] * (len(edges) - 1)
-    for x in values:
-        if not edges[0] <= x <= edges[-1]:
-            raise ValueError(f"{x!r} lies outside the bins [{edges[0]!r}, {edges[-1]!r}]")
-        counts[min(len(counts) - 1, bisect_right(edges, x) - 1)] += 1
-    return Histogram(bins, counts)
-
-
-class GroupSpread(msgspec.Struct, frozen=True):
-    """The spread of a number inside groups.
-
-    ``stds`` has one sample standard deviation for each group with at least two values present,
-    exactly 0 where they differ by rounding alone; ``groups`` counts all groups, those without
-    included.
-    """
-
-    groups: int
-    stds: list[float]
-
-    @property
-    def zero(self) -> int:
-        """Groups whose present values are all equal."""
-        return self.stds.count(0.0)
-
-    @property
-    def zero_frac(self) -> float | None:
-        """``zero`` as a share of ``stds``; ``None`` if no group has two values."""
-        return self.zero / len(self.stds) if self.stds else None
-
-    @property
-    def mean_std(self) -> float | None:
-        """Mean of ``stds``, zeros included."""
-        return mean(self.stds)
-
-
-def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> GroupSpread:
-    """Standard deviation of the present values of each group.
-
-    >>> group_spread([1, 1, 0, 2, None], ["a", "a", "b", "b", "c"]).zero_frac
-    0.5
-    """
-    members: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        present = members.setdefault(group, [])
-        if value is not None:
-            present.append(value)
-    spreads = (std(snap_ties(present)) for present in members.values())
-    return GroupSpread(len(members), [spread for spread in spreads if spread is not None])
-
-
-def equal_count_bins(values: Sequence[float], bins: int = 10) -> list[list[int]]:
-    """Positions of ``values`` in at most ``bins`` runs of about equal count, lowest first.
-
-    Equal values always share a run, so there are fewer runs where values repeat.
-
-    >>> equal_count_bins([5, 1, 1, 9], bins=2)
-    [[1, 2], [0, 3]]
-    """
-    order = sorted(range(len(values)), key=values.__getitem__)
-    runs: list[list[int]] = []
-    start = 0
-    for number in range(1, bins + 1):
-        end = max(start, round(number * len(order) / bins))
-        while 0 < end < len(order) and values[order[end]] == values[order[end - 1]]:
-            end += 1
-        if end > start:
-            runs.append(order[start:end])
-        start = end
-    return runs
-
-
-def missing_by_bin(
-    values: Sequence[float], missing: Sequence[int], bins: int = 10
-) -> list[dict[str, Any]]:
-    """How many samples are missing in each tenth of ``values``: ``{low, high, n, missing}``."""
-    return [
-        {
-            "low": values[run[0]],
-            "high": values[run[-1]],
-            "n": len(run),
-            "missing": sum(missing[i] for i in run),
-        }
-        for run in equal_count_bins(values, bins)
-    ]
-
-
-def missing_by_value(
-    values: Sequence[float | None], missing: Sequence[int], most: int = 10
-) -> list[dict[str, Any]]:
-    """As :func:`missing_by_bin`, by single value ``{value, n, missing}`` where there are few.
-
-    Samples whose own value is ``None`` are left out.
-    """
-    pairs = [(x, gone) for x, gone in zip(values, missing, strict=True) if x is not None]
-    distinct = sorted({x for x, _ in pairs})
-    if len(distinct) > most:
-        return missing_by_bin([x for x, _ in pairs], [gone for _, gone in pairs])
-    counts = {x: [0, 0] for x in distinct}
-    for x, gone in pairs:
-        counts[x][0] += 1
-        counts[x][1] += gone
-    return [{"value": x, "n": n, "missing": gone} for x, (n, gone) in counts.items()]
-
-
-_NORMAL = NormalDist()
-_NORMAL_FROM_DEGREES = 2_000
-
-
-def t_quantile(p: float, freedom: int) -> float:
-    """The ``p`` quantile, ½ < p < 1, of Student's t with ``freedom`` ≥ 1 degrees of freedom.
-
-    By bisection to twelve digits; the normal's first correction from 2,000 degrees on.
-
-    >>> round(t_quantile(0.975, 2), 4)
-    4.3027
-    """
-    if freedom >= _NORMAL_FROM_DEGREES:
-        z = _NORMAL.inv_cdf(p)
-        return z + (z**3 + z) / (4 * freedom)
-    low, high = 0.0, 1.0
-    while t_tail(high, freedom) > 1 - p:
-        low, high = high, 2 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_tail(middle, freedom) > 1 - p else (low, middle)
-    return high
-
-
-def t_tail(t: float, freedom: int) -> float:
-    """P(T > t), t ≥ 0: the finite series of Abramowitz and Stegun 26.7.3 and 26.7.4.
-
-    >>> round(2 * t_tail(2.0, 10), 5)
-    0.07339
-    """
-    angle = math.atan(t / math.sqrt(freedom))
-    sine, squared = math.sin(angle), math.cos(angle) ** 2
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    series = term if freedom > 1 else 0.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= squared * (k - 1) / k
-        series += term
-    inside = 2 / math.pi * (angle + sine * series) if odd else sine * series
-    return (1.0 - inside) / 2
 
 
 class ConcordanceEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +84,7 @@ def concordance(
     """
     units: Sequence[Hashable] = range(len(scores)) if clusters is None else clusters
     kept = _CompleteSamples(scores, outcomes, units)
-    twice, pairs_of = _pair_counts(kept.scores, kept.outcomes)
+    twice, pairs_of = pair_counts(kept.scores, kept.outcomes)
     sums: dict[Hashable, list[int]] = {}
     for unit, won, pairs in zip(kept.units, twice, pairs_of, strict=True):
         cell = sums.setdefault(unit, [0, 0])
@@ -347,7 +118,7 @@ def within_group_concordance(
     for positions in members.values():
         results = [kept.outcomes[i] for i in positions]
         if min(results) < max(results):
-            twice, pairs_of = _pair_counts([kept.scores[i] for i in positions], results)
+            twice, pairs_of = pair_counts([kept.scores[i] for i in positions], results)
             sums.append((sum(twice) // 2, sum(pairs_of) // 2))
     return kept.agreement(sums, 1, len(sums))
 
@@ -417,7 +188,7 @@ def _interval(
     return _expit(centre - half), _expit(centre + half)
 
 
-def _pair_counts(scores: Sequence[float], outcomes: Sequence[float]) -> tuple[list[int], list[int]]:
+def pair_counts(scores: Sequence[float], outcomes: Sequence[float]) -> tuple[list[int], list[int]]:
     """Per sample: twice its concordant pairs (a tie is 1), and its comparable pairs.
 
     One sweep in order of outcome over a Fenwick tree of score ranks.
@@ -516,3 +287,117 @@ def _t_975(freedom: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / math.pow(freedom, power) for power, term in enumerate(terms, 1))
+
+
+def sigmoid(x: float) -> float:
+    """1/(1 + e^−x), for any finite x."""
+    if x >= 0:
+        return 1 / (1 + math.exp(-x))
+    return math.exp(x) / (1 + math.exp(x))
+
+
+class IsotonicFit(msgspec.Struct, frozen=True):
+    """A rising function: ``values`` at the rising places ``at``, linear between, level outside."""
+
+    at: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.at) == len(self.values) > 0:
+            raise ValueError("at and values must be equally many, one at least")
+        if any(list(one) != sorted(one) for one in (self.at, self.values)):
+            raise ValueError("at and values must rise")
+
+    def __call__(self, x: float) -> float:
+        """The value at ``x``.
+
+        >>> IsotonicFit((0.0, 2.0), (0.5, 0.9))(1.0)
+        0.7
+        """
+        high = bisect.bisect_right(self.at, x)
+        if high == 0 or high == len(self.at):
+            return self.values[max(0, high - 1)]
+        part = (x - self.at[high - 1]) / (self.at[high] - self.at[high - 1])
+        return self.values[high - 1] + part * (self.values[high] - self.values[high - 1])
+
+
+class ReliabilityBin(msgspec.Struct, frozen=True, array_like=True):
+    """Pairs of like probability: how many, its mean, and the share that was right."""
+
+    pairs: int
+    said: float
+    right: float
+
+
+class Reliability(msgspec.Struct, frozen=True, kw_only=True):
+    """Probabilities, 0.5 to 1, that the higher score is right, against what was right.
+
+    ``error``: the expected calibration error, the mean distance of probability and share that is
+    right over ``bins`` (ten of equal width, empty ones left out; Guo et al. 2017); few pairs a bin
+    make it larger than it is. ``brier``: the mean squared distance to 1 (right), 0 (wrong) or 0.5
+    (equal scores); ``log_loss``: the mean −log probability of what was the case. Less is better.
+    """
+
+    error: float
+    brier: float
+    log_loss: float
+    bins: tuple[ReliabilityBin, ...]
+
+
+class ScoreCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """How differences Δ of a scalar judge's outputs become probabilities.
+
+    ``temperature`` T: σ(Δ/T) is the probability that the first of two answers is better.
+    ``isotonic``: that the higher one is, by ``|Δ|``. Both are fitted to all ``pairs`` of the
+    validation set; ``None`` where nothing can be, and ``missing`` says why, as it does for what
+    could not be measured.
+
+    ``as_is`` (σ(Δ) itself), ``with_temperature`` and ``with_isotonic`` are measured on the same
+    pairs, each by a fit to the other folds (five, the pairs of a prompt in one), so that no pair
+    was seen by what it measures. Only ``as_is`` has no fit and needs no folds.
+    """
+
+    pairs: int
+    prompts: int
+    temperature: float | None
+    isotonic: IsotonicFit | None
+    missing: dict[str, str]
+    as_is: Reliability
+    with_temperature: Reliability | None
+    with_isotonic: Reliability | None
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+
+    @property
+    def method(self) -> str | None:
+        """By what :meth:`probability` goes: ``temperature``, else ``isotonic``, else nothing."""
+        if self.temperature is not None:
+            return "temperature"
+        return None if self.isotonic is None else "isotonic"
+
+    def probability(self, difference: float) -> float:
+        """That the first of two answers is better, whose output is higher by ``difference``.
+
+        Raises ``ValueError`` where neither could be fitted.
+        """
+        if self.temperature is not None:
+            return sigmoid(difference / self.temperature)
+        if self.isotonic is None:
+            raise ValueError("this judge has no calibration")
+        sure = self.isotonic(abs(difference))
+        return sure if difference >= 0 else 1 - sure
+
+
+class RatingCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generative judge's ratings are worth: ``labels`` gives the mean label of a rating.
+
+    Fitted to all ``rows``, rising. ``error``: mean squared distance of rating and label;
+    ``error_after``: of the mean label by the other folds; see :class:`ScoreCalibration`.
+    """
+
+    rows: int
+    labels: IsotonicFit
+    error: float
+    error_after: float | None

@@ -1,0 +1,389 @@
+"""Bootstrap intervals: items, groups of samples, strata, and seeds crossed with prompts.
+
+What is resampled is what is independent: an item with all that was asked about it, a group with its
+samples, a unit within its stratum. A statistic is a function of sums over these (or of means over
+prompts), so a resample is a matrix of counts times the columns, and any number of statistics share
+it. Everything is drawn by a fixed seed: the same numbers give the same interval.
+
+Source: Hesterberg 2015, "What Teachers Should Know About the Bootstrap", The American Statistician
+69, for expanded percentile intervals; van der Vaart, Asymptotic Statistics, §11-12, for statistics
+that are no sums over groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.stats.estimates import (
+    CONFIDENCE_LEVEL,
+    EQUALITY_TOLERANCE,
+    NO_VALUE,
+    NOTHING_VARIED,
+    Estimate,
+    ItemColumns,
+    normal_quantile,
+    normal_tail,
+    np,
+    t_interval,
+    t_quantile,
+    t_tail,
+    unseen_share_bound,
+)
+
+__all__ = [
+    "DEFAULT_RESAMPLES",
+    "MIN_BOOTSTRAP_SEEDS",
+    "ColumnMeans",
+    "PromptColumn",
+    "Resampling",
+    "SeedColumns",
+    "SeedStatistic",
+    "Statistic",
+    "bootstrap",
+    "bootstrap_groups",
+    "bootstrap_p_value",
+    "draw_counts",
+    "expanded_p_value",
+    "expanded_tail",
+    "mean_over_seeds",
+    "percentile_interval",
+    "ratio",
+    "resample_statistics",
+]
+
+
+DEFAULT_RESAMPLES = 2_000
+"""With so many the ends of a 95 % interval are off by about 3 % of its half-width."""
+
+Statistic = Callable[[Sequence[float]], float | None]
+"""From the sums of the columns to the number of interest; ``None`` where it has no value."""
+
+_MAX_UNDEFINED_SHARE = 0.05
+_ROUNDING = 1e-12
+"""Differences of scores that are smaller are those of equal scores."""
+_MAX_CELLS = 4_000_000
+"""Counts held at a time: 32 MB."""
+
+
+def ratio(sums: Sequence[float]) -> float | None:
+    """First column by second; ``None`` of nothing."""
+    return sums[0] / sums[1] if sums[1] > 0 else None
+
+
+def draw_counts(n: int, resamples: int, seed: int) -> Iterator[Any]:
+    """How often each of ``n`` units is drawn in each resample of ``n``: blocks of (resamples, n).
+
+    The same seed draws the same.
+    """
+    rng = np.random.default_rng(seed)
+    size = max(1, min(resamples, _MAX_CELLS // max(1, n)))
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
+        places = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
+
+
+def _resample_sums(rows: Sequence[ItemColumns], resamples: int, seed: int) -> Any:
+    """The columns' sums in resamples of the rows: (resamples, columns)."""
+    values = np.asarray(rows, dtype=float)
+    # Less the first row, so that a column of equal values has the same sum in every resample.
+    with np.errstate(over="ignore", invalid="ignore"):  # sums may be too large: infinite, or NaN
+        off = values - values[0]
+        blocks = [counts @ off for counts in draw_counts(len(values), resamples, seed)]
+        return np.concatenate(blocks) + len(values) * values[0]
+
+
+def resample_statistics(
+    strata: Sequence[Sequence[ItemColumns]],
+    statistic: Callable[[Sequence[float]], Any],
+    *,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = 0,
+) -> list[Any]:
+    """What ``statistic`` makes of the columns' sums in each of ``resamples`` resamples.
+
+    A stratum is rows of units, one at least; it gets the sums of the first stratum, then those of
+    the second, and so on. Units are drawn within strata, as many as there are: the sizes of
+    subsets are a benchmark's and not chance.
+    """
+    sums = [_resample_sums(rows, resamples, seed + at) for at, rows in enumerate(strata)]
+    return [statistic(one) for one in np.concatenate(sums, axis=1).tolist()]
+
+
+def percentile_interval(
+    drawn: Sequence[float | None],
+    value: float | None = None,
+    *,
+    tail: float = (1 - CONFIDENCE_LEVEL) / 2,
+    equal: str = "all units score the same",
+    undefined: str = "too few resamples have a score",
+) -> Estimate:
+    """``value`` with the interval from the ``tail`` to the 1 − ``tail`` quantile of resamples.
+
+    None where all are equal (nothing varied: that is no certainty), for which ``equal`` is said,
+    and where more than 5 % are ``None``: the rest are no fair draw, and ``undefined`` is said.
+    """
+    present = _defined_values(drawn)
+    if not len(present):
+        return Estimate(value, why=undefined)
+    if _are_equal(present):
+        return Estimate(value, why=equal)
+    low, high = np.quantile(present, [tail, 1 - tail])
+    return Estimate(value, float(low), float(high))
+
+
+def _defined_values(drawn: Sequence[float | None]) -> Any:
+    """The values there are; none where more than 5 % are not."""
+    values = np.array(drawn, dtype=float)
+    present = values[~np.isnan(values)]
+    return present if len(present) >= (1 - _MAX_UNDEFINED_SHARE) * len(values) else present[:0]
+
+
+def _are_equal(present: Any) -> bool:
+    low, high = present.min(), present.max()
+    return bool(high - low <= EQUALITY_TOLERANCE * max(abs(low), abs(high)))
+
+
+def expanded_tail(n: int, level: float = CONFIDENCE_LEVEL) -> float:
+    """The share of resamples beyond each end, Φ(−t·√(n/(n−1))), instead of α/2.
+
+    For normal data the interval then agrees with Student's t, without which a bootstrap of few
+    units is too narrow (Hesterberg 2015, §4.1.2).
+    """
+    return normal_tail(t_quantile((1 + level) / 2, n - 1) * math.sqrt(n / (n - 1)))
+
+
+def bootstrap_p_value(drawn: Sequence[float | None]) -> float | None:
+    """The level at which the percentile interval of differences would touch 0, two-sided.
+
+    At least 2/(resamples + 1); ``None`` without a resample, where more than 5 % are undefined (as
+    there is no interval then), and where all are the same difference: of one item, say, which tells
+    nothing of others.
+    """
+    present = _defined_values(drawn)
+    present[np.abs(present) < _ROUNDING] = 0
+    if not len(present) or (_are_equal(present) and present[0]):
+        return None
+    below, above = int((present <= 0).sum()), int((present >= 0).sum())
+    return min(1.0, 2 * (min(below, above) + 1) / (len(present) + 1))
+
+
+def expanded_p_value(drawn: Sequence[float], n: int) -> float:
+    """As :func:`bootstrap_p_value`, of the expanded interval of ``n`` units."""
+    below = sum(one < 0 for one in drawn) + sum(one == 0 for one in drawn) / 2
+    tail = (min(below, len(drawn) - below) + 0.5) / (len(drawn) + 1)
+    t = -normal_quantile(min(tail, 0.5)) * math.sqrt((n - 1) / n)
+    return min(1.0, max(1 / len(drawn), 2 * t_tail(t, n - 1)))
+
+
+def bootstrap(
+    rows: Sequence[ItemColumns],
+    statistic: Statistic,
+    *,
+    level: float = CONFIDENCE_LEVEL,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """A statistic with its expanded percentile interval over resampled items.
+
+    Where every resample has the same value, nothing varied, which is no certainty: the interval
+    then reaches as far as the items that were not seen could move it, each by 1
+    (:func:`~adjudge.stats.estimates.unseen_share_bound`). No interval below two items, nor
+    where more than 5 % of the resamples have no value.
+
+    >>> bootstrap([(0.0, 1.0)] * 40, lambda sums: sums[0] / sums[1]).high < 0.09
+    True
+    """
+    n = len(rows)
+    value = statistic([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None
+    if value is None or n < 2:
+        return Estimate(value, why=NO_VALUE if value is None else "one item")
+    drawn = resample_statistics([rows], statistic, resamples=resamples, seed=seed)
+    found = percentile_interval(drawn, value, tail=expanded_tail(n, level), equal=NOTHING_VARIED)
+    if found.why == NOTHING_VARIED:
+        width = unseen_share_bound(n, level)
+        return Estimate(value, value - width, value + width)
+    return found
+
+
+_MIN_GROUPS, _MAX_BLOCKS = 8, 500
+
+
+def bootstrap_groups(
+    rows: Sequence[ItemColumns],
+    statistic: Statistic,
+    *,
+    bounds: tuple[float, float] = (-1.0, 1.0),
+    seed: int = 0,
+) -> Estimate:
+    """A statistic of the groups' summed columns with its 95 % interval, cut to ``bounds``.
+
+    A row is a group. More than 500 groups are put together at random into 500 blocks, which are
+    then resampled: sums of independent groups have the same variance in blocks. Below 8 groups
+    there is no interval: so few say nothing of how much groups differ. Else as :func:`bootstrap`,
+    whose notes on few groups and on resamples that do not vary hold here.
+    """
+    if len(rows) < _MIN_GROUPS:
+        value = statistic([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None
+        few = f"fewer than {_MIN_GROUPS} groups"
+        return Estimate(value, why=NO_VALUE if value is None else few)
+    found = bootstrap(_merge_into_blocks(rows, seed), statistic, seed=seed)
+    if found.low is None or found.high is None:
+        return found
+    return Estimate(found.value, max(bounds[0], found.low), min(bounds[1], found.high))
+
+
+def _merge_into_blocks(rows: Sequence[ItemColumns], seed: int) -> Sequence[ItemColumns]:
+    if len(rows) <= _MAX_BLOCKS:
+        return rows
+    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
+    return [
+        tuple(map(math.fsum, zip(*(rows[at] for at in order[first::_MAX_BLOCKS]), strict=True)))
+        for first in range(_MAX_BLOCKS)
+    ]
+
+
+MIN_BOOTSTRAP_SEEDS = 10
+"""Below so many seeds a bootstrap over them is rough: three make only six different samples."""
+
+_ONE_OBSERVATION = "one seed and one prompt"
+
+PromptColumn = Mapping[str, float]
+"""A value by prompt."""
+
+SeedColumns = Mapping[int, Sequence[PromptColumn]]
+"""By seed: the columns of a statistic, as many for each seed and in the same order."""
+
+ColumnMeans = Sequence[float | None]
+"""The mean of each column over the prompts of a resample; ``None`` where none has a value."""
+
+SeedStatistic = Callable[[Sequence[tuple[int, ColumnMeans]]], Sequence[float | None]]
+"""From seeds and their means to the numbers of interest; ``None`` where one has no value."""
+
+
+class Resampling(msgspec.Struct, frozen=True):
+    """How intervals over seeds and prompts are made: ``draws`` resamples, drawn by ``seed``.
+
+    A resample draws one seed fewer than there are with replacement, which gives means the right
+    variance (Rao and Wu 1988, JASA 83: as many as there are would make that of three seeds a third
+    too small), and as many prompts as there are. Seeds that answered the same prompts get the same
+    draw of prompts, so that what is particular to a prompt is not taken for several observations
+    of it (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1: a little too wide
+    rather than too narrow). With one seed only prompts are drawn. Ends are percentiles, further out
+    for few prompts, whose resamples vary too little and have normal tails: as far as Student's t
+    would be. With fewer than ten seeds they are rough, and where three seeds differ by more than
+    chance within them, they hold in 8 of 10 cases. A prompt without a value is missing from its
+    column, never a number in it.
+    """
+
+    draws: int = 1_000
+    seed: int = 0
+
+    def estimates(self, columns: SeedColumns, statistic: SeedStatistic) -> list[Estimate]:
+        """The numbers that ``statistic`` makes, with their intervals.
+
+        ``statistic`` must give as many numbers for no seed at all. No interval where more than 5 %
+        of the resamples have no value, nor where all have the same. Seeds without any value are not
+        there.
+        """
+        columns = {seed: of for seed, of in sorted(columns.items()) if any(of)}
+        prompts = sorted({one for of in columns.values() for column in of for one in column})
+        observed = statistic(_means_by_seed(columns))
+        if len(columns) < 2 and len(prompts) < 2:
+            return [
+                Estimate(one, why=NO_VALUE if one is None else _ONE_OBSERVATION) for one in observed
+            ]
+        drawn = [statistic(one) for one in self._resamples(columns, prompts)]
+        one_prompt = len(prompts) < 2  # then only seeds are drawn
+        tail = (1 - CONFIDENCE_LEVEL) / 2 if one_prompt else expanded_tail(len(prompts))
+        return [
+            Estimate(why=NO_VALUE)
+            if one is None
+            else percentile_interval(
+                [found[place] for found in drawn],
+                one,
+                tail=tail,
+                equal=NOTHING_VARIED,
+                undefined="it has no value in many resamples",
+            )
+            for place, one in enumerate(observed)
+        ]
+
+    def averages(
+        self, columns: SeedColumns, statistic: SeedStatistic, of: Collection[int] | None = None
+    ) -> list[Estimate]:
+        """As :meth:`estimates`, of numbers that are means over seeds: honest for few of them.
+
+        The interval reaches as far as the resamples do and, around the value, as far as Student's t
+        over the seeds' own numbers: the one knows of prompts that all seeds share, the other of how
+        little three seeds tell about others. ``of``: the numbers that are means; all, without it.
+        """
+        found = self.estimates(columns, statistic)
+        singles = [statistic([one]) for one in _means_by_seed(columns)]
+        by_number = zip(*singles, strict=True) if singles else ([] for _ in found)
+        return [
+            _widen(one, t_interval([value for value in values if value is not None]))
+            if of is None or place in of
+            else one
+            for place, (one, values) in enumerate(zip(found, by_number, strict=True))
+        ]
+
+    def means(self, columns: SeedColumns, width: int) -> list[Estimate]:
+        """The mean over seeds of each of ``width`` columns, by :meth:`averages`."""
+        return self.averages(columns, lambda seeds: mean_over_seeds(seeds, width))
+
+    def _resamples(
+        self, columns: SeedColumns, prompts: Sequence[str]
+    ) -> Iterator[list[tuple[int, ColumnMeans]]]:
+        """Seeds that were drawn, with their columns' means over the prompts that were drawn."""
+        seeds, widths = list(columns), [len(of) for of in columns.values()]
+        dense = np.array(
+            [
+                [column.get(one, math.nan) for one in prompts]
+                for of in columns.values()
+                for column in of
+            ]
+        )
+        known = ~np.isnan(dense)
+        filled = np.where(known, dense, 0.0)
+        ends = np.cumsum([0, *widths]).tolist()
+        rng = np.random.default_rng((self.seed, 1))
+        for counts in draw_counts(len(prompts), self.draws, self.seed):
+            shares = counts @ known.T
+            sums = counts @ filled.T
+            means = np.divide(sums, shares, out=np.full_like(sums, math.nan), where=shares > 0)
+            rows = np.where(shares > 0, means, None).tolist()
+            chosen = rng.integers(0, len(seeds), (len(rows), max(1, len(seeds) - 1))).tolist()
+            for row, places in zip(rows, chosen, strict=True):
+                yield [(seeds[at], row[ends[at] : ends[at + 1]]) for at in places]
+
+
+def _means_by_seed(columns: SeedColumns) -> list[tuple[int, ColumnMeans]]:
+    return [
+        (seed, [math.fsum(of.values()) / len(of) if of else None for of in columns[seed]])
+        for seed in sorted(columns)
+    ]
+
+
+def mean_over_seeds(seeds: Sequence[tuple[int, ColumnMeans]], width: int) -> list[float | None]:
+    """Each column's mean over the seeds that have a value in it, each seed counting the same."""
+    found: list[float | None] = []
+    for place in range(width):
+        values = [one for _, means in seeds if (one := means[place]) is not None]
+        found.append(sum(values) / len(values) if values else None)
+    return found
+
+
+def _widen(one: Estimate, t: Estimate) -> Estimate:
+    """``one`` with an interval as wide as both are, of those that there are."""
+    if one.value is None or t.low is None or t.high is None:
+        return one
+    half = (t.high - t.low) / 2
+    low, high = one.value - half, one.value + half
+    if one.low is None or one.high is None:
+        return Estimate(one.value, low, high)
+    return Estimate(one.value, min(one.low, low), max(one.high, high))
