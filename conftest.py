@@ -1,6 +1,6 @@
 """What holds in every test of both packages.
 
-No message of a ``ConfigError`` is unknown, and properties are tried with 50 examples, or with 500:
+No message of a ``ConfigError`` is unknown, and properties are tried with 50 examples, or with 100:
 ``--hypothesis-profile=thorough``.
 """
 
@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # where a trainer is tested, for one
     pass
 else:
     # How long an example takes says more about who else uses the machine; pytest has a timeout.
-    settings.register_profile("thorough", deadline=None, max_examples=500)
+    settings.register_profile("thorough", deadline=None, max_examples=100)
     settings.register_profile("quick", deadline=None, max_examples=50)
     settings.load_profile("quick")
 

@@ -5,7 +5,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.code_check_corpus import FOUND
 from tests.unit.code_check_corpus_clean import CLEAN
@@ -42,6 +42,7 @@ def test_pieces_of_reward_code(pieces: list[str]) -> None:
 
 
 @given(st.data())
+@settings(max_examples=200)
 def test_reward_code_with_parts_exchanged(data: st.DataObject) -> None:
     """Whole programs with nodes of one put in place of nodes of another."""
     trees = [ast.parse(data.draw(st.sampled_from(SNIPPETS))) for _ in range(2)]

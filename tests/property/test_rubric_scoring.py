@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, GradingFailure
@@ -76,6 +76,7 @@ def known(rubric: Rubric, marks: Mapping[str, Mark]) -> float | None:
 
 @given(marked())
 @pytest.mark.slow
+@settings(max_examples=400)
 def test_the_interval_is_what_all_completions_span(case: tuple[Rubric, dict[str, Mark]]) -> None:
     rubric, marks = case
     outcome = score(rubric, marks)
@@ -166,6 +167,7 @@ json_values = st.recursive(
 
 @given(json_values)
 @pytest.mark.slow
+@settings(max_examples=300)
 def test_no_data_makes_reading_fail_in_any_other_way(value: Any) -> None:
     try:
         lint(parse_rubric(value))

@@ -212,6 +212,7 @@ def test_sets_of_any_size_share_a_block(
 
 
 @given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))
+@settings(max_examples=300)
 def test_arguments_are_decoded_like_the_standard_library(text: str) -> None:
     try:
         expected = json.dumps(json.loads(text))
@@ -294,12 +295,14 @@ def in_range_or_invalid(grader: Any, **fields: Any) -> None:
 
 
 @given(nasty_messages)
+@settings(max_examples=200)
 def test_no_messages_break_a_grader(messages: Any) -> None:
     for grader in GRADERS:
         in_range_or_invalid(grader, messages=messages)
 
 
 @given(st.lists(st.tuples(names, nasty_values, nasty_values), max_size=6))
+@settings(max_examples=200)
 def test_no_arguments_or_contents_break_a_grader(made: list[tuple[str, Any, Any]]) -> None:
     messages = as_messages(made)
     for grader in GRADERS:
@@ -309,6 +312,7 @@ def test_no_arguments_or_contents_break_a_grader(made: list[tuple[str, Any, Any]
 
 
 @given(nasty_messages, nasty_calls, nasty_values)
+@settings(max_examples=200)
 def test_no_calls_or_references_break_a_grader(messages: Any, calls: Any, count: Any) -> None:
     for grader in REFERENCED:
         in_range_or_invalid(grader, messages=messages, reference_tool_calls=calls)
