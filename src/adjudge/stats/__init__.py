@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from operator import sub
@@ -280,12 +281,9 @@ def missing_by_value(
 
     Samples whose own value is ``None`` are left out.
     """
-    pairs = [(x, gone) for x, gone in zip(values, missing, strict=True) if x is not None]
-    distinct = sorted({x for x, _ in pairs})
-    if len(distinct) > most:
-        return missing_by_bin([x for x, _ in pairs], [gone for _, gone in pairs])
-    counts = {x: [0, 0] for x in distinct}
-    for x, gone in pairs:
-        counts[x][0] += 1
-        counts[x][1] += gone
-    return [{"value": x, "n": n, "missing": gone} for x, (n, gone) in counts.items()]
+    known = Counter(x for x in values if x is not None)
+    if len(known) > most:
+        kept = [(x, gone) for x, gone in zip(values, missing, strict=True) if x is not None]
+        return missing_by_bin([x for x, _ in kept], [gone for _, gone in kept])
+    lost = Counter(x for x, gone in zip(values, missing, strict=True) if gone and x is not None)
+    return [{"value": x, "n": known[x], "missing": lost[x]} for x in sorted(known)]
