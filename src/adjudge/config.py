@@ -22,20 +22,6 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 
-__all__ = [
-    "InterpolatedText",
-    "check_allowed",
-    "check_keys",
-    "import_named",
-    "interpolate",
-    "load_env_file",
-    "load_toml",
-    "read_env_file",
-    "suggest_name",
-    "unknown_key",
-]
-
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -16,9 +16,6 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from adjudge.config import load_toml, unknown_key
 from adjudge.errors import ConfigError
 
-__all__ = ["ConfigFile", "ConfigTable", "validate_model"]
-
-
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

@@ -23,24 +23,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-__all__ = [
-    "PASSING_KINDS",
-    "REDRAW_KINDS",
-    "SUSPECT_KINDS",
-    "AdjudgeError",
-    "Cause",
-    "ConfigError",
-    "ErrorKind",
-    "GradingFailure",
-    "JudgeAuthError",
-    "JudgeUnavailable",
-    "MissingRewardError",
-    "RolloutError",
-    "RunFolderError",
-    "is_passing",
-    "is_suspect",
-]
-
 
 class Cause(StrEnum):
     """Whose doing it is that a grader has no ordinary answer.

@@ -22,21 +22,6 @@ import msgspec
 
 from adjudge.text import encode_json
 
-__all__ = [
-    "UNENCODABLE",
-    "JsonlLog",
-    "add_checksum",
-    "atomic_path",
-    "atomic_write",
-    "encode_checked_line",
-    "is_intact",
-    "iter_lines",
-    "iter_rows",
-    "warn_damaged_lines",
-    "write_json",
-    "write_table",
-]
-
 RowT = TypeVar("RowT")
 
 _log = logging.getLogger("adjudge")

@@ -6,8 +6,6 @@ import functools
 import ipaddress
 import re
 
-__all__ = ["is_loopback", "is_loopback_header", "parse_ip"]
-
 _HOST = re.compile(
     r"(?:\[(?P<ip6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?"
 )

@@ -14,17 +14,6 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 
-__all__ = [
-    "content_text",
-    "first_question",
-    "last_answer",
-    "last_question",
-    "parse_conversation",
-    "prompt_messages",
-    "read_prompt",
-    "split_events",
-]
-
 
 def content_text(content: Any) -> str:
     """The text of a message's ``content``: a string, null, or a list of content parts.

@@ -15,8 +15,6 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import CodeType, ModuleType
 
-__all__ = ["MOVED_MODULES", "install_finder"]
-
 MOVED_MODULES = {
     "adjudge.client.system": "adjudge.client.reward_system",
     "adjudge.environments": "adjudge_lab.environments",

@@ -13,22 +13,6 @@ from typing import Any, overload
 
 import msgspec
 
-__all__ = [
-    "SURROGATES",
-    "THINK_CLOSE",
-    "THINK_OPEN",
-    "encode_exactly",
-    "encode_json",
-    "final_text",
-    "has_surrogates",
-    "replace_surrogates",
-    "separate_thinking",
-    "shorten_text",
-    "split_thinking",
-    "thinking_text",
-]
-
-
 SURROGATES = "\ud800-\udfff"
 """For a character class of a pattern."""
 

@@ -32,29 +32,6 @@ import msgspec
 
 from adjudge.errors import REDRAW_KINDS, Cause, ErrorKind, is_passing, is_suspect
 
-__all__ = [
-    "GraderError",
-    "GraderMode",
-    "GraderRank",
-    "GraderResult",
-    "GraderScore",
-    "Message",
-    "Provenance",
-    "RewardFunction",
-    "RewardPart",
-    "RewardResult",
-    "RewardSample",
-    "Role",
-    "Sample",
-    "ScoreRange",
-    "Usage",
-    "check_results",
-    "decode_result",
-    "encode_result",
-    "finite_range",
-]
-
-
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
 

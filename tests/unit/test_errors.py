@@ -44,13 +44,3 @@ def test_what_is_local_is_suspect_only_as_a_deadline_and_never_passes(
     assert errors.is_suspect(kind, {**local, "suspect": False}) is False
     assert not errors.is_passing(kind, local)
     assert errors.is_passing(kind, {}) is (kind in errors.PASSING_KINDS)
-
-
-def test_all_names_what_is_there() -> None:
-    assert errors.__all__ == sorted(errors.__all__, key=lambda n: (not n.isupper(), n))
-    public = {
-        n
-        for n, v in vars(errors).items()
-        if isinstance(v, type) and v.__module__ == errors.__name__
-    }
-    assert public <= set(errors.__all__)

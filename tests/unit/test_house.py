@@ -170,6 +170,33 @@ def test_a_name_is_defined_once() -> None:
     assert len(twice) <= MOST_NAMES_TWICE, twice
 
 
+def test_a_name_is_public_by_its_name() -> None:
+    """A name without an underscore is public; a second list of them would only age beside them.
+
+    Packages say what they offer; a module does where another program reads it, or re-exports.
+    """
+    packages = {name.rpartition(".")[0] for name in modules()}
+    listed = {
+        name
+        for name, tree in modules().items()
+        if name not in packages
+        and any(
+            isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            for node in tree.body
+        )
+    }
+    assert listed == {
+        "adjudge.engine.processes",
+        "adjudge.engine.sandbox",
+        "adjudge.graders.code.candidate",
+        "adjudge.graders.code.tester",
+        "adjudge.graders.code.values",
+        "adjudge.judges.endpoint.endpoint",
+        "adjudge.trainers.verifiers",
+        "adjudge_lab.judge_training.verl.register",
+    }
+
+
 def test_files_are_few_and_not_shards() -> None:
     """A module that is small and has one importer belongs to that importer."""
     assert len(modules()) <= MOST_FILES

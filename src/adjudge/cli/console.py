@@ -25,19 +25,6 @@ from rich.progress import (
 
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
 
-__all__ = [
-    "StageBars",
-    "clean",
-    "errors",
-    "log_rubrics",
-    "output",
-    "print_json",
-    "print_problems",
-    "resumable_work",
-    "say_how_to_resume",
-]
-
-
 _MAX_PROBLEMS = 5
 
 

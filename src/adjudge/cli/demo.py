@@ -21,8 +21,6 @@ from adjudge.runs.grading import GradingJob
 from adjudge.stats import z_scores
 from adjudge.types import RewardResult
 
-__all__ = ["demo"]
-
 _FILES = ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")
 _MAP = {"group": "task", "env_reward": "reward"}
 _GROUP_SIZE = 8

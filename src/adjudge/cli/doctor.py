@@ -38,9 +38,6 @@ from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
 from adjudge.runs.code_check import ALLOW_COMMENT, CodeFinding, check_file
 from adjudge.version import __version__
 
-__all__ = ["check_reward_code", "check_spec", "doctor"]
-
-
 _MARKS = {
     "yes": "[green]✓[/]",
     "no": "[yellow]no[/]",

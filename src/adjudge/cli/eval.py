@@ -36,8 +36,6 @@ from adjudge.report.table import Column, Table, lost
 from adjudge.rewards.spec import is_trained_judge
 from adjudge.stats.estimates import require_stats
 
-__all__ = ["contaminated_lines", "eval_judge", "print_validation", "route_evaluation"]
-
 _FLAGS = ("--no-judges", "--json", "--quiet")
 _JUDGE_OPTIONS = ("--benchmark", "--data", "--mode", "--scale", "--concurrency")
 _IFEVAL_OPTIONS = (

@@ -54,15 +54,6 @@ from adjudge.runs.judge_calls import (
 from adjudge.runs.ray_engine import RayEngine
 from adjudge.types import RewardResult
 
-__all__ = [
-    "grade",
-    "print_estimate",
-    "print_summary",
-    "report_job",
-    "run_job",
-]
-
-
 _ESTIMATE_ROWS = 200
 
 

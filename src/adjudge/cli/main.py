@@ -35,8 +35,6 @@ from adjudge.errors import (
     RunFolderError,
 )
 
-__all__ = ["CORE_COMMANDS", "CORE_GROUPS", "command_line", "main"]
-
 CORE_COMMANDS = {
     "demo": CoreCommand(
         "Reward",

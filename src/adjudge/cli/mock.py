@@ -15,8 +15,6 @@ from adjudge.cli.console import print_json
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.server import run_mock
 
-__all__ = ["mock"]
-
 _PORT = 8089
 
 _FAULT_HELP = "Inject a fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names."

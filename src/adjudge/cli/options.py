@@ -25,31 +25,6 @@ from adjudge.judges.table import wait_for_server
 from adjudge.judges.transport import AiohttpTransport
 from adjudge.rewards.spec import RewardSpec
 
-__all__ = [
-    "ApiKeyEnv",
-    "JsonForTables",
-    "JsonSummary",
-    "PolicyModel",
-    "PolicyUrl",
-    "QuestionsInFlight",
-    "Quiet",
-    "RayAddress",
-    "WaitForJudge",
-    "against_option",
-    "budget_option",
-    "cassette_option",
-    "check_replay",
-    "check_value",
-    "data_option",
-    "map_option",
-    "new_folder",
-    "open_cassette",
-    "output_option",
-    "parse_map",
-    "wait_for_judges",
-]
-
-
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 JsonForTables = Annotated[

@@ -25,18 +25,6 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "LAB_COMMANDS",
-    "CommandCatalog",
-    "CommandGroup",
-    "CommandUnavailable",
-    "CoreCommand",
-    "CoreGroup",
-    "LabCommand",
-    "LazyCommands",
-]
-
 ENTRY_POINT_GROUP = "adjudge.commands"
 
 

@@ -50,9 +50,6 @@ from adjudge.judge_evaluation.probes.run import (
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats.estimates import require_stats
 
-__all__ = ["cost_line", "parse_thresholds", "print_card", "probe"]
-
-
 _STYLES = {
     "pass": "[green]pass[/]",
     "fail": "[bold red]FAIL[/]",

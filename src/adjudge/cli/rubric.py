@@ -20,8 +20,6 @@ from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
 from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
 
-__all__ = ["lint_file"]
-
 _COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics")
 _ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _SNIPPET = 60

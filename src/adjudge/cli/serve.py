@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # what it needs comes with adjudge[server]
     from adjudge.service.backend import Backend
     from adjudge.service.server import RunningService
 
-__all__ = ["serve_command"]
 
 _DEFAULT = ServiceSettings()
 _GROUP_EXAMPLE = (

@@ -28,8 +28,6 @@ from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
 from adjudge.types import Role
 
-__all__ = ["graders", "init"]
-
 
 def graders(
     name: Annotated[

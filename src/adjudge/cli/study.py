@@ -42,8 +42,6 @@ from adjudge.report.table import Column, Table
 from adjudge.rollouts.samples import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-__all__ = ["route_study", "swap", "swap_app"]
-
 _STUDY_FILES = (".toml", ".json")
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
 _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")

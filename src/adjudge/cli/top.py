@@ -25,9 +25,6 @@ from rich.text import Text
 from adjudge.cli.console import clean, output
 from adjudge.errors import ConfigError, JudgeUnavailable
 
-__all__ = ["MetricsInterval", "MetricsSnapshot", "MetricsUnavailable", "read_metrics", "top"]
-
-
 _MAX_BYTES = 4 << 20
 
 MetricLabels = tuple[tuple[str, str], ...]

@@ -16,8 +16,6 @@ import typer
 from adjudge.cli.console import clean, errors
 from adjudge.runs.view import ViewServer, ViewSettings, serve_view
 
-__all__ = ["view"]
-
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],

@@ -30,8 +30,6 @@ from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import ChatCall, Reply, Wire
 from adjudge.judges.endpoint.calls import full_jitter
 
-__all__ = ["MAX_WAITING", "AskingEndpoint", "QueuedRequest", "RequestBatcher"]
-
 MAX_WAITING = 10_000
 """Requests that may wait for their batch; more are refused."""
 

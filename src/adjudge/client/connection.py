@@ -27,18 +27,6 @@ from adjudge.judges.connections import Connection, EndpointKey, aclose_one, conn
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.stats import LatencyHistogram
 
-__all__ = [
-    "ClientCounts",
-    "LoopConnection",
-    "PreparedRequest",
-    "RequestOutcome",
-    "ServiceClient",
-    "add_advice",
-    "collect_metrics",
-    "may_fall_back",
-    "prepare_request",
-]
-
 
 def may_fall_back(failure: GradingFailure) -> bool:
     """Whether a rule may stand in: the service is away, fails after retries, is given up, is late.

@@ -17,20 +17,6 @@ from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
 from adjudge.text import replace_surrogates
 
-__all__ = [
-    "BATCH_CALL",
-    "JUDGE_CALL",
-    "RequestOrFailure",
-    "ServiceReply",
-    "ServiceWire",
-    "build_request",
-    "build_requests",
-    "encode_request",
-    "read_response",
-    "with_unicode_text",
-]
-
-
 JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())
 """What an endpoint tells calls apart by; what is asked is in the wire of the exchange."""

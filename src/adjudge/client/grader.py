@@ -26,16 +26,6 @@ from adjudge.judges.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance
 
-__all__ = [
-    "ServedGrader",
-    "ServiceInfo",
-    "fetch_service_info",
-    "fields_to_request",
-    "make_service_spec",
-    "refuse_groups",
-]
-
-
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
 _TIMEOUT_S = 5.0

@@ -17,8 +17,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Transport
 from adjudge.judges.transport import AiohttpTransport, normalize_url
 
-__all__ = ["GroupClient"]
-
 _MAX_PAUSE_S = 30.0
 _decoder = msgspec.json.Decoder(JudgeResponse)
 

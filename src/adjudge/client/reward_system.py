@@ -36,19 +36,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.types import GraderScore
 
-__all__ = [
-    "BaseJudgeReward",
-    "FailureLog",
-    "JudgeRewardResult",
-    "JudgeRewardSystem",
-    "MultiCritiqueJudge",
-    "compute_rule_score",
-    "create_judge_reward",
-    "judge_result",
-    "missing_result",
-    "rule_result",
-]
-
 
 @dataclass(frozen=True)
 class JudgeRewardResult:

@@ -16,8 +16,6 @@ from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.transport import normalize_url
 
-__all__ = ["JUDGE_KEY_VARIABLE", "JUDGE_URL_VARIABLE", "ClientSettings"]
-
 JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
 JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
 

@@ -14,18 +14,6 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.types import GraderError
 
-__all__ = [
-    "MAX_BATCH",
-    "BatchRequest",
-    "BatchResponse",
-    "ErrorInfo",
-    "GroupRequest",
-    "JudgeRequest",
-    "JudgeResponse",
-    "ReferenceAnswer",
-    "answer_text",
-]
-
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 

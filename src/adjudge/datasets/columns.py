@@ -25,26 +25,6 @@ from adjudge.datasets.rows import (
 )
 from adjudge.messages import content_text, parse_conversation, prompt_messages
 
-__all__ = [
-    "MAX_CHARACTERS",
-    "MAX_MESSAGES",
-    "MAX_MESSAGE_DEPTH",
-    "ROLES",
-    "check_answers",
-    "check_conversation",
-    "check_ends_with_answer",
-    "check_id",
-    "check_margin",
-    "check_prompt",
-    "check_rating",
-    "check_subset",
-    "check_text",
-    "is_conversation_text",
-    "make_preference",
-    "source_fields",
-]
-
-
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 2_000
 MAX_CHARACTERS = 4_000_000

@@ -17,17 +17,6 @@ import msgspec
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.rollouts.rows import check_files, decode_line, parse_row, read_rows
 
-__all__ = [
-    "MAX_ARRAY_BYTES",
-    "RawColumns",
-    "RawRow",
-    "hash_content",
-    "is_on_hub",
-    "read_raw_rows",
-    "resolve_data_file",
-]
-
-
 RawColumns = dict[str, Any]
 RawRow = tuple[str, "RawColumns | RolloutError"]
 """``FILE:ROW`` and the row's columns, or why there are none."""

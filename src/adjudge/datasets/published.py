@@ -49,19 +49,6 @@ from adjudge.datasets.rows import (
 )
 from adjudge.messages import prompt_messages
 
-__all__ = [
-    "PAIR_COLUMNS",
-    "BestOfAnswers",
-    "PairColumns",
-    "PublishedFormat",
-    "match_formats",
-    "parse_helpsteer2",
-    "parse_pair",
-    "parse_preference",
-    "parse_rewardbench2",
-]
-
-
 PublishedFormat = Literal["helpsteer2", "rewardbench2", "preference", "llmbar", "judgebench"]
 
 

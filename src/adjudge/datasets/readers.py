@@ -62,20 +62,6 @@ from adjudge.datasets.rows import (
 )
 from adjudge.errors import ConfigError, RolloutError
 
-__all__ = [
-    "MAX_PAIRS_PER_PROMPT",
-    "DataPaths",
-    "find_format",
-    "holds_preferences",
-    "load_rows",
-    "read_comparisons",
-    "read_demonstrations",
-    "read_preferences",
-    "read_ratings",
-    "unreadable_row_problem",
-]
-
-
 _T = TypeVar("_T")
 DataPaths = Sequence[Path | str]
 

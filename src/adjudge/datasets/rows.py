@@ -24,29 +24,6 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.messages import content_text
 
-__all__ = [
-    "MAX_PROBLEMS_SHOWN",
-    "PREFERENCE_LABELS",
-    "RATINGS",
-    "BrokenRow",
-    "ChatMessages",
-    "Comparison",
-    "DatasetRow",
-    "Demonstration",
-    "LoadedRows",
-    "Preference",
-    "PreferenceLabel",
-    "PromptAndAnswers",
-    "Rating",
-    "RowProblem",
-    "RowProblems",
-    "describe_found",
-    "render_transcript",
-    "shared_prompt_length",
-    "split_answers",
-]
-
-
 ChatMessages = list[dict[str, Any]]
 """A conversation: chat messages in OpenAI format."""
 

@@ -57,27 +57,6 @@ from adjudge.datasets.rows import (
 from adjudge.errors import ConfigError
 from adjudge.messages import prompt_messages
 
-__all__ = [
-    "COUNTRY_CAPITALS",
-    "FILLER_PHRASES",
-    "MAX_FILLERS",
-    "AnswerFeatures",
-    "LabelDistribution",
-    "SyntheticAnswer",
-    "SyntheticSet",
-    "SyntheticSettings",
-    "capital_question",
-    "draw_answer",
-    "draw_features",
-    "gold_explanation",
-    "gold_score",
-    "synthetic_comparisons",
-    "synthetic_demonstrations",
-    "synthetic_preferences",
-    "synthetic_ratings",
-]
-
-
 COUNTRY_CAPITALS = {
     "Cuba": "Havana",
     "Egypt": "Cairo",

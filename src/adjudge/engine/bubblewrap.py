@@ -34,19 +34,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "SANDBOX_DIR",
-    "ProgramResult",
-    "SandboxLimits",
-    "bubblewrap_command",
-    "create_memory_fd",
-    "interpreter_command",
-    "open_memory_file",
-    "run_program",
-    "seccomp_filter",
-]
-
-
 # Numbers from the kernel's syscall tables; those above 423 are the same on both machines.
 _COMMON = {
     "pidfd_getfd": 438,

@@ -24,8 +24,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Clock", "PeriodicTimer", "SystemClock", "VirtualLoop", "run_virtual"]
-
 
 class Clock(Protocol):
     """Monotonic seconds, and a way to let some pass."""

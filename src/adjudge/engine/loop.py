@@ -28,17 +28,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-__all__ = [
-    "FLUSH_S",
-    "Job",
-    "SerialThread",
-    "on_engine",
-    "run_all",
-    "run_blocking",
-    "run_on_engine",
-    "start_on_engine",
-]
-
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Await all; the first exception cancels the others and is raised itself, not in a group."""

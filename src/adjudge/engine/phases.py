@@ -14,8 +14,6 @@ import signal
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-__all__ = ["InputTooLarge", "WorkerPhase", "enter_phase", "limited_call"]
-
 _LEAST_CPU_S = 0.001  # a timer of 0 would never ring
 
 

@@ -29,8 +29,6 @@ from adjudge.engine.phases import InputTooLarge, WorkerPhase, limited_call
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.text import replace_surrogates
 
-__all__ = ["MEMORY_BYTES", "main"]
-
 MEMORY_BYTES = 4 << 30
 """Address space of a child; more is a ``MemoryError`` inside it, not a dead machine."""
 

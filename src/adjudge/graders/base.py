@@ -26,31 +26,6 @@ from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.text import final_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
-__all__ = [
-    "NO_FINAL_TEXT",
-    "BaseGrader",
-    "FunctionGrader",
-    "GraderAnswer",
-    "RecordedGrader",
-    "RuleGrader",
-    "View",
-    "check_choice",
-    "check_flag",
-    "check_integer",
-    "check_number",
-    "check_tag_name",
-    "docstring_summary",
-    "is_listwise",
-    "read_references",
-    "require_package",
-    "require_text",
-    "split_chunks",
-    "split_words",
-    "text_in_view",
-    "view_text",
-]
-
-
 View = Literal["final", "full"]
 """``final``: thinking stripped. ``full``: the response as the policy wrote it."""
 

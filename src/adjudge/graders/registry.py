@@ -19,17 +19,6 @@ from adjudge.errors import ConfigError
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
 
-__all__ = [
-    "ENTRY_KEYS",
-    "SHIPPED",
-    "Parameter",
-    "build_grader",
-    "list_parameters",
-    "load_grader_class",
-    "summarize_grader",
-]
-
-
 _RULES = "adjudge.graders.rules"
 _LLM = "adjudge.graders.llm"
 

@@ -46,19 +46,6 @@ from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore, ScoreRange
 
-__all__ = [
-    "CheckLimits",
-    "CheckResult",
-    "Constraints",
-    "RuleConstraint",
-    "VerIFGrader",
-    "VerifParts",
-    "driver_source",
-    "parse_constraints",
-    "run_checks",
-]
-
-
 _MOST = 200
 _MOST_CHARS = 4_000
 _MOST_SOURCE = 20_000

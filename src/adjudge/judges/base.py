@@ -33,25 +33,6 @@ from adjudge.errors import ConfigError
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.types import Provenance, Usage
 
-__all__ = [
-    "ALL_FEATURES",
-    "PRESETS",
-    "ChatCall",
-    "ChatModel",
-    "Feature",
-    "HttpRequest",
-    "HttpResponse",
-    "Preset",
-    "Reply",
-    "TokenLogprobs",
-    "Transport",
-    "Wire",
-    "call_round",
-    "get_preset",
-    "resolve_features",
-]
-
-
 Feature = Literal["schema", "choices", "logprobs", "stream_usage"]
 
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})

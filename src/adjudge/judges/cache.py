@@ -51,8 +51,6 @@ from adjudge.judges.encoding import (
 )
 from adjudge.types import Provenance
 
-__all__ = ["CacheMode", "CacheReport", "ReplyCache"]
-
 CacheMode = Literal["record", "replay", "strict", "refresh"]
 
 _MEMORY = 4096

@@ -38,19 +38,6 @@ from adjudge.errors import ConfigError
 from adjudge.judges.encoding import decode_reply
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "CLOSE_WAIT_MS",
-    "FLUSH_WAIT_MS",
-    "READ_WAIT_MS",
-    "SCHEMA_VERSION",
-    "CassetteFile",
-    "CassetteRow",
-    "CassetteWriter",
-    "is_busy",
-    "open_cassette",
-]
-
-
 SCHEMA_VERSION = 1
 READ_WAIT_MS = 1_000
 """How long a statement waits for another process, in milliseconds, unless told otherwise."""

@@ -32,18 +32,6 @@ from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.transport import AiohttpTransport
 
-__all__ = [
-    "CallCounter",
-    "Connection",
-    "EndpointKey",
-    "aclose_all",
-    "aclose_one",
-    "connect",
-    "open_connections",
-    "own_calls",
-    "start_call_counter",
-]
-
 _T = TypeVar("_T")
 
 

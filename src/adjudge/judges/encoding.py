@@ -30,27 +30,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.text import encode_exactly, replace_surrogates
 
-__all__ = [
-    "CALL_PARTS",
-    "CallIndex",
-    "canonical_call",
-    "compare_calls",
-    "compute_checksum",
-    "decode_failure",
-    "decode_json",
-    "decode_judge",
-    "decode_reply",
-    "describe_call",
-    "describe_changes",
-    "encode_failure",
-    "encode_judge",
-    "encode_reply",
-    "encode_reply_form",
-    "is_sampled",
-    "split_call",
-]
-
-
 CALL_PARTS = (
     "provider",
     "model",

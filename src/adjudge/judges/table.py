@@ -24,17 +24,6 @@ from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
 from adjudge.judges.models.local_loading import LocalTask, read_control_tokens
 from adjudge.judges.models.offline import RecordedModel, ScriptedModel
 
-__all__ = [
-    "NOT_ABOUT_REPLIES",
-    "SAMPLING",
-    "FeatureCheck",
-    "JudgeTable",
-    "build_judge",
-    "check_judge_features",
-    "wait_for_server",
-]
-
-
 JudgeType = Literal[
     "openai", "groq", "anthropic", "dashscope", "vllm", "sglang", "local", "recorded", "scripted"
 ]

@@ -21,13 +21,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.hosts import is_loopback, parse_ip
 from adjudge.judges.base import HttpRequest, HttpResponse
 
-__all__ = [
-    "CONNECT_TIMEOUT_S",
-    "MAX_BODY_BYTES",
-    "AiohttpTransport",
-    "normalize_url",
-]
-
 CONNECT_TIMEOUT_S = 10.0
 """For one TCP connection (and TLS handshake); the only time limit that is not the endpoint's."""
 

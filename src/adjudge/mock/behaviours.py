@@ -30,25 +30,6 @@ from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.mock.requests import ChatRequest, last_user_text
 
-__all__ = [
-    "BEHAVIOURS",
-    "DEFAULT_REPLY",
-    "PROSE_REPLY",
-    "Behaviour",
-    "CriteriaBehaviour",
-    "EchoBehaviour",
-    "FixedBehaviour",
-    "KeywordBehaviour",
-    "LengthBehaviour",
-    "MockAnswer",
-    "MockSettings",
-    "ScriptedBehaviour",
-    "make_behaviour",
-    "minimal_instance",
-    "read_script",
-]
-
-
 _MAX_DEPTH = 32
 _MAX_NODES = 10_000
 

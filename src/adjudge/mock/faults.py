@@ -29,27 +29,6 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.mock.requests import Api
 
-__all__ = [
-    "FAULTS",
-    "FAULT_STATUSES",
-    "LATENCY_FORMS",
-    "MODIFIERS",
-    "DrawStream",
-    "FaultSampler",
-    "InjectedFault",
-    "Latency",
-    "Outage",
-    "RateLimitBucket",
-    "draw_latency",
-    "draw_uniform",
-    "parse_fault_option",
-    "parse_latency",
-    "parse_outage_option",
-    "rate_limit_headers",
-    "retry_headers",
-]
-
-
 _MASK = (1 << 64) - 1
 
 

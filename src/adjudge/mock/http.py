@@ -8,22 +8,6 @@ from http import HTTPStatus
 
 import msgspec
 
-__all__ = [
-    "CONTINUE_RESPONSE",
-    "LAST_CHUNK",
-    "MAX_BODY_SIZE",
-    "MAX_HEAD_SIZE",
-    "BadRequest",
-    "HttpRequestMessage",
-    "RequestHead",
-    "RequestParser",
-    "format_chunk",
-    "format_json_response",
-    "format_response",
-    "format_stream_head",
-    "read_head",
-]
-
 MAX_HEAD_SIZE = 64 * 1024
 MAX_BODY_SIZE = 64 * 1024 * 1024
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -9,8 +9,6 @@ import msgspec
 from adjudge.messages import content_text
 from adjudge.mock.http import BadRequest
 
-__all__ = ["Api", "ChatRequest", "last_user_text", "read_chat_request"]
-
 Api = Literal["openai", "anthropic"]
 
 

@@ -46,16 +46,6 @@ from adjudge.mock.responses import (
     response_events,
 )
 
-__all__ = [
-    "ConnectionEnd",
-    "MockStats",
-    "Responder",
-    "ScheduledResponse",
-    "first_half_size",
-    "schedule_body",
-    "schedule_events",
-]
-
 
 class MockStats:
     """Counts since the start.

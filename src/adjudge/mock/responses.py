@@ -18,19 +18,6 @@ from adjudge.mock.behaviours import MockAnswer
 from adjudge.mock.requests import Api, ChatRequest
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "REFUSAL_TEXT",
-    "ReplyEnvelope",
-    "error_event",
-    "make_logprobs",
-    "provider_error_body",
-    "reply_tokens",
-    "response_body",
-    "response_events",
-    "split_tokens",
-]
-
-
 _TOKEN = re.compile(r"\d+|[^\W\d]+|\s+|[^\w\s]")
 _CHOSEN_PROBABILITY = 0.75
 _NEIGHBOUR_PROBABILITY = 0.1

@@ -38,9 +38,6 @@ from adjudge.mock.requests import Api
 from adjudge.mock.responder import ConnectionEnd, MockStats, Responder, ScheduledResponse
 from adjudge.mock.responses import provider_error_body
 
-__all__ = ["Server", "run_mock", "serve", "start_mock"]
-
-
 _CHAT_PATHS: dict[bytes, Api] = {
     b"/v1/chat/completions": "openai",
     b"/chat/completions": "openai",

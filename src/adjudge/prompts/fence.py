@@ -25,16 +25,6 @@ import msgspec
 
 from adjudge.text import SURROGATES, encode_exactly
 
-__all__ = [
-    "PROCESS_KEY",
-    "break_control_tokens",
-    "break_token_patterns",
-    "clean_text",
-    "compute_tag",
-    "select_control_tokens",
-]
-
-
 # Shapes: a first sign, and what must follow it. Every repetition is bounded, so a search takes
 # linear time; a space never belongs to a shape, so a token that was parted has none any more.
 _WORDS = (

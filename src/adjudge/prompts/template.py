@@ -18,16 +18,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
 from adjudge.text import replace_surrogates
 
-__all__ = [
-    "ChatMessage",
-    "ContentPiece",
-    "LanguageEnum",
-    "PromptTemplate",
-    "RenderedPrompt",
-    "TranscriptMark",
-    "render_value",
-]
-
 
 class LanguageEnum(StrEnum):
     """The language that a judge is asked in."""

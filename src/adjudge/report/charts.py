@@ -13,25 +13,6 @@ from typing import NamedTuple, Protocol
 
 from adjudge.report.elements import Element, bold, format_integer, format_number, small
 
-__all__ = [
-    "Bins",
-    "ChartLine",
-    "Estimate",
-    "ScatterPoint",
-    "bar_chart",
-    "forest_axis",
-    "forest_strip",
-    "histogram_chart",
-    "line_chart",
-    "mirrored_chart",
-    "reliability_diagram",
-    "scatter_chart",
-    "signed_strip",
-    "svg_line",
-    "svg_text",
-    "svg_tooltip",
-]
-
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150
 _SQUARE_HEIGHT = 210

@@ -11,22 +11,6 @@ import html
 import math
 from collections.abc import Iterable
 
-__all__ = [
-    "Element",
-    "Fragment",
-    "below",
-    "bold",
-    "code",
-    "element_text",
-    "format_integer",
-    "format_number",
-    "format_percent",
-    "format_range",
-    "paragraph",
-    "quote",
-    "small",
-]
-
 _WITHOUT_CONTENT = frozenset({"br", "circle", "line", "polyline", "rect", "wbr"})
 
 

@@ -24,16 +24,6 @@ from adjudge.text import SURROGATES, replace_surrogates
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = [
-    "SafeHtml",
-    "Section",
-    "Tile",
-    "embed_json",
-    "notes_section",
-    "read_asset",
-    "render_page",
-    "render_prose",
-]
 
 _FRAME = __package__ or ""
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
-__all__ = ["Column", "Table", "lost", "numeric"]
 
 _TERMINAL_STYLES: Mapping[str, str] = {"b": "bold", "small": "dim", "lost": "yellow"}
 

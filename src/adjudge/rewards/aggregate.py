@@ -19,21 +19,6 @@ from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.multi_judge import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
-__all__ = [
-    "AggregateMethod",
-    "AggregateScale",
-    "AggregateTerm",
-    "CombineMode",
-    "EventReduce",
-    "GateRule",
-    "NotApplicable",
-    "aggregate",
-    "combine",
-    "combine_parts",
-    "reduce_events",
-]
-
-
 AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
 GateRule = Literal["multiply", "veto"]
 NotApplicable = Literal["score", "min", "missing"]

@@ -15,8 +15,6 @@ from adjudge.messages import split_events
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, RewardSample, Role
 
-__all__ = ["GradedSample", "GraderNames", "GradingBatch", "find_idle_graders"]
-
 
 @dataclass(frozen=True)
 class GraderNames:

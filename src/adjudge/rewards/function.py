@@ -55,9 +55,6 @@ from adjudge.types import (
     check_results,
 )
 
-__all__ = ["RewardChecks", "SpecRewardFunction", "log_score"]
-
-
 _score_logger = logging.getLogger("adjudge.rubric")
 
 

@@ -19,18 +19,6 @@ from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
 from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
-__all__ = [
-    "GroupStep",
-    "MissingPolicy",
-    "OutageWatch",
-    "drop_short_group",
-    "fallback_group",
-    "group_step",
-    "raise_missing",
-    "turn_advantages",
-]
-
-
 GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
 
 

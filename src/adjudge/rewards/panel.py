@@ -24,9 +24,6 @@ from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.runner import GradingRequest, GradingRunner, Tally
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardSample, Role
 
-__all__ = ["MIN_FAILED_SAMPLES", "GraderPanel", "StartupCheck"]
-
-
 MIN_FAILED_SAMPLES = 16
 """Distinct samples that must all have failed before "every reply" is a fact: a policy can write one
 answer that its judge replies to unreadably, and a group of a few that are much alike."""

@@ -38,21 +38,6 @@ from adjudge.rewards.groups import GroupStep, MissingPolicy
 from adjudge.types import Role, finite_range
 from adjudge.version import __version__
 
-__all__ = [
-    "GraderEntry",
-    "GraderScope",
-    "JudgedReward",
-    "MissingSettings",
-    "PanelSettings",
-    "RewardSettings",
-    "RewardSpec",
-    "check_graders",
-    "check_machine",
-    "compute_fingerprint",
-    "is_trained_judge",
-]
-
-
 GraderScope = Literal["outcome", "event"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*\Z")

@@ -12,12 +12,6 @@ from typing import Any
 
 from adjudge.messages import parse_conversation
 
-__all__ = [
-    "MISSING",
-    "get_path",
-    "guess_mapping",
-]
-
 
 class _Missing:
     def __repr__(self) -> str:

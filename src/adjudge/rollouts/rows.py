@@ -21,23 +21,6 @@ import msgspec
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import last_question, parse_conversation
 
-__all__ = [
-    "RESPONSES_COLUMN",
-    "FileRow",
-    "Shard",
-    "check_files",
-    "count_rows",
-    "cut_files",
-    "decode_line",
-    "has_response_list",
-    "is_parquet",
-    "parse_row",
-    "read_rows",
-    "read_shard",
-    "split_responses",
-]
-
-
 RESPONSES_COLUMN = "responses"
 """The column that verl's ``main_generation`` adds: a list of texts, one a sample."""
 

@@ -19,14 +19,6 @@ from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import FileRow, has_response_list, read_rows, split_responses
 from adjudge.types import Sample
 
-__all__ = [
-    "SAMPLE_FIELDS",
-    "check_mapping",
-    "compute_prompt_key",
-    "read_samples",
-    "sample_from_row",
-]
-
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
 

@@ -23,39 +23,6 @@ import msgspec
 from adjudge.rubrics.parsing import AnyRubric
 from adjudge.rubrics.rubric import Band, Category, Criterion, GlobalRubric, Rubric, RubricBundle
 
-__all__ = [
-    "SEVERITIES",
-    "_ADVICE",
-    "_ANCHOR",
-    "_ANY_OF",
-    "_ASIDE",
-    "_AVOIDS",
-    "_DOUBLE",
-    "_EXAMPLES",
-    "_FAULT",
-    "_INCLUDE",
-    "_JOINED",
-    "_KNOWLEDGE",
-    "_MENTION",
-    "_MODAL",
-    "_NEGATED",
-    "_NEGATION",
-    "_SAYS_WHAT",
-    "_SENTENCE",
-    "_SHUNS_HARM",
-    "_SOURCES",
-    "_STEP",
-    "_VAGUE",
-    "LintFinding",
-    "Severity",
-    "_check_wording",
-    "_is_negated",
-    "_normalize_demand",
-    "lint",
-    "list_parts",
-]
-
-
 _SUBJECT = r"^(?:the (?:response|answer|assistant|model|output) )?"
 _MUST = r"(?:should |must )?"
 _ZH_SUBJECT = r"^(?:回答|回复|答案)?(?:中)?(?:应该?|需要?|必须)?"

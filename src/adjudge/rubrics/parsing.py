@@ -42,28 +42,6 @@ from adjudge.rubrics.rubric import (
     describe_type,
 )
 
-__all__ = [
-    "RUBRIC_SUFFIXES",
-    "AnyRubric",
-    "_check_keys",
-    "_read_category",
-    "_read_either",
-    "_read_flag",
-    "_read_scheme",
-    "_read_table",
-    "_read_tags",
-    "_read_text",
-    "_stringify",
-    "_with_location",
-    "find_bundle",
-    "load_bundle",
-    "load_rubric",
-    "parse_rubric",
-    "read_yaml",
-    "rubric_from",
-]
-
-
 _T = TypeVar("_T")
 
 _AGGREGATIONS = {"weighted_sum": "weights"}

@@ -21,28 +21,6 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.text import has_surrogates
 
-__all__ = [
-    "CATEGORY_WEIGHTS",
-    "MAX_CRITERIA",
-    "MAX_TEXT",
-    "SCHEMES",
-    "Band",
-    "Category",
-    "Criterion",
-    "CriterionScale",
-    "GlobalRubric",
-    "Mark",
-    "Rubric",
-    "RubricBundle",
-    "Scheme",
-    "check_text",
-    "describe_type",
-    "require_finite",
-    "rubric_digest",
-    "suggest_known_name",
-]
-
-
 MAX_TEXT = 4_000
 """Characters that a criterion may have."""
 

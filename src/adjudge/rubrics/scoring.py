@@ -17,16 +17,6 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rubrics.rubric import CATEGORY_WEIGHTS, Category, Criterion, Mark, Rubric
 
-__all__ = [
-    "Incomplete",
-    "NotEvaluable",
-    "Outcome",
-    "RubricScore",
-    "score",
-    "score_range",
-    "subscores",
-]
-
 MarkMapping = Mapping[str, Mark]
 
 

@@ -32,16 +32,6 @@ from adjudge.types import (
     ScoreRange,
 )
 
-__all__ = [
-    "ArgumentBinding",
-    "BoundGrader",
-    "GraderConfig",
-    "Mapper",
-    "ResultBuilder",
-    "aggregate_row",
-]
-
-
 _MESSAGE_LIMIT = 500
 
 

@@ -30,8 +30,6 @@ from adjudge.files import (
 )
 from adjudge.types import GraderError, GraderResult, encode_result
 
-__all__ = ["Journal", "sample_key"]
-
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
 

@@ -21,19 +21,6 @@ from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.types import GraderError, GraderResult, Sample
 
-__all__ = [
-    "Aggregator",
-    "Dataset",
-    "GradingRequest",
-    "GradingRunner",
-    "Progress",
-    "RunnerResult",
-    "Tally",
-    "WorkItem",
-    "WorkerContext",
-    "run_work_items",
-]
-
 
 class Tally:
     """How far a run is: results so far, those resumed, failures by kind, and a note to show.

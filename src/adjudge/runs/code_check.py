@@ -29,20 +29,6 @@ from adjudge.runs.code_syntax import (
 )
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "ALLOW_COMMENT",
-    "CODE_RULES",
-    "CodeFinding",
-    "assigned_numbers",
-    "check_code",
-    "check_file",
-    "find_absent_scores",
-    "is_made_of",
-    "make_finding",
-    "presence_tests",
-]
-
-
 _FILLED = (
     "A failed call yields no score, but this code makes it a number. GRPO compares it "
     "with the group: among eight rewards of 0.6 ± 0.03 one 0.0 gets an advantage of about -2.5, "

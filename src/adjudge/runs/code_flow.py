@@ -24,8 +24,6 @@ from adjudge.runs.code_syntax import (
     word_set,
 )
 
-__all__ = ["ADDING_METHODS", "DataFlow"]
-
 FunctionScope = FunctionNode | None
 ScopedName = tuple[FunctionScope, str]
 """A name in a function or in the module; ``self.x`` and ``f()``, what f returns, in the module."""

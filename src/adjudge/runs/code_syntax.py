@@ -16,28 +16,6 @@ from collections.abc import Iterator
 from adjudge.errors import ConfigError
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "FUNCTION_NODES",
-    "FunctionNode",
-    "SourceFile",
-    "called_name",
-    "constant_parts",
-    "is_answer_name",
-    "is_judge_name",
-    "is_literal_number",
-    "is_non_score_name",
-    "is_score_name",
-    "is_setting",
-    "is_stand_in_name",
-    "last_name",
-    "looks_like_judge_call",
-    "name_words",
-    "nodes_inside",
-    "value_parts",
-    "word_set",
-]
-
-
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*FUNCTION_NODES, ast.Lambda, ast.ClassDef)

@@ -21,16 +21,6 @@ from adjudge.files import atomic_write, write_json
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 from adjudge.version import __version__
 
-__all__ = [
-    "JOURNAL_FILE",
-    "LOCK_FILE",
-    "SPEC_IDENTITY",
-    "RunFolder",
-    "hold_lock",
-    "read_json_object",
-    "spec_facts",
-]
-
 JOURNAL_FILE, LOCK_FILE = "journal.jsonl", ".lock"
 SPEC_IDENTITY = {"spec_hash": "another spec", "inputs": "other inputs", "map": "another column map"}
 """What makes a run over a reward spec that run; see :func:`spec_facts`."""

@@ -35,18 +35,6 @@ from adjudge.text import encode_exactly
 from adjudge.types import RewardResult, RewardSample, Sample
 from adjudge.version import __version__
 
-__all__ = [
-    "BrokenInputRow",
-    "GradingEngine",
-    "GradingJob",
-    "GroupNames",
-    "RolloutGrader",
-    "grade_rollouts",
-    "grade_to_folder",
-    "make_reward_sample",
-    "read_first_samples",
-]
-
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 _DEPTH = 20

@@ -26,18 +26,6 @@ from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.stats import mean
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardSample
 
-__all__ = [
-    "COST_UNIT_EPISODES",
-    "GraderCallTotals",
-    "JudgeCallEstimate",
-    "endpoint_name",
-    "endpoint_rows",
-    "estimate_calls",
-    "estimate_scenarios",
-    "hedge_note",
-    "judge_calls_section",
-]
-
 
 class GraderCallTotals:
     """Where one grader's results came from, gathered result by result."""

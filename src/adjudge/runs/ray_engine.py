@@ -41,8 +41,6 @@ from adjudge.runs.ray_worker import (
 )
 from adjudge.types import RewardSample
 
-__all__ = ["RayEngine"]
-
 _WINDOW = 512
 _SHARD_ROWS = (32, 4096)
 _SHARDS_A_WORKER = 8

@@ -35,18 +35,6 @@ from adjudge.runner.runner import Tally
 from adjudge.runs.grading import make_reward_sample
 from adjudge.types import GraderResult, GraderScore, RewardSample, decode_result, encode_result
 
-__all__ = [
-    "EndpointId",
-    "Ledger",
-    "LedgerCounts",
-    "LedgerEntry",
-    "ShardWorker",
-    "WorkerPlan",
-    "WorkerReport",
-    "select_graders",
-]
-
-
 LedgerEntry = tuple[str, str, int, bytes]
 """Sample key, grader, draw, encoded result: a line of the journal, or a failure."""
 

@@ -40,8 +40,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
 
-__all__ = ["Sentinel", "SentinelAction", "SentinelAlarm", "SentinelReading"]
-
 SentinelAction = Literal["warn", "stop"]
 
 WARM_UP = 8

@@ -25,8 +25,6 @@ from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
 
-__all__ = ["DESTINATIONS", "Sink", "check_sink", "open_sink"]
-
 DESTINATIONS = ("auto", "trackio", "tensorboard", "wandb", "none")
 
 _INSTALL = {

@@ -28,18 +28,6 @@ from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, 
 from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, Role
 
-__all__ = [
-    "NOT_APPLICABLE_SHARE",
-    "SUSPECT_SHARE",
-    "GradingTotals",
-    "MissingPredictor",
-    "MissingWatch",
-    "NumberColumn",
-    "SampleFacts",
-    "answer_properties",
-]
-
-
 Z_LIMIT = 4.0
 MIN_MISSING = 5
 MIN_RATIO = 2.0

@@ -31,9 +31,6 @@ from adjudge.service.requests import ApiKeyAuth, RequestRefused, WireFormat, err
 from adjudge.service.settings import ServiceSettings
 from adjudge.version import __version__
 
-__all__ = ["AdminState", "ErrorBody", "admin_routes", "complete_openapi", "describe_service"]
-
-
 _SCHEMA_PREFIX = "#/components/schemas/"
 _JUDGING_ROUTES: dict[str, tuple[str, type, type]] = {
     "/judge": ("Judge one completion", JudgeRequest, JudgeResponse),

@@ -49,12 +49,6 @@ from adjudge.service.requests import (
 )
 from adjudge.service.settings import ServiceSettings
 
-__all__ = [
-    "GroupRendezvous",
-    "Service",
-    "ServicePhase",
-]
-
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")
 _Reply = tuple[int, bytes, int | None]

@@ -24,18 +24,6 @@ from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.settings import ServiceSettings
 
-__all__ = [
-    "AnswerRate",
-    "Backend",
-    "BackendErrorReporter",
-    "BackendQueue",
-    "QueueFull",
-    "UnknownKeyReporter",
-    "check_response",
-    "error_response",
-    "find_shape_problem",
-]
-
 
 class Backend(Protocol):
     """Scores requests, many at once or one by one.

@@ -33,8 +33,6 @@ from prometheus_client.utils import floatToGoString
 
 from adjudge.judges.connections import Connection, open_connections
 
-__all__ = ["REQUEST_OUTCOMES", "QueueGauges", "RouteMetrics", "ServiceMetrics"]
-
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
 

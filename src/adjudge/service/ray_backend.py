@@ -29,18 +29,6 @@ from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.settings import ServiceSettings
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "JudgeReplica",
-    "RayBackend",
-    "ReplicaFacts",
-    "ReplicaRefusal",
-    "ReplicaReply",
-    "ReplicaSettings",
-    "RouteKey",
-    "compute_route_key",
-    "decode_replica_reply",
-]
-
 
 class ReplicaRefusal(msgspec.Struct):
     """What a replica raised: it goes to the client as this service would have refused it."""

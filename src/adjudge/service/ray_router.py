@@ -13,8 +13,6 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from adjudge.text import encode_exactly
 
-__all__ = ["AffinityRouter"]
-
 _MAX_OWNERS = 65_536
 
 

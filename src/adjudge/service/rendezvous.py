@@ -32,18 +32,6 @@ from adjudge.service.backends.conversion import (
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import GraderError, RewardResult, RewardSample
 
-__all__ = [
-    "MAX_GROUP_SIZE",
-    "RUN_ID_FIELD",
-    "GroupJudge",
-    "Rendezvous",
-    "TooManyGroups",
-    "duplicate_sample_error",
-    "group_closed_error",
-    "group_full_error",
-    "group_size_error",
-]
-
 
 def duplicate_sample_error() -> GradingFailure:
     """Two samples of a group under one name."""

@@ -21,24 +21,6 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service.settings import SERVICE_KEY_VARIABLE, ServiceSettings
 
-__all__ = [
-    "MAX_NESTING_DEPTH",
-    "ApiKeyAuth",
-    "AsgiReceive",
-    "BodyMemoryLimit",
-    "RequestRefused",
-    "ScoreFunction",
-    "WireFormat",
-    "check_request",
-    "check_value_count",
-    "content_length",
-    "decode_body",
-    "error_body",
-    "read_body",
-    "read_service_key",
-    "refusal_from_error",
-]
-
 _T = TypeVar("_T")
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
 ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]

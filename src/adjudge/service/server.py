@@ -36,19 +36,6 @@ from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.requests import error_body, read_service_key
 from adjudge.service.settings import ServiceSettings
 
-__all__ = [
-    "MAX_HEADER_BYTES",
-    "MAX_HEADER_LINES",
-    "GuardedProtocol",
-    "RunningService",
-    "make_guarded_protocol",
-    "run_service",
-    "service_arguments",
-    "start_service",
-    "start_service_process",
-]
-
-
 MAX_HEADER_BYTES = 32 * 1024
 """Bytes of a request's line and headers; more are refused with 431."""
 MAX_HEADER_LINES = 100

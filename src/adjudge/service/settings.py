@@ -6,8 +6,6 @@ import msgspec
 
 from adjudge.errors import ConfigError
 
-__all__ = ["SERVICE_KEY_VARIABLE", "SERVICE_PORT", "ServiceSettings"]
-
 SERVICE_PORT = 8888
 SERVICE_KEY_VARIABLE = "ADJUDGE_SERVICE_KEY"
 """The environment variable that holds the key which clients must show, if it is set."""

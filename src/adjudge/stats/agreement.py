@@ -42,34 +42,6 @@ from adjudge.stats.predictions import (
 )
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "CALIBRATION_FOLDS",
-    "MIN_CALIBRATION_PAIRS",
-    "PairedScores",
-    "bradley_terry_loss",
-    "calibrate_ratings",
-    "calibrate_scores",
-    "calibration_error",
-    "cohen_kappa",
-    "concordance_shares",
-    "correlation",
-    "doubled_ranks",
-    "estimate_agreement",
-    "estimate_correlation",
-    "estimate_within_agreement",
-    "fit_isotonic",
-    "fit_isotonic_gaps",
-    "fit_temperature",
-    "measure_pairs",
-    "measure_reliability",
-    "pair_length_correlation",
-    "pearson_correlation",
-    "spearman_correlation",
-    "spearman_shares",
-    "standardise",
-]
-
-
 _TINY = 1e-12
 
 

@@ -34,28 +34,6 @@ from adjudge.stats.estimates import (
     unseen_share_bound,
 )
 
-__all__ = [
-    "DEFAULT_RESAMPLES",
-    "MIN_BOOTSTRAP_SEEDS",
-    "ColumnMeans",
-    "PromptColumn",
-    "Resampling",
-    "SeedColumns",
-    "SeedStatistic",
-    "Statistic",
-    "bootstrap",
-    "bootstrap_groups",
-    "bootstrap_p_value",
-    "draw_counts",
-    "expanded_p_value",
-    "expanded_tail",
-    "mean_over_seeds",
-    "percentile_interval",
-    "ratio",
-    "resample_statistics",
-]
-
-
 DEFAULT_RESAMPLES = 2_000
 """With so many the ends of a 95 % interval are off by about 3 % of its half-width."""
 

@@ -18,36 +18,6 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.stats import mean_and_std
 
-__all__ = [
-    "CONFIDENCE_LEVEL",
-    "EQUALITY_TOLERANCE",
-    "INTERCEPT",
-    "NOTHING_VARIED",
-    "NO_VALUE",
-    "Estimate",
-    "ItemColumns",
-    "LazyLibrary",
-    "Observation",
-    "Regression",
-    "binomial_two_sided",
-    "estimate_largest_share",
-    "estimate_share",
-    "mcnemar_p_value",
-    "normal_quantile",
-    "normal_tail",
-    "np",
-    "optimize",
-    "regress",
-    "require_stats",
-    "residual_share",
-    "special",
-    "t_interval",
-    "t_quantile",
-    "t_tail",
-    "unseen_share_bound",
-]
-
-
 CONFIDENCE_LEVEL = 0.95
 NOTHING_VARIED = "nothing varied"
 NO_VALUE = "no value"

@@ -27,19 +27,6 @@ import msgspec
 
 from adjudge.stats import snap_ties
 
-__all__ = [
-    "ConcordanceEstimate",
-    "IsotonicFit",
-    "RatingCalibration",
-    "Reliability",
-    "ReliabilityBin",
-    "ScoreCalibration",
-    "concordance",
-    "pair_counts",
-    "sigmoid",
-    "within_group_concordance",
-]
-
 
 class ConcordanceEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """How often a score orders two samples as their outcomes do.

@@ -22,16 +22,6 @@ from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.types import Provenance, RewardResult, RewardSample, Usage
 
-__all__ = [
-    "SPEC_VARIABLE",
-    "Scorer",
-    "ScorerResult",
-    "batch_metrics",
-    "collect_judge_calls",
-    "group_length_correlation",
-    "load_spec",
-]
-
 
 def batch_metrics(
     judged: Sequence[GradedSample],

@@ -28,8 +28,6 @@ from adjudge.trainers.trl_batch import (
 )
 from adjudge.types import RewardResult
 
-__all__ = ["PicklableReward", "make_reward", "reward"]
-
 _log = logging.getLogger("adjudge")
 
 Rewards = list[float | None]

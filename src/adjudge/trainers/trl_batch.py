@@ -34,17 +34,6 @@ from adjudge.messages import first_question, last_answer, prompt_messages
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import RewardSample
 
-__all__ = [
-    "GroupLayout",
-    "TrlBatch",
-    "ZeroFilling",
-    "check_columns",
-    "detect_zero_filling",
-    "find_group_layout",
-    "group_equal_prompts",
-]
-
-
 _ROLLOUT_FIELDS = {"prompt", "response", "messages", "finish_reason"}
 _ROLLOUT_FIELD_ERROR = (
     "columns: {!r} comes from the rollout, not from the dataset. Use another field, such as "

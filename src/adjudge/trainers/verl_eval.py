@@ -34,8 +34,6 @@ from adjudge.runs.grading import make_reward_sample
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardResult, RewardSample
 
-__all__ = ["compute_score", "main", "summarise_scores"]
-
 _Key = tuple[str, str, str]
 _REFERENCE = {"reference": "reward_model.ground_truth"}
 

@@ -18,22 +18,6 @@ import msgspec
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.text import SURROGATES
 
-__all__ = [
-    "LABEL_NOT_IN_MENU",
-    "NUMBER_PATTERN",
-    "TIE_NOT_ALLOWED",
-    "Menu",
-    "NumberScale",
-    "TooManyMatchesError",
-    "UnreadableReply",
-    "Verdict",
-    "normalize_signs",
-    "normalize_text",
-    "parse_amount",
-    "parse_score",
-    "strip_invisible",
-]
-
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one verdict that a reply gives.

@@ -34,23 +34,6 @@ from adjudge.verdicts.reply import (
     select_verdict,
 )
 
-__all__ = [
-    "CHOICE_KEYS",
-    "FILL_SIGN",
-    "FIRST_SENTENCE",
-    "FIRST_SIGN",
-    "OWN_LINE",
-    "Firmness",
-    "Statement",
-    "StatementKind",
-    "find_labelled_verdicts",
-    "find_statements",
-    "mark_mentions",
-    "mentioned_label",
-    "read_choice",
-]
-
-
 FIRST_SIGN = 0xE000
 """A mention of label *i* is ``FIRST_SIGN + i``, then :data:`FILL_SIGN` up to its length."""
 FILL_SIGN = "\x01"

@@ -12,8 +12,6 @@ from adjudge.verdicts.base import UnreadableReply, Verdict, normalize_signs
 from adjudge.verdicts.json_text import DUPLICATE_KEY, WRAPPER_KEYS, normalize_key
 from adjudge.verdicts.reply import ReplyText, apply_reader, extract_reason, missing_verdict
 
-__all__ = ["read_mark", "read_marks"]
-
 _MET = (
     "present", "met", "yes", "true", "1", "pass", "passed", "satisfied", "fulfilled", "correct",
     "y", "t", "✓", "✔", "✅", "是", "满足", "符合", "通过", "已满足", "存在", "正确", "对",

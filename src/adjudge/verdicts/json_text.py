@@ -18,21 +18,6 @@ from typing import Any, NamedTuple
 
 from adjudge.text import SURROGATES
 
-__all__ = [
-    "DUPLICATE_KEY",
-    "MAX_REPLY_DEPTH",
-    "WRAPPER_KEYS",
-    "JsonPiece",
-    "JsonValues",
-    "find_json_values",
-    "find_under_keys",
-    "has_duplicate_keys",
-    "normalize_key",
-    "read_single_object",
-    "tag_pattern",
-]
-
-
 MAX_REPLY_DEPTH = 48
 """Deepest nesting that is read."""
 

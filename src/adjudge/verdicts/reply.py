@@ -30,20 +30,6 @@ from adjudge.verdicts.json_text import (
     tag_pattern,
 )
 
-__all__ = [
-    "MAX_MATCHES",
-    "NO_VERDICT",
-    "Quotes",
-    "ReplyText",
-    "VerdictMatch",
-    "apply_reader",
-    "extract_reason",
-    "missing_verdict",
-    "read_fields",
-    "select_verdict",
-]
-
-
 _SHORT = 40
 """Longest verdict, folded, that a judge and a candidate write alike by chance."""
 _REACH = 12

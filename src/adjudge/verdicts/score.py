@@ -30,9 +30,6 @@ from adjudge.verdicts.reply import (
     select_verdict,
 )
 
-__all__ = ["places_in", "read_ranking", "read_score"]
-
-
 _SCORE = (
     "score", "rating", "grade", "mark", "verdict", "judge?ment", "evaluation", "assessment",
     "overall", "评分", "得分", "分数", "打分", "总分", "评级", "裁决",

@@ -13,8 +13,6 @@ from adjudge.text import separate_thinking
 from adjudge.verdicts.base import NumberScale, UnreadableReply, strip_invisible
 from adjudge.verdicts.json_text import read_single_object
 
-__all__ = ["Ending", "find_key_fault", "parse_number", "read_ending", "read_object"]
-
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _EMPHASIS = str.maketrans("", "", "*`#")
 _LONGEST_LINE = 60

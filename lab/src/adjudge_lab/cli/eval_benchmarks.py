@@ -48,8 +48,6 @@ from adjudge_lab.evaluation.ifeval.run import (
 )
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
-__all__ = ["eval_healthbench", "eval_ifeval", "print_ifeval", "print_missing"]
-
 _DASH = "–"
 _LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
            ("prompt", "loose", "Pr(L)"), ("instruction", "loose", "Ins(L)"))  # fmt: skip

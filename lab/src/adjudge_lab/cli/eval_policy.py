@@ -29,8 +29,6 @@ from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.runfile_tables import parse_seeds
 
-__all__ = ["eval_policy", "print_evaluation"]
-
 _MOST_ROWS = 40
 _DASH = "–"
 

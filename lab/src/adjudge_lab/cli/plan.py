@@ -19,8 +19,6 @@ from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.plan import GraderPlan, RunPlan, VerlPlan
 
-__all__ = ["print_judge_plan", "print_run_plan"]
-
 
 def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
     """Print what :func:`adjudge_lab.rl.plan.plan_run` found."""

@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 from adjudge.report.elements import Element, below, bold
 from adjudge.report.table import Column, Table
 
-__all__ = [
-    "diff_run_files",
-    "print_differences",
-    "print_study",
-    "print_study_plan",
-    "run_study_file",
-]
-
-
 _MOST_JUDGES = 8
 
 

@@ -31,8 +31,6 @@ from adjudge.report.table import Table, numeric
 from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
 from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
 
-__all__ = ["replay"]
-
 
 def replay(
     dump: Annotated[

@@ -35,8 +35,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.trl_backend import StepMetrics
 
-__all__ = ["train", "train_chain_file", "train_judge_file"]
-
 
 def train_chain_file(
     path: Path,

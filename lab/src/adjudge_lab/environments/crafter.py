@@ -15,9 +15,6 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge_lab.environments.tasks import Step
 
-__all__ = ["CrafterEnvironment"]
-
-
 _FACING = {
     "move_left": (-1, 0),
     "move_right": (1, 0),

@@ -21,9 +21,6 @@ from adjudge_lab.environments.tasks import (
     request_reply,
 )
 
-__all__ = ["PolicyGateway", "PolicySession"]
-
-
 _MAX_BODY = 16 << 20
 _READ_S = 60.0
 _CLOSE_S = 0.5

@@ -31,9 +31,6 @@ from adjudge_lab.environments.task_wire import (
 )
 from adjudge_lab.environments.tasks import Environment, Episode, play
 
-__all__ = ["TASK_APP_KEY_VARIABLE", "TaskAppConfig", "build_app", "serve_task_app"]
-
-
 TASK_APP_KEY_VARIABLE = "ENVIRONMENT_API_KEY"
 """The environment variable with the key that trainers must send as ``X-API-Key``, if it is set."""
 

@@ -25,9 +25,6 @@ from adjudge.rubrics import Rubric, RubricBundle, parse_rubric
 from adjudge_lab.environments.gateway import PolicyGateway, PolicySession
 from adjudge_lab.environments.tasks import LARGEST_REWARD, Episode, Policy, count_achievements
 
-__all__ = ["TaskAppTask", "check_app_url", "fetch_rubrics", "request_task_app"]
-
-
 _CONNECT_S = 10.0
 _MAX_ANSWER = 32 << 20
 _MAX_PAUSE_S = 60.0

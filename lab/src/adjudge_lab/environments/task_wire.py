@@ -18,16 +18,6 @@ from adjudge.judges.transport import normalize_url
 from adjudge.types import Message
 from adjudge_lab.environments.tasks import Environment, Episode, OutOfContext, Step
 
-__all__ = [
-    "PolicyConfig",
-    "PolicyEndpoint",
-    "RecordedEnvironment",
-    "RolloutRequest",
-    "build_rollout_answer",
-    "read_rollout_request",
-]
-
-
 _MAX_REPLY = 4 << 20
 _MAX_OPS = 20_000
 

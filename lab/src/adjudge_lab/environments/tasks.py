@@ -23,29 +23,6 @@ from adjudge.rollouts.rows import read_rows
 from adjudge.rubrics import Criterion, rubric_from
 from adjudge.types import GraderError, Message
 
-__all__ = [
-    "LARGEST_REWARD",
-    "RUBRIC_COLUMNS",
-    "DatasetTask",
-    "Environment",
-    "EnvironmentTask",
-    "Episode",
-    "OutOfContext",
-    "PaymentFunction",
-    "Policy",
-    "Step",
-    "Task",
-    "count_achievements",
-    "has_rubrics",
-    "play",
-    "play_many",
-    "prompt_too_long_error",
-    "read_dataset",
-    "read_row_rubrics",
-    "request_reply",
-]
-
-
 Policy = Callable[[Sequence[Message]], "str | Awaitable[str]"]
 """From the messages so far to the next reply; plain or ``async``. May raise OutOfContext."""
 

@@ -32,19 +32,6 @@ from adjudge.rubrics import (
 from adjudge.stats.bootstrap import percentile_interval, resample_statistics
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 
-__all__ = [
-    "HEALTHBENCH_RESAMPLES",
-    "HealthbenchItem",
-    "HealthbenchJoinBy",
-    "MarkedSample",
-    "build_missing_sample",
-    "mark_sample",
-    "read_healthbench_answers",
-    "read_healthbench_items",
-    "summarise_healthbench",
-]
-
-
 HealthbenchJoinBy = Literal["prompt", "key"]
 
 _RUBRIC_COLUMNS = ("rubrics", "rubric", "reward_model.rubrics", "extra_info.reward_model.rubrics")

@@ -41,17 +41,6 @@ from adjudge_lab.evaluation.healthbench import (
 from adjudge_lab.evaluation.ifeval.files import open_benchmark_folder
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
-__all__ = [
-    "USUAL_TAGS",
-    "HealthbenchJob",
-    "evaluate_healthbench",
-    "group_tags",
-    "healthbench_missing_lines",
-    "load_rubric_grader_spec",
-    "write_healthbench_page",
-]
-
-
 _OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
 
 

@@ -23,8 +23,6 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.text import replace_surrogates
 from adjudge_lab.evaluation.responses import FileProblem, read_tolerant_rows
 
-__all__ = ["OnReply", "ReplyColumns", "ReplyKey", "ReplyLog", "ask_model"]
-
 ReplyKey = tuple[str, int]
 """What stands for a prompt (its text, or a hash of it), and the number of the draw."""
 

@@ -29,9 +29,6 @@ from adjudge_lab.evaluation.summary import (
     official_scores,
 )
 
-__all__ = ["write_evaluation_report"]
-
-
 _RowsByModel = Sequence[Sequence[Mapping[str, Any]]]
 
 _MAX_ROWS = 1_000

@@ -23,16 +23,6 @@ from adjudge.rollouts.rows import (
     read_rows,
 )
 
-__all__ = [
-    "FileProblem",
-    "JoinKey",
-    "PromptResponse",
-    "first_problem_text",
-    "read_responses",
-    "read_tolerant_rows",
-]
-
-
 JoinKey = str | int
 """What prompts and responses are joined by: the prompt's text, or its key."""
 

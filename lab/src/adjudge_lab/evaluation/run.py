@@ -40,16 +40,6 @@ from adjudge_lab.rl.run_folder import compute_run_digest
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import RunJudgeTable
 
-__all__ = [
-    "EvaluationFolder",
-    "EvaluationJob",
-    "KnownRows",
-    "build_episode_row",
-    "evaluate_targets",
-    "read_episode",
-]
-
-
 EPISODES_FILE = "episodes.jsonl"
 _SPENT_FILE = "spent.jsonl"
 _IDENTITY = {

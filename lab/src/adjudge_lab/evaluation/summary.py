@@ -33,22 +33,6 @@ from adjudge_lab.evaluation.targets import PolicyTarget
 from adjudge_lab.rl.rewards import name_judge
 from adjudge_lab.rl.runfile import RunFile
 
-__all__ = [
-    "OFFICIAL_SCORE",
-    "REWARD_SCORE",
-    "SeedComparison",
-    "SeedScores",
-    "compare_seed_scores",
-    "estimate_mean",
-    "estimate_pearson",
-    "estimate_spearman",
-    "grader_scores",
-    "list_judging_graders",
-    "official_scores",
-    "summarise_evaluation",
-]
-
-
 SeedScores = Mapping[int, float | None]
 """A number a seed; ``None`` is missing and counts nowhere."""
 

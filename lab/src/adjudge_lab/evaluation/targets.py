@@ -31,16 +31,6 @@ from adjudge_lab.rl.run_folder import find_newest_checkpoint
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import TINY_BASE
 
-__all__ = [
-    "PolicyTarget",
-    "SeededEndpointPlayer",
-    "build_player",
-    "find_policy_target",
-    "find_shards",
-    "merge_checkpoint",
-]
-
-
 _SHARD = re.compile(r"model_world_size_([0-9]{1,6})_rank_([0-9]{1,6})\.pt\Z")
 _STEP = re.compile(r"global_step_([0-9]{1,12})\Z")
 _LATEST_STEP_FILE = "latest_checkpointed_iteration.txt"

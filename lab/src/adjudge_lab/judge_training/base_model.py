@@ -17,19 +17,6 @@ from adjudge_lab.judge_training.distributed import is_main_process
 from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable, TinyModelTable
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 
-__all__ = [
-    "add_lora",
-    "gather_full_model",
-    "load_base_model",
-    "merge_lora",
-    "parameter_changes",
-    "restore_weights",
-    "tiny_generative_model",
-    "unwrap_model",
-    "weight_snapshot",
-]
-
-
 _TINY_VOCABULARY = 420
 _TINY_INIT_RANGE = 0.8
 """Standard deviation of fresh weights, times √hidden: so narrow a model then starts at once."""

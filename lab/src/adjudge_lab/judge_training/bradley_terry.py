@@ -29,8 +29,6 @@ from adjudge_lab.judge_training.trl_trainers import (
 )
 from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
-__all__ = ["PairScores", "row_margins", "score_pairs", "train_bradley_terry"]
-
 PairScores = list[tuple[float, float]]
 """Scores of chosen and rejected."""
 

@@ -42,27 +42,6 @@ from adjudge.judges.models.local_loading import (
 from adjudge.text import encode_exactly
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
 
-__all__ = [
-    "ConversationEncoder",
-    "EncodeMessages",
-    "EncodedRows",
-    "FittedRows",
-    "JudgeDataset",
-    "LengthReport",
-    "LengthStatistics",
-    "check_unusable_rows",
-    "digest_rows",
-    "encode_rows",
-    "fit_to_length",
-    "load_dataset_files",
-    "load_demonstrations",
-    "load_preferences",
-    "measure_lengths",
-    "synthetic_dataset",
-    "token_lengths",
-]
-
-
 EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
 """A conversation as what a model counts: the ids that ``apply_chat_template`` gives, say."""
 

@@ -23,20 +23,6 @@ from adjudge.errors import ConfigError, RunFolderError
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.rl.launch import run_module
 
-__all__ = [
-    "EVENT_MARK_VARIABLE",
-    "ProcessRank",
-    "all_gather",
-    "barrier",
-    "distributed_command",
-    "distributed_rank",
-    "gpu_count",
-    "is_main_process",
-    "process_count",
-    "run_distributed",
-    "world_size",
-]
-
 _T = TypeVar("_T")
 
 EVENT_MARK_VARIABLE = "ADJUDGE_JUDGE_EVENTS"

@@ -51,8 +51,6 @@ from adjudge_lab.judge_training.method import (
 )
 from adjudge_lab.judge_training.sft import train_sft
 
-__all__ = ["GrpoMethod", "JudgementMethod"]
-
 _EXTRA_REPLY_TOKENS = 8
 """Tokens that a reply may have beyond twice the longest that is imitated."""
 

@@ -34,15 +34,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
 from adjudge_lab.judge_training.trl_trainers import trainer_arguments
 from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
-__all__ = [
-    "GrpoCallbacks",
-    "count_grpo_steps",
-    "grpo_arguments",
-    "grpo_question_order",
-    "policy_loss",
-    "train_grpo",
-]
-
 
 def count_grpo_steps(judge: JudgeFile, prompts: int) -> int:
     """Updates in the whole run: whole batches only, ``train_batch_size`` prompts each.

@@ -19,29 +19,6 @@ from adjudge.datasets.files import is_on_hub, resolve_data_file
 from adjudge.datasets.synthetic import SyntheticSettings
 from adjudge.errors import ConfigError
 
-__all__ = [
-    "JUDGE_VARIABLES",
-    "METHOD_DEFAULTS",
-    "METHOD_NAMES",
-    "TINY_MODEL",
-    "DataTable",
-    "GrpoTable",
-    "JudgeFile",
-    "JudgeJob",
-    "LoraTable",
-    "MethodName",
-    "MetricRow",
-    "ModelTable",
-    "MultiturnTable",
-    "OptimTable",
-    "SyntheticTable",
-    "TinyModelTable",
-    "TrainerTable",
-    "Truncation",
-    "with_defaults",
-]
-
-
 Truncation = Literal["right", "left", "error"]
 
 

@@ -61,24 +61,6 @@ from adjudge_lab.judge_training.dataset import (
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
 
-__all__ = [
-    "FENCE_KEY_FILE",
-    "JudgeQuestion",
-    "LabelledDataset",
-    "ReasonsByRow",
-    "check_form_tags",
-    "load_fence_key",
-    "load_labelled",
-    "make_demonstrations",
-    "make_questions",
-    "make_reply",
-    "preferences_as_comparisons",
-    "prompt_lengths",
-    "swap_answers",
-    "template_opens_thinking",
-    "tokenize_prompts",
-]
-
 
 def swap_answers(comparison: Comparison) -> Comparison:
     """The same comparison with the answers in the other order; a tie stays a tie."""

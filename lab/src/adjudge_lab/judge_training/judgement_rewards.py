@@ -53,31 +53,6 @@ from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion
 
-__all__ = [
-    "SELECTION_METRICS",
-    "UNPARSABLE_REWARD",
-    "AutocastFactory",
-    "ConstantBaselines",
-    "GreedyValidation",
-    "JudgedQuestion",
-    "PairReward",
-    "ReadReply",
-    "ReplyOrVerdict",
-    "batch_rewards",
-    "consistent_pair_reward",
-    "constant_baselines",
-    "decode_reply_tokens",
-    "end_token_ids",
-    "flip_preference",
-    "greedy_replies",
-    "pairwise_reward",
-    "pointwise_reward",
-    "question_baselines",
-    "reply_metrics",
-    "selection_metric",
-]
-
-
 UNPARSABLE_REWARD = -0.25
 """What a reply without a verdict earns; every verdict earns 0 to 1."""
 

@@ -36,15 +36,6 @@ from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 from adjudge_lab.judge_training.sft import template_marks_assistant, train_sft
 from adjudge_lab.judge_training.trl_trainers import training_steps
 
-__all__ = [
-    "BradleyTerryMethod",
-    "ConversationMethod",
-    "TrainerContext",
-    "TrainingMethod",
-    "best_step_metrics",
-    "message_texts",
-]
-
 
 class TrainerContext(Protocol):
     """Where a trainer saves, goes on from, and says what it found."""

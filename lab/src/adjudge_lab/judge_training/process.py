@@ -23,8 +23,6 @@ from adjudge_lab.judge_training.distributed import EVENT_MARK_VARIABLE, is_main_
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.run import run_judge
 
-__all__ = ["main", "read_job"]
-
 _MAX_MESSAGE = 3000  # characters of a message: a line that comes in one piece
 
 

@@ -25,15 +25,6 @@ from adjudge.report.table import Table, numeric
 from adjudge.stats.predictions import Reliability, ScoreCalibration
 from adjudge_lab.rl.report import curve_grid
 
-__all__ = [
-    "calibration_blocks",
-    "judge_summary_lines",
-    "metric_charts",
-    "summary_measures",
-    "write_judge_report",
-]
-
-
 _MetricRows = Sequence[Mapping[str, float]]
 
 

@@ -54,9 +54,6 @@ from adjudge_lab.rl.run_folder import (
 )
 from adjudge_lab.rl.trl_backend import load_libraries
 
-__all__ = ["JudgeFolder", "ReadOnlyJudgeFolder", "open_judge_folder", "run_judge"]
-
-
 _METRICS_FILE = "metrics.jsonl"
 
 

@@ -27,8 +27,6 @@ from adjudge_lab.judge_training.trl_trainers import (
 )
 from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
-__all__ = ["IGNORED_LABEL", "template_marks_assistant", "token_labels", "train_sft"]
-
 IGNORED_LABEL = -100
 """The label of a token that is read but not learned."""
 

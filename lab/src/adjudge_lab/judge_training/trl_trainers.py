@@ -21,18 +21,6 @@ from adjudge_lab.judge_training.distributed import (
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 
-__all__ = [
-    "LengthGroupedSampler",
-    "group_by_length",
-    "metrics_callback",
-    "process_share",
-    "trainer_arguments",
-    "training_steps",
-    "unsupported_settings",
-    "validation_interval",
-]
-
-
 _SCHEDULERS = {
     "cosine": "cosine",
     "constant": "constant_with_warmup",

@@ -14,9 +14,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE
 from adjudge_lab.rl.verl.inputs import find_reward_problem, verl_gpus, verl_version
 
-__all__ = ["UnsupportedSetting", "check_backend_support", "find_unsupported_settings"]
-
-
 _GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
 
 

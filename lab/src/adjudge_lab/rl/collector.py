@@ -36,8 +36,6 @@ from adjudge_lab.rl.rollouts import (
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import StepScaffold, scaffold_metrics
 
-__all__ = ["RolloutCollector"]
-
 
 class RolloutCollector:
     """Plays and judges the rollouts of one step after the other.

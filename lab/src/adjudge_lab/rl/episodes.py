@@ -35,20 +35,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import CAPITALS_ENV
 from adjudge_lab.rl.tiny import CapitalsTask
 
-__all__ = [
-    "EndpointPlayer",
-    "Lane",
-    "OpenLanes",
-    "Player",
-    "apply_stepwise_rewards",
-    "build_task",
-    "draw_training_seeds",
-    "episode_to_sample",
-    "find_environment_problem",
-    "play_episodes",
-]
-
-
 _ROLLOUT_COLUMNS = frozenset({"prompt", "response", "messages", "finish_reason"})
 
 

@@ -24,16 +24,6 @@ from adjudge.types import GraderError, RewardResult, Usage
 from adjudge_lab.environments import Episode, Task
 from adjudge_lab.rl.episodes import OpenLanes, Player, episode_to_sample, play_episodes
 
-__all__ = [
-    "AnswerSample",
-    "EpisodeTokens",
-    "EvaluatedEpisode",
-    "build_answer_sample",
-    "compute_divergences",
-    "evaluate_policy",
-    "judge_episodes",
-]
-
 
 @dataclass
 class EvaluatedEpisode:

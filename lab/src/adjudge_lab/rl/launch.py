@@ -26,9 +26,6 @@ import msgspec
 
 from adjudge.errors import ConfigError
 
-__all__ = ["run_module", "submit_job"]
-
-
 OnLine = Callable[[str], None]
 
 _NOT_UPLOADED = [".env", "*.env", ".env.*", ".git", ".venv", "__pycache__", "runs/"]

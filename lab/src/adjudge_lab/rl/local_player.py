@@ -26,9 +26,6 @@ from adjudge.prompts.fence import break_control_tokens
 from adjudge_lab.environments import OutOfContext, Policy
 from adjudge_lab.rl.episodes import Lane, OpenLanes
 
-__all__ = ["ChatCodec", "LocalPlayer", "TokenConversation", "draw_replies"]
-
-
 OnReplyEnd = Callable[[int, list[int], list[float]], None]
 """Hears of a row's tokens and their log-probabilities when its reply is complete."""
 

@@ -32,20 +32,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
 
-__all__ = [
-    "TOTAL_KEYS",
-    "GraderPlan",
-    "JudgingSetup",
-    "RunPlan",
-    "VerlPlan",
-    "describe_assumptions",
-    "judging_setups",
-    "list_run_warnings",
-    "plan_run",
-    "total_costs",
-]
-
-
 TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 """What :func:`total_costs` gives."""
 

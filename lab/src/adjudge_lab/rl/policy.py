@@ -36,18 +36,6 @@ from adjudge_lab.rl.tiny import (
 )
 from adjudge_lab.rl.trl_backend import warm_start
 
-__all__ = [
-    "build_demonstrations",
-    "build_first_policy",
-    "generate_rubric_demonstrations",
-    "load_policy",
-    "needs_hub",
-    "read_chat_template",
-    "resolve_base_model",
-    "save_policy",
-]
-
-
 _MAX_TEMPLATE_BYTES = 1 << 20
 
 

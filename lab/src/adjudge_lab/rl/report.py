@@ -23,9 +23,6 @@ from adjudge.runs.judge_calls import judge_calls_section
 from adjudge.runs.sentinel import MISSING_SHARE
 from adjudge_lab.rl.held_out import AnswerSample
 
-__all__ = ["alarm_list", "curve_grid", "write_training_report"]
-
-
 _MetricRows = Sequence[Mapping[str, float]]
 
 

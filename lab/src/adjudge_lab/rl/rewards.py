@@ -42,33 +42,6 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL, RunJudgeTable
 from adjudge_lab.rl.tiny import CapitalsTask
 
-__all__ = [
-    "INSTRUCTION_TOKENS",
-    "OBSERVATION_TOKENS",
-    "STAND_IN_RUBRIC",
-    "EnvironmentReward",
-    "ServedJudge",
-    "asks_judge",
-    "build_reward_spec",
-    "build_service_spec",
-    "build_single_turn_task",
-    "check_run_machine",
-    "check_service_libraries",
-    "dry_run_samples",
-    "dry_run_spec",
-    "fetch_service_calls",
-    "find_group_grader",
-    "find_judge_key_env",
-    "format_toml",
-    "is_stand_in_rubric",
-    "load_rubric_or_stand_in",
-    "load_trained_judges",
-    "name_judge",
-    "start_run_judge",
-    "uses_only_rules",
-]
-
-
 _REWARD_KEYS = set(JudgedReward.model_fields)
 _JUDGE_KEYS = set(RunJudgeTable.model_fields) & set(JudgeTable.model_fields)
 _SPEC_FILE = "reward.toml"

@@ -32,18 +32,6 @@ from adjudge_lab.rl.local_player import TokenConversation
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import RevealedRubrics
 
-__all__ = [
-    "FlushedJournal",
-    "Rollout",
-    "RolloutBatch",
-    "RolloutStore",
-    "RolloutTokens",
-    "ScoredRollouts",
-    "compute_group_advantages",
-    "compute_turn_shares",
-    "group_variances",
-]
-
 
 class RolloutTokens(msgspec.Struct):
     """What the policy read and wrote in one rollout; see :class:`.local_player.TokenConversation`.

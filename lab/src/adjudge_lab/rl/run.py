@@ -57,8 +57,6 @@ from adjudge_lab.rl.trl_backend import (
     train_policy,
 )
 
-__all__ = ["TrainingJob", "first_and_last_means", "summarise_training", "train_run"]
-
 
 def summarise_training(
     run: RunFile,

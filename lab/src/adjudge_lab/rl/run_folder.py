@@ -22,8 +22,6 @@ from adjudge_lab.rl.policy import resolve_base_model
 from adjudge_lab.rl.rollouts import FlushedJournal, RolloutStore
 from adjudge_lab.rl.runfile import RunFile
 
-__all__ = ["TrainingFolder", "check_base_model", "find_newest_checkpoint", "truncate_after_step"]
-
 
 class _StepRow(msgspec.Struct):
     step: int = 0

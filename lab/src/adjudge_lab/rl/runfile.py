@@ -30,9 +30,6 @@ from adjudge_lab.rl.runfile_tables import (
     TrainingTable,
 )
 
-__all__ = ["RunFile"]
-
-
 _TINY_BYTES = 32 << 20
 """Weights under this many bytes learn at the tiny model's rate: a later stage's own, say."""
 

@@ -31,14 +31,6 @@ from adjudge_lab.rl.rewards import (
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, MOCK_BASE_URL, TINY_BASE, UNREACHABLE_URL
 
-__all__ = [
-    "check_run_file",
-    "check_scaffold_rubrics",
-    "check_trained_judges",
-    "load_run_file",
-    "resolve_run_file",
-]
-
 _BUILT_IN_ENVIRONMENTS = (CAPITALS_ENV, "crafter")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")

@@ -12,30 +12,6 @@ from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.aggregate import CombineMode
 from adjudge.rewards.spec import JudgedReward
 
-__all__ = [
-    "CAPITALS_ENV",
-    "MOCK_BASE_URL",
-    "TASK_APP_NAME",
-    "TINY_BASE",
-    "UNREACHABLE_URL",
-    "AlgorithmTable",
-    "ComputeTable",
-    "EvaluationTable",
-    "LoggingTable",
-    "MockTable",
-    "PanelAggregate",
-    "RolloutTable",
-    "RunJudgeTable",
-    "RunModelTable",
-    "ScaffoldTable",
-    "SentinelTable",
-    "ServicesTable",
-    "TopologyTable",
-    "TrainingTable",
-    "parse_seeds",
-]
-
-
 CAPITALS_ENV = "capitals"
 """The built-in task: name a country's capital."""
 

@@ -23,21 +23,6 @@ from adjudge_lab.rl.episodes import Lane, OpenLanes
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import ScaffoldTable
 
-__all__ = [
-    "RevealedRubrics",
-    "StepScaffold",
-    "add_scaffold_message",
-    "build_scaffold_message",
-    "compute_unscaffolded_logps",
-    "correct_off_policy",
-    "draw_shown_rubrics",
-    "group_share",
-    "reveal_ratio",
-    "scaffold_metrics",
-    "step_share",
-]
-
-
 _BASE_PROMPT = "You are a helpful assistant."
 _OPENING = f"{_BASE_PROMPT} These criteria say what a good answer is."
 _GOOD_TITLE = "It should do this:"

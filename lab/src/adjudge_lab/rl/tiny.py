@@ -19,18 +19,6 @@ from adjudge.graders.base import RuleGrader
 from adjudge.types import GraderScore
 from adjudge_lab.environments import DatasetTask, Episode, Policy
 
-__all__ = [
-    "ANSWER_STYLES",
-    "TINY_CHAT_TEMPLATE",
-    "CapitalGrader",
-    "CapitalsTask",
-    "build_tiny_model",
-    "build_tiny_tokenizer",
-    "capital_reward",
-    "generate_capital_demonstrations",
-]
-
-
 _END, _START, _PAD = "<|im_end|>", "<|im_start|>", "<|endoftext|>"
 
 # ChatML; the generation marks tell a trainer which tokens are the assistant's.

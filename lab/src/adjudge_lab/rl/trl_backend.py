@@ -24,16 +24,6 @@ from adjudge_lab.rl.rollouts import RolloutBatch, ScoredRollouts
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import compute_unscaffolded_logps, correct_off_policy
 
-__all__ = [
-    "StepMetrics",
-    "TrainerHooks",
-    "disable_trainer_logging",
-    "grpo_settings",
-    "load_libraries",
-    "train_policy",
-    "warm_start",
-]
-
 
 def load_libraries(*, one_device: bool = True, hub: bool = False) -> None:
     """Load torch, transformers, datasets and TRL; raises :class:`ConfigError` where one is missing.

@@ -39,16 +39,6 @@ from adjudge_lab.studies.results import (
     score_units,
 )
 
-__all__ = [
-    "CellAccount",
-    "CellFits",
-    "MissingCount",
-    "account_cells",
-    "account_total",
-    "analyse",
-]
-
-
 _ALL_CELLS = "all"
 
 

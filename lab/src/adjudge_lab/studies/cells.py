@@ -32,24 +32,6 @@ from adjudge_lab.studies.study_file import (
     same_level,
 )
 
-__all__ = [
-    "Arm",
-    "LevelCombination",
-    "StudyCell",
-    "base_tables",
-    "first_run_file_arm",
-    "get_table",
-    "has_weight",
-    "judge_folder",
-    "judge_tables",
-    "make_arms",
-    "make_cells",
-    "plan_judges",
-    "policy_folder",
-    "read_run_file_arms",
-    "shared_graders",
-]
-
 
 def judge_folder(folder: Path, name: str) -> str:
     """Where a trained judge of the study in ``folder`` lies, absolute."""

@@ -15,27 +15,6 @@ from adjudge.report.elements import Element, Fragment, format_number
 from adjudge.report.page import read_asset
 from adjudge.text import replace_surrogates
 
-__all__ = [
-    "CHART_WIDTH",
-    "COLOUR_COUNT",
-    "PLOT_LEFT",
-    "PLOT_RIGHT",
-    "AxisLevel",
-    "AxisScale",
-    "ChartPoint",
-    "ChartSeries",
-    "DotRow",
-    "Drawing",
-    "HorizontalAxis",
-    "dot_chart",
-    "draw_figure",
-    "format_tick",
-    "printable_text",
-    "svg_document",
-    "xy_chart",
-]
-
-
 CHART_WIDTH = 520
 _MAX_LABEL_LENGTH = 44
 

@@ -26,26 +26,6 @@ from adjudge_lab.studies.results import (
     sort_checkpoints,
 )
 
-__all__ = [
-    "TREND_OUTCOMES",
-    "ArmRow",
-    "CellComparison",
-    "CellKey",
-    "FeatureCurve",
-    "FeatureDrift",
-    "FeaturePoint",
-    "PlanCell",
-    "PlanResult",
-    "Trend",
-    "axis_value",
-    "compare_all_cells",
-    "compare_cells",
-    "list_features",
-    "measure_feature_curves",
-    "regress_drift",
-    "summarise_plan",
-]
-
 
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
     """A feature's change from step 0 to the end, regressed on the judges' biases.

@@ -24,21 +24,6 @@ from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
 from adjudge.verdicts.json_text import find_json_values, read_single_object
 from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
-__all__ = [
-    "DUMP_FIELDS",
-    "PARSE_MODES",
-    "REPLY_FORMS",
-    "DumpedPrompt",
-    "ParseMode",
-    "ParsedReply",
-    "ReplyForm",
-    "detect_reply_form",
-    "parse_points",
-    "parse_reply",
-    "read_dump",
-]
-
-
 DUMP_FIELDS: Mapping[str, tuple[str, ...]] = {
     "prompt": ("actual_queried_message_list", "messages", "prompt_text", "judge_prompt", "prompt"),
     "response": ("response_text", "judge_text", "judge_response", "response", "completion"),

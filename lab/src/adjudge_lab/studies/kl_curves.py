@@ -28,20 +28,6 @@ from adjudge_lab.studies.results import (
     sort_checkpoints,
 )
 
-__all__ = [
-    "BestOfCurve",
-    "BestOfRow",
-    "CurveFits",
-    "FittedForm",
-    "KlCurve",
-    "best_of_curves",
-    "best_of_n_kl",
-    "expected_best",
-    "fit_arms",
-    "fit_curves",
-]
-
-
 KlCurve = Sequence[tuple[float, PromptColumn]]
 """Distances d and, by prompt, the change of the reward from d = 0."""
 

@@ -36,17 +36,6 @@ from adjudge_lab.studies.cells import Arm, judge_folder
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import covers_key, dotted_key, flatten
 
-__all__ = [
-    "SettingDifference",
-    "StudyFolder",
-    "check_arms",
-    "check_manifest",
-    "diff_settings",
-    "make_manifest",
-    "resolve_settings",
-]
-
-
 _SEED_KEYS = ("training.seed", "model.base")
 """In these the arms of a cell differ: the seed, and the policy that was made from it."""
 _NAME_KEYS = ("model.label", "logging.to")

@@ -37,21 +37,6 @@ from adjudge_lab.studies.results import (
     sort_checkpoints,
 )
 
-__all__ = [
-    "CellGap",
-    "CellOnset",
-    "CheckpointGap",
-    "HackingOnset",
-    "TransferMatrix",
-    "TransferRow",
-    "find_onset",
-    "gap_columns",
-    "measure_cell_gap",
-    "summarise_onsets",
-    "transfer_matrix",
-]
-
-
 _NO_SCORED_PAIR = "no arm has step 0 and a later checkpoint that judge and gold scored"
 
 

@@ -20,8 +20,6 @@ from adjudge.judge_evaluation.swap.judgements import compute_features
 from adjudge.text import encode_exactly
 from adjudge.types import GraderScore
 
-__all__ = ["MAX_FEATURE_UNITS", "ParametricJudge"]
-
 MAX_FEATURE_UNITS = 2.0
 """A feature counts up to this many of its units: what is longer is not liked more."""
 

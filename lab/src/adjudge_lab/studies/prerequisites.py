@@ -28,18 +28,6 @@ from adjudge_lab.studies.cells import (
 )
 from adjudge_lab.studies.study_file import RunFileArm, StudyFile, merge_tables
 
-__all__ = [
-    "POLICY_REFERENCE",
-    "RunTables",
-    "TrainingTables",
-    "first_policy_tables",
-    "judge_training_tables",
-    "judge_training_waves",
-    "policy_training_tables",
-    "scorer_tables",
-]
-
-
 POLICY_REFERENCE = "policy"
 """``model.path = "@policy"``: the policy that the arms of the first seed begin with."""
 

@@ -43,16 +43,6 @@ from adjudge_lab.studies.judge_dumps import (
     read_dump,
 )
 
-__all__ = [
-    "ReplayJob",
-    "ReplayJudge",
-    "ReplayRow",
-    "find_replay_judge",
-    "replay_dump",
-    "score_ranges",
-    "summarise_replay_arms",
-]
-
 
 class ReplayJudge(msgspec.Struct, frozen=True):
     """A judge to ask: ``identity`` is a digest of all that its replies depend on."""

@@ -38,19 +38,6 @@ from adjudge_lab.studies.summary_view import (
     plan_title,
 )
 
-__all__ = [
-    "draw_best_of",
-    "draw_drift",
-    "draw_kl_curves",
-    "draw_plan",
-    "fitted_points",
-    "render_plan_figures",
-    "render_study_page",
-    "write_figures",
-    "write_study_report",
-]
-
-
 _JsonObject = Mapping[str, Any]
 
 _GAIN_UNIT = "SDs of the first policy's answers"

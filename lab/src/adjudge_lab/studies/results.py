@@ -15,30 +15,6 @@ import msgspec
 
 from adjudge.files import write_table
 
-__all__ = [
-    "NO_SCORE_UNIT",
-    "AnswerScores",
-    "ArmResult",
-    "BestOfScores",
-    "CheckpointResult",
-    "FactorLevel",
-    "StudyResult",
-    "change_by_prompt",
-    "end_checkpoints",
-    "is_known",
-    "iter_study_rows",
-    "list_scorers",
-    "mean_by_prompt",
-    "mean_score",
-    "observed_score_range",
-    "peak_step",
-    "score_units",
-    "scores_by_prompt",
-    "sort_checkpoints",
-    "write_study_rows",
-]
-
-
 FactorLevel = str | float | bool
 """A level of a factor, as the study file declares it."""
 

@@ -55,16 +55,6 @@ from adjudge_lab.studies.tasks import (
     train_study_judge,
 )
 
-__all__ = [
-    "StudyJob",
-    "arm_source",
-    "best_of_source",
-    "gather_study_result",
-    "plan_study",
-    "run_study",
-]
-
-
 _CURVE_METRICS = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
 
 

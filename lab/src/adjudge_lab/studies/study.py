@@ -46,13 +46,6 @@ from adjudge_lab.studies.study_file import (
     flatten,
 )
 
-__all__ = [
-    "Study",
-    "check_study",
-    "find_study_warnings",
-]
-
-
 _PLACEHOLDER_FOLDER = Path("@")
 """The study's folder as long as nobody said."""
 _MIN_SEEDS = 3

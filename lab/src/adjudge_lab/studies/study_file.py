@@ -24,30 +24,6 @@ from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import PanelAggregate
 
-__all__ = [
-    "NO_MITIGATION",
-    "RUN_FILE_PLAN",
-    "BestOfTable",
-    "LevelValue",
-    "Mitigation",
-    "PlanQuestion",
-    "RunFileArm",
-    "RunFileArmTable",
-    "StudyFile",
-    "StudyJudge",
-    "StudyPlan",
-    "StudyPolicy",
-    "TrainingSource",
-    "changed_keys",
-    "check_name",
-    "covers_key",
-    "dotted_key",
-    "flatten",
-    "merge_tables",
-    "same_level",
-]
-
-
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 

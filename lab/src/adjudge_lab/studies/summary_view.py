@@ -21,33 +21,6 @@ from adjudge.report.elements import (
 )
 from adjudge.report.table import Table, numeric
 
-__all__ = [
-    "CellView",
-    "accounting_table",
-    "arms_table",
-    "cell_name",
-    "cell_views",
-    "comparison_table",
-    "failed_table",
-    "fit_table",
-    "format_estimate",
-    "format_estimate_interval",
-    "format_missing_rewards",
-    "format_onset",
-    "length_feature",
-    "list_limits",
-    "manifest_block",
-    "pilot_note",
-    "plan_answer",
-    "plan_cells",
-    "plan_question",
-    "plan_table",
-    "plan_title",
-    "regression_table",
-    "transfer_table",
-]
-
-
 _CellKey = tuple[str, str]
 _JsonObject = Mapping[str, Any]
 

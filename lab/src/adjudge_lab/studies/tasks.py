@@ -54,26 +54,6 @@ from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL
 from adjudge_lab.rl.trl_backend import load_libraries
 from adjudge_lab.studies.results import AnswerScores
 
-__all__ = [
-    "AnswerSource",
-    "PanelMember",
-    "SampledAnswer",
-    "TaskOutcome",
-    "TaskPool",
-    "WorkerProgress",
-    "make_first_policy",
-    "progress",
-    "read_answers_by_step",
-    "read_scores_by_step",
-    "sample_answers",
-    "score_sources",
-    "start_workers",
-    "train_arm",
-    "train_study_judge",
-    "weights_digest",
-]
-
-
 WorkerProgress = Callable[[str, str, int, int], None]
 """``(task, stage, done, total)``: how far a task is."""
 

@@ -15,15 +15,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = [
-    "MAX_DIGITS",
-    "MAX_EXPONENT",
-    "ArithmeticLimitExceeded",
-    "ParsedValue",
-    "read_value",
-    "to_latex",
-]
-
 MAX_DIGITS = 1_000
 """A numeral with more digits is not read."""
 

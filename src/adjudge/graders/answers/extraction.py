@@ -22,30 +22,6 @@ from rapidfuzz.distance import Levenshtein
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
 
-__all__ = [
-    "CANDIDATE_CHARS",
-    "REGEX_FLAGS",
-    "SEARCHED_CHARS",
-    "Box",
-    "MarkedText",
-    "best_ocr_similarity",
-    "compile_pattern",
-    "equal_ignoring_case",
-    "find_json_text",
-    "find_last_box",
-    "find_last_json",
-    "find_last_marked",
-    "find_last_math",
-    "intersection_over_union",
-    "ocr_similarity",
-    "read_boolean",
-    "read_box",
-    "read_letter",
-    "search_patterns",
-    "strip_wrappers",
-]
-
-
 SEARCHED_CHARS = 200_000
 """A final answer stands at the end: markers are looked for in this many characters before it,"""
 

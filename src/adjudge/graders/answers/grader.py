@@ -53,17 +53,6 @@ from adjudge.graders.rules.json_graders import JsonMatchGrader
 from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
 
-__all__ = [
-    "COMPARATORS",
-    "AnswerGrader",
-    "AnswerMatch",
-    "AnswerType",
-    "compare_number",
-    "compare_numerically",
-    "raise_unusable_reference",
-    "read_reference_texts",
-]
-
 
 class AnswerMatch(NamedTuple):
     """A score in [0, 1], the answer that was read (``None``: nothing found) and a reason."""

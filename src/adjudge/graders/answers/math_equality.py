@@ -24,8 +24,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.answers.arithmetic import to_latex
 from adjudge.graders.answers.extraction import strip_wrappers
 
-__all__ = ["verify", "warm_up"]
-
 _DELIMITERS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]]|\\(?:boxed|fbox)(?=\s*\{))")
 # Read as LaTeX, a word is the product of its letters, and "listen" would equal "silent".
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)

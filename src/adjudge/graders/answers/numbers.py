@@ -24,15 +24,6 @@ from adjudge.graders.answers.arithmetic import (
 )
 from adjudge.graders.answers.extraction import strip_wrappers
 
-__all__ = [
-    "AnswerItem",
-    "ParsedNumber",
-    "find_affirmed_items",
-    "find_last_number",
-    "numbers_match",
-    "read_number",
-]
-
 
 class ParsedNumber(NamedTuple):
     """An exact value, and where it stands.

@@ -21,23 +21,6 @@ from adjudge.engine.phases import WorkerPhase
 from adjudge.engine.processes import get_pool
 from adjudge.text import shorten_text
 
-__all__ = [
-    "BlockSelection",
-    "CaseRequirements",
-    "call_arguments",
-    "collect_names",
-    "computes_with_arguments",
-    "extract_python",
-    "find_requirements",
-    "find_root_name",
-    "find_shared_changes",
-    "find_syntax_fault",
-    "looks_like_code",
-    "parse_python",
-    "split_fenced_blocks",
-]
-
-
 BlockSelection = Literal["last", "all"]
 
 _PYTHON = frozenset({"python", "python3", "py", "py3"})

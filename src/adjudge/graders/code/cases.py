@@ -25,20 +25,6 @@ from adjudge.graders.code.analysis import find_requirements, parse_python
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE, encode_tree
 from adjudge.text import shorten_text
 
-__all__ = [
-    "Case",
-    "CaseBudget",
-    "CaseMode",
-    "CaseOutcome",
-    "UntrustedTests",
-    "make_beside_case",
-    "parse_cases",
-    "run_cases",
-    "same_output",
-    "same_value",
-]
-
-
 CaseMode = Literal["auto", "stdio", "function", "solution", "assert"]
 UntrustedTests = Literal["refuse", "allow"]
 

@@ -30,8 +30,6 @@ from adjudge.graders.code.cases import (
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
-__all__ = ["CodeExecutionGrader", "SyntaxCheckGrader"]
-
 _MAX_CODE = 1 << 20
 _TOO_LONG = f"the response is longer than {_MAX_CODE} characters"
 _NO_CODE = "no Python code in the response"

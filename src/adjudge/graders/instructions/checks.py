@@ -27,48 +27,6 @@ from adjudge.graders.instructions.text_analysis import (
     sentence_count,
 )
 
-__all__ = [
-    "MAX_WORD",
-    "ArgumentReader",
-    "bullet_lists",
-    "capital_word_frequency",
-    "constrained_response",
-    "end_phrase",
-    "english_capital",
-    "english_lowercase",
-    "forbidden_words",
-    "has_value",
-    "highlighted_sections",
-    "json_format",
-    "keyword_existence",
-    "keyword_frequency",
-    "letter_frequency",
-    "no_comma",
-    "nth_paragraph_first_word",
-    "number_paragraphs",
-    "number_sentences",
-    "number_words",
-    "placeholders",
-    "postscript",
-    "quotation",
-    "read_character",
-    "read_count",
-    "read_language",
-    "read_lowercase",
-    "read_position",
-    "read_relation",
-    "read_text",
-    "read_whole_number",
-    "read_word",
-    "read_word_list",
-    "repeat_prompt",
-    "response_language",
-    "sections",
-    "title",
-    "two_responses",
-]
-
-
 ArgumentReader = Callable[[Any], Any]
 
 MAX_WORD = 200

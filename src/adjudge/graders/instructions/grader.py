@@ -34,22 +34,6 @@ from adjudge.graders.instructions.checks import ArgumentReader
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
-__all__ = [
-    "INSTRUCTIONS",
-    "IFEvalGrader",
-    "Instruction",
-    "InstructionCheck",
-    "ReadingMode",
-    "ScoreLevel",
-    "follows",
-    "follows_json",
-    "iter_readings",
-    "loose_results",
-    "parse_instructions",
-    "select_arguments",
-]
-
-
 InstructionCheck = Callable[[str], bool]
 """Whether a response follows one instruction."""
 

@@ -18,15 +18,6 @@ from adjudge.graders.instructions.grader import (
 )
 from adjudge.text import shorten_text
 
-__all__ = [
-    "IfevalFailure",
-    "IfevalReport",
-    "IfevalRow",
-    "IfevalScores",
-    "IfevalShare",
-    "score_ifeval",
-]
-
 IfevalJoinBy = Literal["prompt", "key"]
 
 

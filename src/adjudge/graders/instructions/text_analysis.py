@@ -29,9 +29,6 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 
-__all__ = ["LANGUAGES", "capital_words", "detect_language", "sentence_count"]
-
-
 _EDGE = '.,;:!?()[]{}<>"*#`“”«»‘’'
 _FUSED = frozenset({"CANNOT", "GIMME", "GONNA", "GOTTA", "LEMME", "WANNA"})
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Walks"]
-
 _WALKS = 7
 _SMOOTHING, _SMOOTHING_WIDTH = 0.5, 0.05  # of the counts per 10,000
 _CERTAIN, _LIKELY = 0.99999, 0.1

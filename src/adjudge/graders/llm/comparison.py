@@ -40,21 +40,6 @@ from adjudge.verdicts import (
     read_ranking,
 )
 
-__all__ = [
-    "BOTH_ORDERS",
-    "OUTCOME_SCORES",
-    "DistinctResponses",
-    "ListwiseGrader",
-    "OrderMode",
-    "PairComparison",
-    "PairJudge",
-    "PairOrder",
-    "PairwiseGrader",
-    "ResponseGroup",
-    "read_group",
-]
-
-
 OrderMode = Literal["both", "one"]
 PairOrder = Literal["as_given", "swapped"]
 """Whether the first of two responses is shown first, or second."""

@@ -47,29 +47,6 @@ from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedP
 from adjudge.types import GraderMode, Provenance, Usage
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
 
-__all__ = [
-    "RAW_LIMIT",
-    "REPAIR_DRAW",
-    "REPLY_FORM",
-    "JudgeGrader",
-    "JudgeOutcome",
-    "TemplateInput",
-    "add_query",
-    "are_redrawable",
-    "ask_all",
-    "describe_failure",
-    "extract_query",
-    "get_group_name",
-    "is_redrawable",
-    "join_failures",
-    "load_shipped_prompt",
-    "parse_ending",
-    "resolve_template",
-    "sum_costs",
-    "sum_provenance",
-]
-
-
 _PART = "\n=====\n"
 _OURS = ("reply_form",)
 

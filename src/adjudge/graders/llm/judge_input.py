@@ -16,23 +16,6 @@ from adjudge.prompts import LanguageEnum
 from adjudge.prompts.template import render_value
 from adjudge.text import final_text
 
-__all__ = [
-    "CandidateView",
-    "Transcript",
-    "TruncationMode",
-    "conversation_query",
-    "count_opening_turns",
-    "find_answer_turn",
-    "first_present",
-    "is_blank",
-    "join_lines",
-    "missing_field_failure",
-    "read_turns",
-    "split_question",
-    "turn_content",
-]
-
-
 TruncationMode = Literal["judge", "mask"]
 """``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
 ``GraderError(invalid_input)``, so the reward is missing."""

@@ -25,8 +25,6 @@ from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict, read_fields
 
-__all__ = ["LLMGrader", "ScoreFrom"]
-
 ScoreFrom = str | Sequence[str] | Callable[[Mapping[str, Any]], float]
 """A key of the reply, several keys (their mean), or a function of the reply's object."""
 

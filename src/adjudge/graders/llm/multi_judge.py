@@ -30,9 +30,6 @@ from adjudge.types import (
     mid_ranks,
 )
 
-__all__ = ["MultiJudge", "Reduce", "modal_share", "reduce_values", "soft_min"]
-
-
 Reduce = Literal["mean", "median", "vote", "soft_min"]
 
 

@@ -35,9 +35,6 @@ from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderScore, ScoreRange
 
-__all__ = ["ExpectedScoreGrader", "ScalarGrader"]
-
-
 _AT_MOST = 8
 """The verdict stands among so many first tokens; later ones follow reasons."""
 

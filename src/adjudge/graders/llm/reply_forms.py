@@ -32,19 +32,6 @@ from adjudge.verdicts import (
     read_score,
 )
 
-__all__ = [
-    "ChoiceForm",
-    "FieldsForm",
-    "FreeTextForm",
-    "JudgeReplyForm",
-    "MarksForm",
-    "RankingForm",
-    "ScoreForm",
-    "build_object_schema",
-    "describe_block",
-    "describe_object",
-]
-
 _WHY = {
     LanguageEnum.EN: "<your reasons, in a few sentences>",
     LanguageEnum.ZH: "<简要理由>",

@@ -69,9 +69,6 @@ from adjudge.rubrics.rubric import Scheme
 from adjudge.types import GraderScore, Provenance
 from adjudge.verdicts import Verdict
 
-__all__ = ["AskMode", "RubricAsker", "RubricGrader", "RubricMarks", "build_marks_form"]
-
-
 _MOST_RAW = 4
 
 

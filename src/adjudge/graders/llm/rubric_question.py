@@ -41,22 +41,6 @@ from adjudge.rubrics import (
 from adjudge.rubrics.rubric import SCHEMES, Scheme
 from adjudge.types import ScoreRange
 
-__all__ = [
-    "QuestionKind",
-    "RubricMaterial",
-    "RubricPart",
-    "RubricSource",
-    "ShowMode",
-    "ShownPart",
-    "SingleRubric",
-    "build_criteria_fields",
-    "format_criteria",
-    "format_scale",
-    "load_rubric_template",
-    "read_material",
-]
-
-
 ShowMode = Literal["auto", "response", "trajectory", "event"]
 ShownPart = Literal["response", "trajectory", "event"]
 EmptyReason = Literal["", "empty", "unclosed_think"]

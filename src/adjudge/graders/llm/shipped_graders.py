@@ -48,25 +48,6 @@ from adjudge.judges.base import ChatModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderScore
 
-__all__ = [
-    "CorrectnessGrader",
-    "HallucinationGrader",
-    "HarmfulnessGrader",
-    "InstructionFollowingGrader",
-    "MemoryGrader",
-    "PlanFeasibilityGrader",
-    "PromptValues",
-    "QualityGrader",
-    "ReflectionAccuracyGrader",
-    "RelevanceGrader",
-    "ResponseCompletenessGrader",
-    "ResponseHelpfulnessGrader",
-    "ShippedGrader",
-    "ToolSelectionGrader",
-    "trim_shipped_prompt",
-]
-
-
 PromptValues = dict[str, Any]
 """What a judge is shown, by the prompt's field."""
 

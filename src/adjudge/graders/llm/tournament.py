@@ -33,9 +33,6 @@ from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderMode, GraderRank
 
-__all__ = ["BradleyTerryStrengths", "TournamentGrader", "fit_bradley_terry", "schedule_pairs"]
-
-
 _CLOSE = 1e-12
 _MOST_STEPS = 100
 

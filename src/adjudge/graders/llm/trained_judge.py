@@ -56,17 +56,6 @@ from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.types import GraderScore
 from adjudge.verdicts import UnreadableReply, Verdict
 
-__all__ = [
-    "JudgePromptConfig",
-    "RankedScalar",
-    "ScalarPreference",
-    "TrainedPreference",
-    "TrainedRating",
-    "TrainedTournament",
-    "card_prompt",
-    "read_prompt_config",
-]
-
 
 class JudgePromptConfig(msgspec.Struct, frozen=True):
     """How a judge was trained to be asked (``form``, in the wording ``template``).

@@ -13,16 +13,6 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.stats.predictions import RatingCalibration, ScoreCalibration
 
-__all__ = [
-    "CARD_FILE",
-    "SPEC_FILE",
-    "JudgeCard",
-    "ScoreNormalisation",
-    "fit_normalisation",
-    "read_card",
-    "reward_spec_of_card",
-]
-
 CARD_FILE = "judge.json"
 SPEC_FILE = "reward.toml"
 """A reward spec beside the card that asks this judge; ``adjudge serve FOLDER`` reads it."""

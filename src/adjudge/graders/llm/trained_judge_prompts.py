@@ -44,18 +44,6 @@ from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge.verdicts.base import strip_invisible
 
-__all__ = [
-    "MAX_REPLY_CHARACTERS",
-    "PREFERENCE_VERDICTS",
-    "TIE_VERDICT",
-    "JudgeMode",
-    "ReplyFault",
-    "judge_prompt",
-    "judge_prompt_template",
-    "read_preference",
-    "read_rating",
-]
-
 
 class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge is asked and how it answers; part of its card.

@@ -36,16 +36,6 @@ from adjudge.verdicts import (
     parse_number,
 )
 
-__all__ = [
-    "DIMENSIONS",
-    "RATING_RANGE",
-    "RatedStep",
-    "StepForm",
-    "TrajectoryAccuracyGrader",
-    "TrajectoryComprehensiveGrader",
-]
-
-
 DIMENSIONS = ("contribution", "relevance", "accuracy", "efficiency")
 """What each step is rated on."""
 

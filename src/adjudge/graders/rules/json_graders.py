@@ -38,9 +38,6 @@ from adjudge.graders.rules.json_validation import (
 from adjudge.text import encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
-__all__ = ["JsonMatchGrader", "JsonSchemaGrader", "JsonValidatorGrader", "read_response_json"]
-
-
 _FENCE = "```"
 
 

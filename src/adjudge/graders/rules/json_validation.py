@@ -20,22 +20,6 @@ from typing import Any, cast
 from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
 from adjudge.text import shorten_text
 
-__all__ = [
-    "MAX_CHARS",
-    "MAX_JSON_DEPTH",
-    "REFERENCE_KEYWORDS",
-    "InvalidJson",
-    "JsonTooLong",
-    "UnusableSchema",
-    "compile_schema",
-    "decode_strict_json",
-    "find_first_fault",
-    "is_too_deep",
-    "validate_json",
-    "warm_up",
-]
-
-
 MAX_JSON_DEPTH = 64
 """Deepest nesting that is read; it keeps every walk far from the interpreter's own limit."""
 

@@ -24,14 +24,6 @@ from adjudge.graders.rules.trajectory import (
 )
 from adjudge.types import GraderScore
 
-__all__ = [
-    "ActionLoopDetectionGrader",
-    "ObservationInformationGainGrader",
-    "ToolUsageEfficiencyGrader",
-    "TrajectoryStepEfficiencyGrader",
-]
-
-
 _SHOWN = 10
 _SHOWN_CHARS = 200
 

@@ -27,16 +27,6 @@ from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_jso
 from adjudge.text import shorten_text, thinking_text
 from adjudge.types import GraderScore, Role, ScoreRange
 
-__all__ = [
-    "LanguageGrader",
-    "LengthPenaltyGrader",
-    "NgramRepetitionPenaltyGrader",
-    "ReasoningFormatGrader",
-    "ReasoningToolCallFormatGrader",
-    "SoftOverlongPunishmentGrader",
-    "repetition_rate",
-]
-
 
 class ReasoningFormatGrader(RuleGrader):
     """1 when the response is the wanted tagged blocks in order, else 0.

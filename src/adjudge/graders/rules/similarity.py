@@ -35,18 +35,6 @@ from adjudge.graders.base import (
 )
 from adjudge.types import GraderScore
 
-__all__ = [
-    "SetSimilarity",
-    "SimilarityGrader",
-    "StringMatchGrader",
-    "count_similar_pairs",
-    "nearest_earlier_similarities",
-    "overlap_tokens",
-    "rouge_l",
-    "token_f1",
-]
-
-
 SetSimilarity = Literal["jaccard", "ordered"]
 """``jaccard``: sets of lower-case words. ``ordered``: sets of adjacent pairs of words."""
 

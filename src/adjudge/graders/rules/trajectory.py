@@ -18,20 +18,6 @@ from adjudge.graders.base import RuleGrader, check_choice, check_flag
 from adjudge.messages import content_text
 from adjudge.types import GraderScore
 
-__all__ = [
-    "UNPRINTABLE",
-    "ToolCall",
-    "ToolCallPrecisionRecallMatchGrader",
-    "ToolCallStepSequenceMatchGrader",
-    "ToolStep",
-    "Trajectory",
-    "calls_by_turn",
-    "decode_arguments",
-    "invalid_trajectory",
-    "parse_call",
-    "parse_trajectory",
-]
-
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One tool call.

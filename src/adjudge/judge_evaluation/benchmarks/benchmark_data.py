@@ -34,19 +34,6 @@ from adjudge.judge_evaluation.benchmarks.readers import (
     read_benchmark,
 )
 
-__all__ = [
-    "LOCAL_SAMPLE",
-    "BenchmarkData",
-    "hash_file",
-    "is_right_sample_answer",
-    "item_digest",
-    "parse_benchmark_kind",
-    "read_benchmark_data",
-    "sample_rows",
-    "write_sample",
-]
-
-
 _ANIMALS = ("otter", "heron", "badger", "lynx", "newt", "swift", "hare", "carp")
 _SENTENCES = ("It is {}.", "The answer is {}.", "{}", "I would say {}.")
 _LLMBAR_SUBSETS = ("Natural", "Neighbor", "GPTInst", "GPTOut", "Manual")

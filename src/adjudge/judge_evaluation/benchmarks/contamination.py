@@ -25,17 +25,6 @@ from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData, ha
 from adjudge.judge_evaluation.benchmarks.items import Benchmark, BenchmarkItem, BestOfItem, PairItem
 from adjudge.judge_evaluation.benchmarks.overlap import find_leakage
 
-__all__ = [
-    "Contamination",
-    "DatasetReader",
-    "check_contamination",
-    "contamination_entry",
-    "contamination_warning",
-    "rows_of_items",
-    "synthetic_training_rows",
-]
-
-
 _MIN_ID_LENGTH = 12
 _MAX_ANCESTORS = 6
 DatasetReader = Callable[[list[Path]], Any]

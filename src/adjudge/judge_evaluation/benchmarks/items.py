@@ -15,29 +15,6 @@ import msgspec
 from adjudge.datasets.rows import ChatMessages, PreferenceLabel, RowProblem
 from adjudge.errors import ConfigError, ErrorKind
 
-__all__ = [
-    "BENCHMARK_KINDS",
-    "MAX_ABSOLUTE_SCORE",
-    "Benchmark",
-    "BenchmarkItem",
-    "BenchmarkKind",
-    "BestOfItem",
-    "Judgement",
-    "MissingJudgement",
-    "PairItem",
-    "PairLabel",
-    "PairVerdict",
-    "benchmark_as_pairs",
-    "count_missing_kinds",
-    "first_failure_messages",
-    "flip_verdict",
-    "judgements_by_item",
-    "pair_verdicts",
-    "read_judgements",
-    "write_judgements",
-]
-
-
 BenchmarkKind = Literal["rewardbench2", "llmbar", "judgebench", "preference"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = ("rewardbench2", "llmbar", "judgebench", "preference")
 PairLabel = Literal["A", "B"]

@@ -45,27 +45,6 @@ from adjudge.runner.runner import GradingRequest, GradingRunner, Tally
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, Message
 
-__all__ = [
-    "JUDGEMENTS_FILE",
-    "BenchmarkJudge",
-    "Candidate",
-    "ComparingJudge",
-    "EvaluationMode",
-    "GraderComparisons",
-    "GraderScores",
-    "RecordedJudgement",
-    "Recording",
-    "ScoringJudge",
-    "ask_judge",
-    "evaluation_mode",
-    "find_candidate",
-    "grader_judge",
-    "read_own_recording",
-    "read_published_recording",
-    "spec_grader",
-    "spec_judge",
-]
-
 
 class ScoringJudge(Protocol):
     """A judge of single answers."""

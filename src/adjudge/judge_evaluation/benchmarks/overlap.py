@@ -45,29 +45,6 @@ from adjudge.errors import ConfigError
 from adjudge.graders.base import split_words
 from adjudge.prompts import clean_text
 
-__all__ = [
-    "BANDS",
-    "MAX_CANDIDATES",
-    "MIN_WORDS",
-    "NEAR_THRESHOLD",
-    "ROWS",
-    "SHINGLE",
-    "Duplicate",
-    "Leak",
-    "Leakage",
-    "MatchKind",
-    "NearDuplicateIndex",
-    "OverlapUnit",
-    "Shingles",
-    "TextDocument",
-    "detection_probability",
-    "drop_duplicates",
-    "find_duplicates",
-    "find_leakage",
-    "normalize_words",
-]
-
-
 SHINGLE = 3
 BANDS, ROWS = 32, 4
 MAX_CANDIDATES = 8

@@ -34,9 +34,6 @@ from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.judge_calls import judge_calls_section
 
-__all__ = ["EvaluationSummary", "score_cells", "score_columns", "write_validation_report"]
-
-
 EvaluationSummary = Mapping[str, Any]
 
 _MAX_ERRORS = 8

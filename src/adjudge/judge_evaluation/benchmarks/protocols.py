@@ -40,26 +40,6 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
 from adjudge.stats.agreement import cohen_kappa
 from adjudge.stats.estimates import binomial_two_sided
 
-__all__ = [
-    "AVERAGED_ORDERS",
-    "HALF_TIES",
-    "TIES_WEIGHTS",
-    "TWO_ORDER_SUM",
-    "JudgedBestOfItem",
-    "OrderCounts",
-    "OrderVerdicts",
-    "PairRule",
-    "best_of_credit",
-    "count_orders",
-    "kappa_between_orders",
-    "official_script_score",
-    "pair_stratum",
-    "rewardbench2_stratum",
-    "split_present_subsets",
-    "ties_score_unit",
-]
-
-
 OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
 """The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""
 

@@ -47,18 +47,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 )
 from adjudge.messages import content_text
 
-__all__ = [
-    "REWARDBENCH2_SUBSETS",
-    "TIES_SUBSET",
-    "LlmbarEntry",
-    "benchmark_from_rows",
-    "detect_benchmark_kind",
-    "pair_item",
-    "read_benchmark",
-    "read_llmbar_judge",
-]
-
-
 TIES_SUBSET = "Ties"
 """The RewardBench-2 subset with several right answers."""
 

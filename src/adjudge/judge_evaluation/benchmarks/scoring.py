@@ -66,22 +66,6 @@ from adjudge.stats.bootstrap import (
 )
 from adjudge.stats.estimates import Estimate, mcnemar_p_value
 
-__all__ = [
-    "OFFICIAL_SCORES",
-    "BenchmarkReport",
-    "JudgesCompared",
-    "SubsetReport",
-    "benchmark_entry",
-    "compare_judges",
-    "comparison_entry",
-    "judge_entry",
-    "judged_pairs",
-    "missing_subsets_message",
-    "score_benchmark",
-    "score_strata",
-]
-
-
 _PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
 

@@ -29,35 +29,6 @@ from adjudge.stats.agreement import measure_reliability, pearson_correlation, sp
 from adjudge.stats.estimates import ItemColumns
 from adjudge.stats.predictions import sigmoid
 
-__all__ = [
-    "SINGLE_WEIGHT",
-    "CalibrationMetrics",
-    "JudgedPairs",
-    "LengthEffects",
-    "MarginStatistics",
-    "ScoreCell",
-    "ScoreScale",
-    "ScoreShare",
-    "ScoreUnit",
-    "Stratum",
-    "calibration_metrics",
-    "is_complete",
-    "known_cell",
-    "margin_statistics",
-    "mean_share",
-    "measure_length_effects",
-    "missing_cell",
-    "pooled_share",
-    "score_differences",
-    "stratum_share",
-    "unit_columns",
-    "units_answered_by_both",
-    "weighted_mean",
-    "weighted_mean_of_totals",
-    "win_probabilities",
-]
-
-
 SINGLE_WEIGHT = (1.0,)
 """The weights of a score that is one mean."""
 

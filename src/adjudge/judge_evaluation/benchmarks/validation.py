@@ -69,16 +69,6 @@ from adjudge.runs.folder import RunFolder
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
 
-__all__ = [
-    "ValidationJob",
-    "candidate_mode",
-    "evaluate_judge",
-    "find_benchmark_data",
-    "find_candidates",
-    "validate_judges",
-]
-
-
 _IDENTITY = {
     "judges": "other judges",
     "items": "other items (--data, --benchmark)",

@@ -27,16 +27,6 @@ from adjudge.rubrics import Rubric
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, finite_range
 
-__all__ = [
-    "AnswerKind",
-    "OrderedVerdict",
-    "ProbeBench",
-    "ProbeQuestion",
-    "ProbedGrader",
-    "reorder_criteria",
-]
-
-
 AnswerKind = Literal["scores", "compares", "ranks"]
 """One answer at a time, one against another, or a group at once."""
 

@@ -27,16 +27,6 @@ from adjudge.judge_evaluation.probes.probe import (
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderScore
 
-__all__ = [
-    "ORDER_PROBES",
-    "SOURCE_PROBES",
-    "WORDING_PROBES",
-    "Perturbation",
-    "measure_shift",
-    "share_difference",
-    "shift_unit",
-]
-
 
 def _ordered_verdicts(bench: ProbeBench) -> list[list[OrderedVerdict] | None]:
     """Verdicts on two answers of equal worth, by item: there position has most room."""

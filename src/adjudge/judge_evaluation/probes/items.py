@@ -18,36 +18,6 @@ import msgspec
 
 from adjudge.errors import ConfigError
 
-__all__ = [
-    "ASSURANCES",
-    "ASSURANCE_CONTROLS",
-    "ATTACKS",
-    "CITATIONS",
-    "CITATION_CONTROLS",
-    "FILLER_PARAGRAPHS",
-    "FLATTERY",
-    "FLATTERY_CONTROLS",
-    "HEADINGS",
-    "MASTER_KEYS",
-    "ItemLanguage",
-    "LanguageChoice",
-    "ProbeItem",
-    "ProbeTopic",
-    "add_assurance",
-    "add_attack",
-    "add_citation",
-    "add_flattery",
-    "add_heading",
-    "add_padding",
-    "choose_topics",
-    "format_as_list",
-    "load_items",
-    "seeded_random",
-    "shipped_items",
-    "split_sentences",
-]
-
-
 ItemLanguage = Literal["en", "zh"]
 LanguageChoice = Literal["mixed", "en", "zh"]
 """Topics in one language, or half of them in each."""

@@ -19,29 +19,6 @@ from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
 from adjudge.stats.bootstrap import Statistic, bootstrap
 from adjudge.stats.estimates import Estimate, ItemColumns, estimate_largest_share, estimate_share
 
-__all__ = [
-    "ALL_ANSWER_KINDS",
-    "MAX_MISSING_SHARE",
-    "MIN_ITEMS",
-    "POWER",
-    "SCORE_SD_UNIT",
-    "SIGNED_SHARE_BOUNDS",
-    "EffectSide",
-    "Measurement",
-    "Probe",
-    "ProbeFinding",
-    "ProbeVerdict",
-    "count_verdicts",
-    "decide_verdict",
-    "detectable_effect",
-    "estimate_effect",
-    "evaluate_probe",
-    "mean_shift",
-    "require_repeats",
-    "standard_shift",
-]
-
-
 SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""
 

@@ -28,14 +28,6 @@ from adjudge.judge_evaluation.probes.probe import (
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError
 
-__all__ = [
-    "ATTACK_PROBES",
-    "JUDGE_FAULTS",
-    "SCALE_PROBES",
-    "noise_to_spread_ratio",
-]
-
-
 JUDGE_FAULTS = frozenset(
     {
         ErrorKind.UNPARSABLE,

@@ -17,21 +17,6 @@ from adjudge.report.elements import Element, bold, format_integer, small
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 
-__all__ = [
-    "family_wise_error",
-    "format_detectable",
-    "format_effect",
-    "format_effect_interval",
-    "format_limit",
-    "format_note",
-    "format_questions",
-    "format_verdict_counts",
-    "multiple_testing_note",
-    "render_probe_junit",
-    "render_probe_markdown",
-    "render_probe_page",
-]
-
 
 def format_effect(one: ProbeFinding) -> str:
     """The effect; "–" where there is none."""

@@ -65,20 +65,6 @@ from adjudge.runs.judge_calls import estimate_calls
 from adjudge.types import GraderError, GraderResult, RewardSample
 from adjudge.version import __version__
 
-__all__ = [
-    "PROBES",
-    "PreparedProbes",
-    "ProbeCost",
-    "ProbeJob",
-    "ProbeJournal",
-    "estimate_probe_cost",
-    "find_probe",
-    "prepare_probes",
-    "run_probes",
-    "select_probes",
-]
-
-
 PROBES: Mapping[str, Probe] = {
     probe.name: probe
     for probe in (

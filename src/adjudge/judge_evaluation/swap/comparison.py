@@ -19,17 +19,6 @@ from adjudge.stats.agreement import (
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
 from adjudge.stats.estimates import Estimate, ItemColumns, residual_share
 
-__all__ = [
-    "CriterionDisagreement",
-    "ExplainedAdvantages",
-    "RewardAgreement",
-    "advantage_sign",
-    "compare_criteria",
-    "compare_rewards",
-    "explain_advantages",
-]
-
-
 _ROUNDING = 1e-9
 
 

@@ -15,20 +15,6 @@ from typing import Any, NamedTuple
 from adjudge.files import write_table
 from adjudge.rewards.groups import group_step
 
-__all__ = [
-    "TEXT_FEATURES",
-    "CriterionMarks",
-    "JudgeRewards",
-    "SampleRow",
-    "SwapTable",
-    "TextFeatures",
-    "compute_features",
-    "iter_swap_rows",
-    "read_criterion_marks",
-    "write_swap_rows",
-]
-
-
 _BULLETS = ("- ", "* ", "+ ", "• ")
 _DIGITS = "0123456789"
 _MOST_DIGITS = 3

@@ -10,18 +10,6 @@ from adjudge.report.elements import Element, Fragment, bold, format_integer, for
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
 
-__all__ = [
-    "EXPLAINED_SHARES",
-    "PAIR_NUMBERS",
-    "format_calls",
-    "format_interval",
-    "format_missing_kinds",
-    "format_value",
-    "reading_notes",
-    "render_swap_page",
-]
-
-
 PAIR_NUMBERS: Mapping[str, tuple[str, str]] = {
     "best_changes": ("best changes", "groups of which no sample is best for both"),
     "sign_flips": ("sign flips", "samples whose GRPO advantage changes its sign"),

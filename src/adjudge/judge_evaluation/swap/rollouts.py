@@ -47,18 +47,6 @@ from adjudge.runs.folder import LOCK_FILE
 from adjudge.runs.grading import BrokenInputRow, GroupNames
 from adjudge.types import Sample
 
-__all__ = [
-    "NOT_STORED_KIND",
-    "GatheredRollouts",
-    "RolloutFormat",
-    "RolloutSource",
-    "digest_answer",
-    "find_rollout_sources",
-    "gather_rollouts",
-    "source_row_number",
-]
-
-
 RolloutFormat = Literal["plain", "verl", "trl", "llmbar"]
 
 _COLUMNS: Mapping[RolloutFormat, Mapping[str, str]] = {

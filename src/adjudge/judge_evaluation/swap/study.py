@@ -47,16 +47,6 @@ from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.stats import mean_and_std
 from adjudge.version import __version__
 
-__all__ = [
-    "SwapJudge",
-    "SwapStudy",
-    "judge_rollouts",
-    "read_swap_judges",
-    "run_swap",
-    "summarise_swap",
-]
-
-
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 _VERDICT_REWARDS: Mapping[PairVerdict, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}

@@ -25,21 +25,6 @@ from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.judges.endpoint.stats import LatencyDigest
 from adjudge.text import encode_exactly
 
-__all__ = [
-    "RETRYABLE_KINDS",
-    "UNHEALTHY_KINDS",
-    "Attempt",
-    "Call",
-    "CancelReason",
-    "CircuitBreaker",
-    "ForbiddenClassifier",
-    "Replica",
-    "RetryQueue",
-    "as_shared_reply",
-    "full_jitter",
-    "pick_replica",
-]
-
 
 class CircuitBreaker:
     """Closed, open or half-open; one per replica.

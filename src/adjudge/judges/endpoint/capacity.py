@@ -25,9 +25,6 @@ from adjudge.judges.endpoint.settings import (
 from adjudge.judges.endpoint.stats import EndpointStats, HedgeBudget, LatencyDigest
 from adjudge.types import Usage
 
-__all__ = ["AdaptiveLimit", "EndpointHealth", "RateBucket", "UsageMeter", "parse_retry_after"]
-
-
 LIMIT_CUT = 0.8
 LIMIT_GROWTH = 0.05
 SATURATED_SHARE = 0.8

@@ -37,8 +37,6 @@ from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, S
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.types import Provenance
 
-__all__ = ["Dispatcher"]
-
 MAX_HEDGES = 2
 OVERLOADED_STATUSES = (503, 529)
 

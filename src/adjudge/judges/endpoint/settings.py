@@ -16,8 +16,6 @@ from adjudge.errors import ConfigError
 from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
-__all__ = ["BudgetDecision", "EndpointSettings", "Price", "SpendCeiling", "estimate_tokens"]
-
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How calls to one provider survive. All times in seconds; ``ConfigError`` on a wrong value.

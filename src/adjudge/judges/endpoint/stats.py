@@ -21,9 +21,6 @@ import msgspec
 
 from adjudge.types import Usage
 
-__all__ = ["EndpointStats", "HedgeBudget", "LatencyDigest", "LatencyHistogram"]
-
-
 _PER_E_FOLD = 1 / math.log(1.02)
 _SHIFT = 2_000
 """Makes bucket numbers positive down to a femtosecond, so that truncating rounds down."""

@@ -31,9 +31,6 @@ from adjudge.judges.wire.anthropic import AnthropicWire
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.prompts.fence import PROCESS_KEY
 
-__all__ = ["AnthropicChatModel", "HttpChatModel", "OpenAIChatModel"]
-
-
 _ELSEWHERE = {
     "api_key": "Name an environment variable in api_key_env; a model object never holds a key",
     "timeout": "Use deadline_s of settings=EndpointSettings(…)",

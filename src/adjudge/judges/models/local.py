@@ -33,8 +33,6 @@ from adjudge.judges.wire.common import find_ignored_features
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
 
-__all__ = ["LocalChatModel", "LocalScalarModel"]
-
 _Messages = Sequence[Mapping[str, Any]]
 
 

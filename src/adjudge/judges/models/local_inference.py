@@ -23,18 +23,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import TokenLogprobs
 from adjudge.judges.models.local_loading import LoadedModel, apply_chat_template, convert_to_turns
 
-__all__ = [
-    "BatchQueue",
-    "ChatAnswer",
-    "ChatQuestion",
-    "LocalSampling",
-    "ScalarReading",
-    "batch_by_length",
-    "generate_answers",
-    "score_conversations",
-]
-
-
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
 

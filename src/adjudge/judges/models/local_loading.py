@@ -25,25 +25,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import content_text
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
-__all__ = [
-    "DTYPES",
-    "LOADING_LOCK",
-    "LoadedModel",
-    "LocalModelSpec",
-    "LocalTask",
-    "TextTurns",
-    "apply_chat_template",
-    "check_device",
-    "compute_model_digest",
-    "convert_to_turns",
-    "get_control_tokens",
-    "get_special_tokens",
-    "hash_model_files",
-    "load_model",
-    "read_control_tokens",
-]
-
-
 LOADING_LOCK = threading.Lock()
 """Held while transformers loads something.
 

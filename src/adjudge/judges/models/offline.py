@@ -25,9 +25,6 @@ from adjudge.messages import content_text
 from adjudge.text import split_thinking
 from adjudge.types import Provenance
 
-__all__ = ["RecordedModel", "ScriptedModel"]
-
-
 _UNKNOWN = PRESETS["vllm"]
 """A provider that is known by its address only."""
 

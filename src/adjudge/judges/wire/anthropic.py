@@ -23,9 +23,6 @@ from adjudge.judges.wire.common import (
 from adjudge.text import THINK_OPEN, split_thinking
 from adjudge.types import Usage
 
-__all__ = ["DEFAULT_MAX_TOKENS", "AnthropicWire", "convert_messages", "convert_tools"]
-
-
 ContentBlocks = list[dict[str, Any]]
 
 _CACHE_CONTROL = {"type": "ephemeral"}

@@ -32,18 +32,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, TokenLogprobs
 from adjudge.types import Usage
 
-__all__ = [
-    "ProviderError",
-    "encode_body",
-    "error_body_failure",
-    "find_ignored_features",
-    "malformed_failure",
-    "parse_provider_error",
-    "parse_token_count",
-    "response_failure",
-]
-
-
 _encoder = msgspec.json.Encoder()
 _json = msgspec.json.Decoder(msgspec.Raw)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -32,9 +32,6 @@ from adjudge.judges.wire.common import (
 from adjudge.text import THINK_OPEN, split_thinking
 from adjudge.types import Usage
 
-__all__ = ["STREAM_END", "OpenAIWire", "is_event_stream", "parse_completion", "parse_events"]
-
-
 STREAM_END = b"[DONE]"
 """What chat-completions servers send as the last message of a stream."""
 

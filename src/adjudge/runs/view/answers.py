@@ -17,16 +17,6 @@ from adjudge.runs.view.index import Curves, RolloutIndex, drawable_number, expla
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
 
-__all__ = [
-    "GROUP_FILTERS",
-    "build_histograms",
-    "build_overview",
-    "describe_group",
-    "describe_sample",
-    "list_groups",
-]
-
-
 _MOST_LINES = 6
 _RECENT = 10
 """Steps whose times the estimate of the rest is made from."""

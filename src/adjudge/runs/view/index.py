@@ -25,25 +25,6 @@ from adjudge.rewards.groups import GroupStep, group_step
 from adjudge.stats import mean_and_std
 from adjudge.text import replace_surrogates
 
-__all__ = [
-    "MAX_CURVES",
-    "MAX_DRAWN",
-    "STD_EPSILON",
-    "AdvantageComparison",
-    "Curves",
-    "RewardCombination",
-    "RolloutIndex",
-    "SampleGroup",
-    "combination_from_table",
-    "compare_advantages",
-    "compute_advantages",
-    "drawable_number",
-    "explain_reward",
-    "parse_combination",
-    "to_browser_json",
-]
-
-
 MAX_CURVE_POINTS = 600
 MAX_CURVES = 256
 """Metrics that are followed; a row with more has its further ones left out."""

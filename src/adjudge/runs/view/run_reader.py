@@ -25,9 +25,6 @@ from adjudge.runs.view.index import (
     to_browser_json,
 )
 
-__all__ = ["MAX_LINE_BYTES", "JsonlTail", "RunKind", "RunReader", "RunState"]
-
-
 MAX_LINE_BYTES = 64 * 2**20
 """Bytes of the longest line that is read; a longer one is passed over."""
 

@@ -22,17 +22,6 @@ from adjudge.rewards.batch import GradedSample
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, RewardSample
 
-__all__ = [
-    "EXPLANATION_LIMIT",
-    "read_answer",
-    "request_error_response",
-    "request_failure_response",
-    "request_to_sample",
-    "result_to_response",
-    "to_data_uri",
-]
-
-
 _MAGIC_BYTES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

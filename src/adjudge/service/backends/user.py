@@ -26,15 +26,6 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
 from adjudge.service.settings import ServiceSettings
 
-__all__ = [
-    "REQUEST_FIELDS",
-    "UserBackend",
-    "extract_fields",
-    "find_score_fields",
-    "read_constructor_arguments",
-]
-
-
 REQUEST_FIELDS = (
     "prompt",
     "completion",

@@ -44,27 +44,6 @@ from adjudge.service.requests import (
     error_body,
 )
 
-__all__ = [
-    "MAX_ITEMS",
-    "Format",
-    "LlamaFactory",
-    "NemoGym",
-    "NemoGymSession",
-    "OpenRLHF",
-    "ReferenceLabel",
-    "Slime",
-    "SlimeWithParts",
-    "chat_messages",
-    "extract_completion",
-    "find_failure",
-    "invalid_request",
-    "label_to_answer",
-    "refusal_reply",
-    "strip_end_tokens",
-    "user_text",
-]
-
-
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
 

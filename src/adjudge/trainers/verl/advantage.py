@@ -29,25 +29,6 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.types import RewardResult, RewardSample
 
-__all__ = [
-    "ADJUDGE_ESTIMATOR",
-    "STOCK_ESTIMATOR",
-    "ImputedRewards",
-    "MissingRewardUid",
-    "TurnReward",
-    "TurnRewardPlacer",
-    "adjudge_grpo",
-    "check_estimator",
-    "configured_estimator",
-    "find_calling_config",
-    "find_turn_ends",
-    "impute_for_validation",
-    "impute_rewards",
-    "make_turn_reward",
-    "raises_on_missing",
-]
-
-
 ADJUDGE_ESTIMATOR = "adjudge_grpo"
 """Leaves missing rewards out exactly."""
 

@@ -25,8 +25,6 @@ from adjudge.trainers.verl.reward_sources import (
     read_group_member,
 )
 
-__all__ = ["JudgeAgentLoopManager", "JudgeAgentLoopWorker"]
-
 _log = logging.getLogger("adjudge")
 _Manager: Any = object
 _Worker: Any = object

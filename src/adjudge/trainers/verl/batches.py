@@ -45,25 +45,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.messages import first_question, parse_conversation
 from adjudge.types import GraderError, RewardResult, RewardSample
 
-__all__ = [
-    "DETAILS_COLUMN",
-    "METRICS_COLUMN",
-    "MISSING_COLUMN",
-    "MISSING_PARTS",
-    "BatchRows",
-    "RowReader",
-    "details_text_column",
-    "flat_loop_row",
-    "last_output",
-    "loop_row",
-    "number_columns",
-    "numpy_to_python",
-    "plain_details",
-    "rebuild_messages",
-    "results_from_columns",
-]
-
-
 DecodeTokens = Callable[[Sequence[int]], str]
 
 

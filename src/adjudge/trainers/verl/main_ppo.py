@@ -11,8 +11,6 @@ from typing import Any
 
 from adjudge.trainers.verl.trainer import make_judge_trainer
 
-__all__ = ["JudgeTaskRunnerMixin", "main", "make_task_runner"]
-
 
 class JudgeTaskRunnerMixin:
     """For a task runner of your own: ``class Runner(JudgeTaskRunnerMixin, TaskRunner)``."""

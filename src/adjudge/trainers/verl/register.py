@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, adjudge_grpo
 from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
 
-__all__ = ["MANAGER_NAME", "compute_score", "register_adjudge"]
-
 MANAGER_NAME = "adjudge"
 """The value of ``reward_model.reward_manager`` (0.9.1: ``reward.reward_manager.name``)."""
 

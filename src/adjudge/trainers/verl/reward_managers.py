@@ -66,15 +66,6 @@ from adjudge.trainers.verl.reward_sources import (
 )
 from adjudge.types import GraderError, RewardResult, RewardSample
 
-__all__ = [
-    "JudgeRewardLoopManager",
-    "JudgeRewardManager",
-    "compute_loop_metrics",
-    "print_examples",
-    "read_loop_rewards",
-]
-
-
 _MAX_CHARACTERS = 2000
 
 

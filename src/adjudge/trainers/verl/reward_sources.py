@@ -37,24 +37,6 @@ from adjudge.trainers.verl.advantage import (
 )
 from adjudge.types import GraderError, RewardFunction, RewardResult, RewardSample, check_results
 
-__all__ = [
-    "AGENT_LOOP_MANAGER",
-    "GROUP_SIZE_COLUMN",
-    "FunctionScorer",
-    "GroupMember",
-    "GroupService",
-    "MissingRewardChannel",
-    "RewardSource",
-    "check_group_settings",
-    "compute_result_metrics",
-    "configured_spec",
-    "detect_channel",
-    "make_checked_scorer",
-    "make_group_service",
-    "make_reward_source",
-    "read_group_member",
-]
-
 
 class RewardSource(Protocol):
     """What managers ask; :class:`~adjudge.trainers.scoring.Scorer` is one."""

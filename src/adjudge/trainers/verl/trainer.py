@@ -23,8 +23,6 @@ from adjudge.trainers.verl.batches import (
 from adjudge.trainers.verl.reward_managers import JudgeRewardManager
 from adjudge.trainers.verl.reward_sources import make_checked_scorer
 
-__all__ = ["JudgeTrainerMixin", "check_before_workers", "make_judge_trainer"]
-
 _COLUMNS_NOT_DUMPED = {METRICS_COLUMN, "uid"}
 
 

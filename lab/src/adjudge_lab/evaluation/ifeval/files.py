@@ -35,16 +35,6 @@ from adjudge_lab.evaluation.responses import (
     read_responses,
 )
 
-__all__ = [
-    "ResponsesFile",
-    "check_parquet_origin",
-    "check_parquet_prompts",
-    "open_benchmark_folder",
-    "read_ifeval_prompts",
-    "read_ifeval_responses",
-    "write_response_parquet",
-]
-
 
 def read_ifeval_prompts(path: Path, by: IfevalJoinBy) -> list[dict[str, Any]]:
     """IFEval's own file: ``key``, ``prompt``, ``instruction_id_list``, ``kwargs`` a row.

@@ -35,17 +35,6 @@ from adjudge.text import split_thinking
 from adjudge_lab.evaluation.replies import OnReply, ReplyKey, ask_model
 from adjudge_lab.evaluation.targets import PolicyTarget
 
-__all__ = [
-    "GenerationSettings",
-    "VllmSettings",
-    "check_generation",
-    "check_vllm_installed",
-    "generate_responses",
-    "generate_with_vllm",
-    "generation_identity",
-]
-
-
 _IN_FLIGHT = 32
 _BATCH = 16
 

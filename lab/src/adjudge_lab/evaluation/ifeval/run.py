@@ -60,15 +60,6 @@ from adjudge_lab.evaluation.replies import ReplyKey
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse
 from adjudge_lab.evaluation.targets import PolicyTarget
 
-__all__ = [
-    "IfevalJob",
-    "evaluate_ifeval",
-    "ifeval_missing_lines",
-    "model_headline",
-    "write_ifeval_page",
-]
-
-
 _MOST_LINES = 10
 
 _SummaryEntry = Mapping[str, Any]

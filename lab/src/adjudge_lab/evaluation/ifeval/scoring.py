@@ -27,17 +27,6 @@ from adjudge.stats.bootstrap import (
 from adjudge.stats.estimates import Estimate, mcnemar_p_value, np
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
-__all__ = [
-    "IFEVAL_READINGS",
-    "JudgedResponses",
-    "PromptRatio",
-    "bootstrap_ratios",
-    "compare_ifeval_models",
-    "compute_ifeval_metrics",
-    "judge_responses",
-]
-
-
 IFEVAL_READINGS: tuple[ReadingMode, ...] = ("strict", "loose")
 
 

@@ -56,16 +56,6 @@ from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml
 
-__all__ = [
-    "CapitalGold",
-    "GoldAgreement",
-    "check_serving_libraries",
-    "check_stage_inputs",
-    "evaluate_trained_judge",
-    "gold_agreements",
-]
-
-
 _COUNTRY_BY_PROMPT = {capital_question(country): country for country in COUNTRY_CAPITALS}
 
 

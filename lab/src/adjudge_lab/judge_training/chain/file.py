@@ -26,19 +26,6 @@ from adjudge_lab.rl.backend_checks import check_backend_support
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 
-__all__ = [
-    "STAGE_KINDS",
-    "ChainFile",
-    "EvaluateStage",
-    "ResolvedStage",
-    "StageKind",
-    "StagePlaces",
-    "is_reference",
-    "resolve_references",
-    "table_names",
-]
-
-
 StagePlaces = Mapping[str, tuple[str, str]]
 """Of each earlier stage its folder, and what it leaves: a key of :data:`_OUTPUT_NAMES`."""
 

@@ -29,14 +29,6 @@ from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
 from adjudge_lab.rl.report import alarm_list, curve_grid
 
-__all__ = [
-    "StageSummary",
-    "chain_summary_lines",
-    "stage_summary",
-    "write_chain_report",
-]
-
-
 _JUDGE_KEYS = ("method", "label", "base", "steps", "best_step", "first", "validation", "not_done")
 _RUN_KEYS = (
     "label", "base", "judge", "env_name", "steps", "steps_planned", "batch_size", "group_size",

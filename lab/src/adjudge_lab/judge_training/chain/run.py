@@ -34,15 +34,6 @@ from adjudge_lab.rl.rewards import check_service_libraries, format_toml
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
 
-__all__ = [
-    "ChainFolder",
-    "ChainJob",
-    "chain_plan",
-    "chain_plan_lines",
-    "run_chain",
-]
-
-
 _SUMMARY = "summary.json"
 
 

@@ -49,19 +49,6 @@ from adjudge_lab.judge_training.verl.reward import JUDGE_MANAGER_NAME, REGISTER_
 from adjudge_lab.rl.verl.inputs import write_parquet_rows
 from adjudge_lab.rl.verl.run import format_hydra_value
 
-__all__ = [
-    "JUDGE_DATA_SOURCE",
-    "JudgeFiles",
-    "check_verl",
-    "check_verl_rows",
-    "judge_gpus",
-    "load_tokenizer",
-    "verl_judge_command",
-    "verl_steps",
-    "write_judge_files",
-]
-
-
 JUDGE_DATA_SOURCE = "judge"
 """verl's ``data_source`` of all our rows, which names its validation metrics."""
 

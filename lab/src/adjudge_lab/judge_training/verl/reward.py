@@ -51,8 +51,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
     reply_metrics,
 )
 
-__all__ = ["JUDGE_MANAGER_NAME", "REGISTER_FILE", "JudgementRewardManager"]
-
 JUDGE_MANAGER_NAME = "adjudge_judgements"
 """The value of ``reward_model.reward_manager``."""
 

@@ -49,18 +49,6 @@ from adjudge_lab.judge_training.verl.inputs import (
 from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
 from adjudge_lab.rl.verl.run import LaunchFunction, format_command
 
-__all__ = [
-    "COMMAND_FILE",
-    "LATEST_CHECKPOINT_FILE",
-    "VerlJudgePlan",
-    "find_trained_model",
-    "finish_verl_judge",
-    "plan_verl_judge",
-    "read_verl_metrics",
-    "run_verl_judge",
-]
-
-
 LATEST_CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"
 """Where verl says, among its checkpoints, which is the last."""
 

@@ -35,17 +35,6 @@ from adjudge_lab.rl.rewards import build_single_turn_task, dry_run_spec, is_stan
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
 
-__all__ = [
-    "VerlRows",
-    "build_scaffold_settings",
-    "build_verl_spec",
-    "find_reward_problem",
-    "installed_verl",
-    "verl_gpus",
-    "verl_version",
-    "write_parquet_rows",
-]
-
 
 def installed_verl() -> str | None:
     """The version of verl in this environment; ``None`` without one."""

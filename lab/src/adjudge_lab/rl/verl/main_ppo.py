@@ -9,8 +9,6 @@ from __future__ import annotations
 from adjudge.trainers.verl.main_ppo import JudgeTaskRunnerMixin, main, make_task_runner
 from adjudge_lab.rl.verl.scaffold_trainer import build_scaffold_trainer
 
-__all__ = ["ScaffoldTaskRunnerMixin"]
-
 
 class ScaffoldTaskRunnerMixin(JudgeTaskRunnerMixin):
     """For a task runner of your own, as :class:`JudgeTaskRunnerMixin` is."""

@@ -31,20 +31,6 @@ from adjudge_lab.rl.verl.inputs import (
     write_parquet_rows,
 )
 
-__all__ = [
-    "RAY_PORT_VARIABLE",
-    "LaunchFunction",
-    "VerlFiles",
-    "build_verl_command",
-    "build_verl_environment",
-    "check_ray_port_free",
-    "format_hydra_value",
-    "own_ray_variables",
-    "run_verl",
-    "write_verl_files",
-]
-
-
 RAY_PORT_VARIABLE = "RAY_PORT"
 """The variable with the port of the run's own Ray; another one for each run on a machine."""
 

@@ -26,17 +26,6 @@ from adjudge_lab.rl.scaffold import (
     reveal_ratio,
 )
 
-__all__ = [
-    "RATIO_COLUMN",
-    "SHOWN_COLUMN",
-    "RolloutScaffold",
-    "ScaffoldTrainerMixin",
-    "ScaffoldedPrompt",
-    "build_scaffold_trainer",
-    "generate_with_scaffold",
-]
-
-
 SHOWN_COLUMN, RATIO_COLUMN = "scaffold_shown", "scaffold_ratio"
 """Columns of a scaffolded batch: how many criteria a rollout was shown, and its reveal ratio."""
 
