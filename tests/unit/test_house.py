@@ -71,7 +71,7 @@ RIDDLES = frozenset(
 OLD_PATHS = "adjudge.moved"
 """The one module whose name is a participle: it holds old import paths."""
 
-MOST_FILES = 350
+MOST_FILES = 352
 MOST_NAMES_TWICE = 20
 SMALL = 60
 SMALL_ON_PURPOSE = {
@@ -175,7 +175,7 @@ def test_a_name_is_public_by_its_name() -> None:
 
     Packages say what they offer; a module does where another program reads it, or re-exports.
     """
-    packages = {name.rpartition(".")[0] for name in modules()} | {"adjudge.runs.report"}
+    packages = {name.rpartition(".")[0] for name in modules()}
     listed = {
         name
         for name, tree in modules().items()

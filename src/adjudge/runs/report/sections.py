@@ -1,0 +1,498 @@
+"""The parts of a grading report: findings, tiles, graders, missing rewards, metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adjudge.report.charts import (
+    Estimate,
+    bar_chart,
+    forest_axis,
+    forest_strip,
+    histogram_chart,
+    mirrored_chart,
+)
+from adjudge.report.elements import (
+    Element,
+    Fragment,
+    bold,
+    code,
+    format_integer,
+    format_number,
+    format_percent,
+    paragraph,
+    small,
+)
+from adjudge.report.page import (
+    Tile,
+)
+from adjudge.report.table import Column, Table, numeric
+from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
+
+# The sentences say what the agreement numbers of a run say. No text of a sample enters here.
+
+BASELINES = {"response_length": "response length", "tool_calls": "number of tool calls"}
+"""Baselines of a summary, and how they read: what a grader must beat to earn its place."""
+
+
+def format_concordance(agreement: Mapping[str, Any] | None) -> str:
+    """``0.712 [0.650, 0.770]``, without the bracket where there is no interval."""
+    if not agreement or agreement.get("value") is None:
+        return "–"
+    low, high = agreement.get("low"), agreement.get("high")
+    if low is None or high is None:
+        return format_number(agreement["value"])
+    return f"{format_number(agreement['value'])} [{format_number(low)}, {format_number(high)}]"
+
+
+def findings_list(summary: Mapping[str, Any]) -> Element | None:
+    """What the numbers say, the most consequential first; ``None`` where nothing can be said."""
+    found = [
+        *(f"Warning: {warning}." for warning in summary.get("warnings") or []),
+        *_reward_finding(summary),
+        *_order_inside_groups(summary),
+        *_only_pooled(summary),
+        *_against_baselines(summary),
+        *_zero_spread_finding(summary),
+        *_missing_finding(summary),
+    ]
+    return (
+        Element("ul", [Element("li", one) for one in found], class_="findings") if found else None
+    )
+
+
+def _graders(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Concordance within groups of each grader that has one."""
+    found = {name: facts.get("concordance") for name, facts in summary.get("graders", {}).items()}
+    return {name: c for name, c in found.items() if c and c.get("value") is not None}
+
+
+def _verdict(agreement: Mapping[str, Any]) -> str:
+    """``with`` or ``against`` the outcome, ``unclear`` if the interval holds 0.5 or is absent."""
+    low, high = agreement.get("low"), agreement.get("high")
+    if low is not None and low > 0.5:
+        return "with"
+    if high is not None and high < 0.5:
+        return "against"
+    return "unclear"
+
+
+def _reward_finding(summary: Mapping[str, Any]) -> list[Fragment]:
+    found = (summary.get("reward") or {}).get("concordance")
+    if not found or found.get("value") is None:
+        return []
+    verdict = {
+        "with": "orders the samples of a group as the environment does",
+        "against": "orders the samples of a group the wrong way round",
+        "unclear": "is not told apart from chance inside groups",
+    }[_verdict(found)]
+    return [Fragment(f"The reward {verdict}: ", _estimate_phrase(found), ".")]
+
+
+def _order_inside_groups(summary: Mapping[str, Any]) -> list[Fragment]:
+    graders = _graders(summary)
+    sorted_names = sorted(graders, key=lambda name: -graders[name]["value"])
+    sentences = []
+    for verdict, text in (
+        ("with", "Graders that follow the environment inside groups"),
+        ("against", "Graders that point the wrong way inside groups"),
+        ("unclear", "Graders not told apart from chance inside groups"),
+    ):
+        chosen = [name for name in sorted_names if _verdict(graders[name]) == verdict]
+        if chosen:
+            # The table beside has all numbers; only those that say something are repeated.
+            estimates = {} if verdict == "unclear" else graders
+            sentences.append(Fragment(f"{text}: ", _name_list(chosen, estimates), "."))
+    return sentences
+
+
+def _only_pooled(summary: Mapping[str, Any]) -> list[Fragment]:
+    graders = _graders(summary)
+    names = [
+        name
+        for name, facts in summary.get("graders", {}).items()
+        if name in graders
+        and facts.get("auc")
+        and _verdict(facts["auc"]) == "with"
+        and _verdict(graders[name]) != "with"
+    ]
+    if not names:
+        return []
+    pairs = max(graders[name].get("pairs") or 0 for name in names)
+    sentence = (
+        f" {'follows' if len(names) == 1 else 'follow'} the environment over all samples, but "
+        f"inside groups ({format_integer(pairs)} pairs) that does not show: telling prompts apart "
+        "also raises the pooled number, and a group baseline removes it."
+    )
+    return [Fragment(_name_list(names), sentence)]
+
+
+def _against_baselines(summary: Mapping[str, Any]) -> list[Fragment]:
+    found = {
+        label: ((summary.get("baselines") or {}).get(key) or {}).get("concordance")
+        for key, label in BASELINES.items()
+    }
+    bases = {label: c for label, c in found.items() if c and c.get("value") is not None}
+    if not bases:
+        return []
+    each = _separate([[f"{label} ", _estimate_phrase(c)] for label, c in bases.items()])
+    strongest = max(abs(c["value"] - 0.5) for c in bases.values())
+    behind = [n for n, c in _graders(summary).items() if abs(c["value"] - 0.5) <= strongest]
+    tail = [" No further from chance than these: ", _name_list(behind), "."] if behind else ""
+    return [Fragment("Baselines inside groups: ", each, ".", tail)]
+
+
+def _zero_spread_finding(summary: Mapping[str, Any]) -> list[str]:
+    share = (summary.get("reward") or {}).get("zero_spread_frac")
+    if share is None:
+        return []
+    if share == 0:
+        return ["Every group has some spread in its reward."]
+    return [f"{format_percent(share)} of groups have the same reward throughout and teach nothing."]
+
+
+def _missing_finding(summary: Mapping[str, Any]) -> list[str]:
+    missing = (summary.get("reward") or {}).get("missing")
+    if not missing:
+        return []
+    total = summary.get("samples") or 0
+    sentence = (
+        f"{format_integer(missing)} of {format_integer(total)} samples "
+        f"({format_percent(missing, total)}) have no reward. They are left out of every "
+        "number here, not counted as zero."
+    )
+    return [sentence]
+
+
+def _estimate_phrase(agreement: Mapping[str, Any]) -> Element:
+    return Element("span", format_concordance(agreement), class_="whole")
+
+
+def _name_list(names: Sequence[str], estimates: Mapping[str, Any] | None = None) -> list[object]:
+    """Graders, separated by commas, each with its estimate where there are some."""
+    return _separate(
+        [code(name), [" ", _estimate_phrase(estimates[name])] if estimates else ""]
+        for name in names
+    )
+
+
+def _separate(parts: Iterable[object]) -> list[object]:
+    return [[", " if place else "", part] for place, part in enumerate(parts)]
+
+
+class ScoreSeries(NamedTuple):
+    """One number per sample with what its charts need; all sequences run over the same samples.
+
+    ``outcomes`` are the environment's rewards, ``None`` where a sample has none.
+    """
+
+    values: Sequence[float | None]
+    outcomes: Sequence[float | None]
+    groups: Sequence[Hashable]
+
+
+def facts_list(summary: Mapping[str, Any], shown: int) -> list[tuple[str, list[str]]]:
+    """What was graded with what, and when: names, and their lines.
+
+    ``shown``: how many samples the page's table has.
+    """
+    spec = summary.get("spec") or {}
+    mapping = summary.get("map") or {}
+    source = (summary.get("groups") or {}).get("source")
+    sources = {"column": "by their column", "equal prompts": "equal prompts form a group"}
+    version = f"adjudge {summary['adjudge']}" if summary.get("adjudge") else ""
+    entries = {
+        "Rollouts": summary.get("inputs") or [],
+        "Fields": [f"{ours} ← {theirs}" for ours, theirs in mapping.items()],
+        "Reward spec": [spec.get("path"), str(spec.get("hash") or "")[:19]],
+        "Groups": [sources.get(str(source), source)],
+        "Graded": [summary.get("created"), _speed(summary), version],
+    }
+    if shown < (samples := summary.get("samples") or 0):
+        first = f"the first {format_integer(shown)} of {format_integer(samples)} samples"
+        entries["Table"] = [f"{first}; rewards.jsonl has all"]
+    return [(name, _first_lines([x for x in lines if x])) for name, lines in entries.items()]
+
+
+def _first_lines(lines: Sequence[Any]) -> list[str]:
+    more = [f"and {len(lines) - 4} more"] if len(lines) > 4 else []
+    return [*map(str, lines[:4]), *more]
+
+
+def _speed(summary: Mapping[str, Any]) -> str:
+    elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
+    took = f"{format_number(elapsed, 1)} s" if elapsed is not None else ""
+    return f"{took} · {format_integer(rate)} samples/s" if took and rate else took
+
+
+def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> list[Tile]:
+    """The run in seven numbers."""
+    total = summary.get("samples") or 0
+    groups, reward = summary.get("groups") or {}, summary.get("reward") or {}
+    broken = (summary.get("broken_rows") or {}).get("count") or 0
+    zero, lost = reward.get("zero_spread_frac"), reward.get("missing") or 0
+    spread = format_percent(zero) if zero is not None else "–"
+    present = reward.get("present", total)
+    of = "" if present == total else f", of {format_integer(present)}"
+    std_note = f"std {format_number(reward.get('std'))}{of}"
+    return [
+        Tile("Samples", format_integer(total), ""),
+        Tile("Groups", format_integer(groups.get("count") or 0), _sizes(groups)),
+        Tile("Reward, mean", format_number(reward.get("mean")), std_note),
+        Tile("Zero-spread groups", spread, "of the reward"),
+        Tile("Reward missing", format_integer(lost), format_percent(lost, total), alarm=lost > 0),
+        Tile("Not evaluable", format_integer(not_evaluable), "by at least one grader"),
+        Tile("Broken rows", format_integer(broken), "kept out", alarm=broken > 0),
+    ]
+
+
+def _sizes(groups: Mapping[str, Any]) -> str:
+    low, high = groups.get("size_min"), groups.get("size_max")
+    if low is None or high is None:
+        return ""
+    if low == high:
+        return f"{format_integer(low)} samples each"
+    middle = groups.get("size_median")
+    note = f", median {format_number(middle, 1).removesuffix('.0')}" if middle is not None else ""
+    return f"{format_integer(low)} to {format_integer(high)} samples{note}"
+
+
+def forest_table(summary: Mapping[str, Any]) -> Table:
+    """Pooled AUC and within-group concordance of the reward, the graders and the baselines."""
+    reward, baselines = summary.get("reward") or {}, summary.get("baselines") or {}
+    found: list[tuple[object, Mapping[str, Any]]] = (
+        [("Reward", reward)] if reward.get("auc") else []
+    )
+    found += [(code(name), of) for name, of in (summary.get("graders") or {}).items()]
+    found += [
+        (Element("span", label, class_="soft"), baselines[key])
+        for key, label in BASELINES.items()
+        if baselines.get(key)
+    ]
+    keys = [
+        Element("span", f"{kind} ", class_=f"key {name}")
+        for kind, name in (("within group", "within"), ("pooled", "pooled"))
+    ]
+    return Table(
+        [
+            "Grader",
+            Column(forest_axis(), "plot"),
+            Column("Within group", "n within"),
+            *numeric("Pooled AUC"),
+        ],
+        [_forest_row(label, of) for label, of in found],
+        caption=[keys, "with 95\u00a0% intervals"],
+        kind="forest",
+    )
+
+
+def _forest_row(label: object, found: Mapping[str, Any]) -> list[object]:
+    both = [
+        (name, found.get(key) or {}) for name, key in (("within", "concordance"), ("pooled", "auc"))
+    ]
+    estimates = [Estimate(x.get("value"), x.get("low"), x.get("high"), name) for name, x in both]
+    within, pooled = (format_concordance(x) for _, x in both)
+    strip = forest_strip(estimates, f"within group {within}, pooled {pooled}")
+    return [label, strip, *(_estimate_cell(x) for _, x in both)]
+
+
+def _estimate_cell(found: Mapping[str, Any]) -> Element:
+    value, _, interval = format_concordance(found).partition(" ")
+    pairs = found.get("pairs")
+    tip = None if pairs is None else f"{format_integer(pairs)} pairs"
+    return Element("span", bold(value), " ", small(interval or "\u00a0"), title=tip)
+
+
+class GraderPanel(NamedTuple):
+    """What a page shows of a grader's scores, or of the reward."""
+
+    title: object
+    what: str
+    facts: Sequence[tuple[str, object]]
+    distribution_title: str
+    distribution: Element
+    spread: Fragment
+    kinds: str
+
+
+def grader_panels(
+    summary: Mapping[str, Any], reward: ScoreSeries, scores: Sequence[ScoreSeries]
+) -> list[GraderPanel]:
+    """The reward, then each grader: its distribution and its spread inside groups."""
+    total, found = summary.get("samples") or 0, summary.get("reward") or {}
+    panels = [
+        _panel("Reward", "what the trainer gets", ("present", "missing"), found, total, reward)
+    ]
+    for (name, of), series in zip((summary.get("graders") or {}).items(), scores, strict=True):
+        counts = [
+            "scored",
+            "missing",
+            "not evaluable",
+            *(["untrusted"] if of.get("untrusted") else []),
+        ]
+        panels.append(_panel(code(name), _grader_description(of), counts, of, total, series))
+    return panels
+
+
+def _grader_description(of: Mapping[str, Any]) -> str:
+    parts = [str(of[key]) for key in ("type", "role") if of.get(key)]
+    if of.get("weight") is not None:
+        parts.append(f"weight {of['weight']:g}")
+    if of.get("score_range"):
+        parts.append("range " + " to ".join(_bound(x) for x in of["score_range"]))
+    return " · ".join(parts)
+
+
+def _bound(x: float | None) -> str:
+    return "∞" if x is None else f"{x:g}".replace("-", "−")
+
+
+def _share(count: int | None, total: int) -> object:
+    if count is None:
+        return "–"
+    return Fragment(f"{format_integer(count)} ", small(format_percent(count, total)))
+
+
+def _panel(
+    title: object,
+    what: str,
+    counts: Sequence[str],
+    found: Mapping[str, Any],
+    total: int,
+    series: ScoreSeries,
+) -> GraderPanel:
+    span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
+    facts = [(name, _share(found.get(name.replace(" ", "_")), total)) for name in counts]
+    facts += [
+        ("mean", format_number(found.get("mean"))),
+        ("std", format_number(found.get("std"))),
+        ("min to max", span),
+        ("within-group std", format_number(found.get("within_group_std"))),
+    ]
+    kinds = found.get("missing_by_kind") or {}
+    each = " · ".join(f"{kind} {format_integer(count)}" for kind, count in kinds.items())
+    drawn = _distribution(series, found.get("score_range"))
+    spread = Fragment(*_spread(group_spread(series.values, series.groups)))
+    return GraderPanel(title, what, facts, *drawn, spread, each)
+
+
+def _distribution(
+    series: ScoreSeries, score_range: Sequence[float | None] | None
+) -> tuple[str, Element]:
+    """A chart of all values and its title; by outcome where there are two of them."""
+    present = [x for x in series.values if x is not None]
+    if not present:
+        return "Distribution", paragraph("No value.")
+    bins = bins_for(present, *_axis(present, score_range))
+    levels = sorted({x for x in series.outcomes if x is not None})
+    if len(levels) != 2:
+        counts = histogram(present, bins).counts
+        chart = histogram_chart(counts, bins, "distribution, samples per bin")
+        return "Distribution, samples", chart
+    halves = [
+        [x for x, y in zip(series.values, series.outcomes, strict=True) if y == z and x is not None]
+        for z in levels
+    ]
+    names = (f"env reward {levels[1]:g}", f"env reward {levels[0]:g}")
+    below, above = (histogram(half, bins).counts for half in halves)
+    chart = mirrored_chart(above, below, bins, names, "distribution by environment reward")
+    return "Distribution, share of each outcome", chart
+
+
+def _axis(
+    present: Sequence[float], score_range: Sequence[float | None] | None
+) -> tuple[float, float]:
+    """The grader's own finite ends where it has them; 0 to 1 for what lies inside it."""
+    low, high = min(present), max(present)
+    if low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    ends = score_range or (None, None)
+    return (low if ends[0] is None else ends[0], high if ends[1] is None else ends[1])
+
+
+def _spread(spread: GroupSpread) -> Iterator[Element]:
+    share, groups = spread.zero_frac, len(spread.stds)
+    if share is None:
+        yield paragraph("No group has two values.")
+        return
+    of = small(f"{format_integer(spread.zero)} of {format_integer(groups)} groups")
+    yield paragraph(bold(format_percent(share)), " zero spread ", of, class_="zero")
+    yield bar_chart(share, "share of groups without spread")
+    rest = sorted(spread.stds)[spread.zero :]
+    if rest:
+        bins = bins_for(rest, 0.0)
+        label = "std of the other groups, groups per bin"
+        yield histogram_chart(histogram(rest, bins).counts, bins, label)
+
+
+def missing_tables(summary: Mapping[str, Any]) -> Element | str:
+    """Missing rewards by kind, by response length and by environment reward."""
+    found = summary.get("missing") or {}
+    kinds, groups = found.get("by_kind") or {}, found.get("by_group") or {}
+    lost = sum(kinds.values())
+    if not lost and not (summary.get("reward") or {}).get("missing"):
+        return "No reward is missing."
+    partly = [
+        (key, groups[key], sum(groups.values())) for key in ("all", "some") if groups.get(key)
+    ]
+    # In groups where some but not all rewards are missing, the properties that any answer had.
+    properties = [(x["name"], x["missing"], x["n"]) for x in found.get("by_property") or []]
+    tables = (
+        _bars("By kind", "kind", "missing", [(kind, n, lost) for kind, n in kinds.items()]),
+        _bars("By response length", "characters", "missing", _bins(found, "by_length_decile")),
+        _bars("By environment reward", "value", "missing", _bins(found, "by_env_reward")),
+        _bars("By property of the answer", "property", "missing", properties),
+        _bars("By group", "missing in it", "groups", partly),
+    )
+    return Element("div", [table for table in tables if table], class_="columns")
+
+
+def _bins(found: Mapping[str, Any], key: str) -> list[tuple[str, int, int]]:
+    return [(_edges(entry), entry["missing"], entry["n"]) for entry in found.get(key) or []]
+
+
+def _edges(entry: Mapping[str, Any]) -> str:
+    if "value" in entry:
+        return _format_edge(entry["value"])
+    return f"{_format_edge(entry['low'])} to {_format_edge(entry['high'])}"
+
+
+def _format_edge(x: float) -> str:
+    return format_integer(x) if math.isfinite(x) and x == round(x) else format_number(x)
+
+
+def _bars(title: str, what: str, counted: str, rows: Sequence[tuple[str, int, int]]) -> Table:
+    """``rows``: label, count, of how many. Bars are relative to the largest share."""
+    largest = max((count / whole for _, count, whole in rows if whole), default=0.0) or 1.0
+    return Table(
+        [what, *numeric(counted, "share"), Column("", "plot")],
+        [
+            [
+                label,
+                [format_integer(count), " ", small("of ", format_integer(whole))],
+                format_percent(count, whole),
+                bar_chart(
+                    (count / whole if whole else 0.0) / largest,
+                    format_percent(count, whole),
+                    track=False,
+                ),
+            ]
+            for label, count, whole in rows
+        ],
+        caption=title,
+        kind="bars",
+    )
+
+
+def metrics_table(summary: Mapping[str, Any]) -> Table:
+    """The metrics that a trainer would log."""
+    return Table(
+        ["", *numeric("")],
+        [
+            [code(name), format_number(x, 4) if isinstance(x, int | float) else x]
+            for name, x in (summary.get("metrics") or {}).items()
+        ],
+        kind="metrics",
+    )
