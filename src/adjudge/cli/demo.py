@@ -74,11 +74,9 @@ def zero_filled(results: Sequence[RewardResult]) -> list[float]:
         if result.score is not None:
             filled.append(result.score)
         else:
-            info = result.reward_info
-            filled.append(
-                0.1 * (info["loop_score"] or 0.0)  # adjudge: meant
-                + 0.1 * (info["info_score"] or 0.0)  # adjudge: meant
-            )
+            loop = result.reward_info["loop_score"] or 0.0  # adjudge: meant
+            gain = result.reward_info["info_score"] or 0.0  # adjudge: meant
+            filled.append(0.1 * loop + 0.1 * gain)  # adjudge: meant
     return filled
 
 

@@ -107,7 +107,8 @@ class Table:
                 _terminal_text(one.heading),
                 justify="right" if one.kind in ("n", "i") else "left",
                 style="dim" if one.kind == "i" else "",
-                overflow="fold",
+                # A number that is broken reads as another one.
+                overflow="fold" if one.wrap and one.kind not in ("n", "i") else "ellipsis",
                 no_wrap=not one.wrap,
                 min_width=one.min_width,
             )

@@ -71,7 +71,7 @@ def estimate_mean(scores: SeedScores, *, seed: int = 0) -> Estimate:
     No interval below 3 of them, nor where they are all equal.
 
     >>> estimate_mean({1: 0.0, 2: 1.0, 3: None})
-    Estimate(0.5, low=None, high=None, n=2, why='fewer than 3 seeds')
+    Estimate(value=0.5, low=None, high=None, n=2, why='fewer than 3 seeds')
     """
     values = [value for _, value in sorted(scores.items()) if value is not None]
     return _mean_with_interval(values, _resampled_means(values, seed))
