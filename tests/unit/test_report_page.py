@@ -20,7 +20,7 @@ from rich.console import Console
 
 from adjudge.report.charts import (
     ChartLine,
-    Estimate,
+    PlottedInterval,
     forest_strip,
     line_chart,
     mirrored_chart,
@@ -288,14 +288,14 @@ def test_charts_of_nothing_are_none() -> None:
     assert line_chart("x", [ChartLine("a", [None])], [1]) is None
     assert reliability_diagram("x", []) is None
     assert scatter_chart("x", [[]], ["a"]) is None
-    assert signed_strip(Estimate(0.5, None, None), "x") is None
+    assert signed_strip(PlottedInterval(0.5, None, None), "x") is None
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
 def test_marks_stay_inside_a_strip(value: float, low: float) -> None:
-    strip = signed_strip(Estimate(value, low, value), "x", span=3.0, allowed=(-1.0, 1.0))
+    strip = signed_strip(PlottedInterval(value, low, value), "x", span=3.0, allowed=(-1.0, 1.0))
     assert strip is not None
-    forest = forest_strip([Estimate(value, low, value)], "x")
+    forest = forest_strip([PlottedInterval(value, low, value)], "x")
     for place in re.findall(r'[xc][12x]="([\d.-]+)%"', str(strip) + str(forest)):
         assert 0 <= float(place) <= 100
 

@@ -180,6 +180,20 @@ def test_several_are_compared_on_the_prompts_of_both() -> None:
     assert len(rows_of(Path("out/2-b/eval_results_loose.jsonl"))) == 10
 
 
+def test_many_models_are_compared_with_the_best() -> None:
+    for model in range(5):  # the fourth is the best; each other breaks the prompts of a comma
+        broken = () if model == 3 else range(model + 1)
+        rows = [response(key, "a, b" if key in broken else GOOD) for key in range(12)]
+        write_rows(Path(f"m{model}.jsonl"), rows)
+    given = [part for one in range(5) for part in ("--responses", f"m{one}.jsonl")]
+    done = command("--data", "data.jsonl", *given, "-o", "out", "-q")
+    table = done.stdout.partition("m3 less each other model, Pr(S)")[2]
+    rows_shown = {line.split()[0]: line.split()[1] for line in table.splitlines()[2:6]}
+    assert rows_shown == {"m0": "+8.33", "m1": "+16.67", "m2": "+25.00", "m4": "+41.67"}
+    assert "all 10 pairs of models" in " ".join(table.split())
+    assert "no_comma" not in done.stdout
+
+
 def test_nothing_shared_is_no_difference() -> None:
     write_rows(Path("a.jsonl"), [response(key) for key in range(5)])
     write_rows(Path("b.jsonl"), [response(key) for key in range(5, 12)])

@@ -68,7 +68,7 @@ def bar_chart(share: float, label: str, *, track: bool = True) -> Element:
     return _svg(label, 10, rest, Element("rect", class_="fill", width=width, height=10), kind="bar")
 
 
-class Estimate(NamedTuple):
+class PlottedInterval(NamedTuple):
     """A number with its interval where there is one; ``kind`` is its class."""
 
     value: float | None
@@ -77,7 +77,7 @@ class Estimate(NamedTuple):
     kind: str = "within"
 
 
-def forest_strip(estimates: Sequence[Estimate], label: str) -> Element:
+def forest_strip(estimates: Sequence[PlottedInterval], label: str) -> Element:
     """Estimates in [0, 1] with intervals on a strip, a line each; chance is marked at 0.5."""
     height = 16 * len(estimates) + 8
     grid = [
@@ -88,7 +88,7 @@ def forest_strip(estimates: Sequence[Estimate], label: str) -> Element:
     return _svg(label, height, grid, marks, kind="strip")
 
 
-def _strip_marks(one: Estimate, y: int) -> list[Element]:
+def _strip_marks(one: PlottedInterval, y: int) -> list[Element]:
     """A mark, and its interval; in shares of the strip."""
     if one.value is None:
         return []
@@ -112,7 +112,7 @@ def forest_axis() -> Element:
 
 
 def signed_strip(
-    one: Estimate, label: str, span: float = 1.0, allowed: tuple[float, float] | None = None
+    one: PlottedInterval, label: str, span: float = 1.0, allowed: tuple[float, float] | None = None
 ) -> Element | None:
     """An estimate with its interval between −``span`` and ``span``; ``None`` where one is missing.
 
@@ -127,7 +127,7 @@ def signed_strip(
         band = Element(
             "rect", class_="allowed", x=_percent(left), width=_percent(right - left), y=2, height=20
         )
-    marks = _strip_marks(Estimate(value, low, high), 12)
+    marks = _strip_marks(PlottedInterval(value, low, high), 12)
     return _svg(label, 24, band, svg_line("chance", "50%", 0, "50%", 24), marks, kind="strip")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +50,8 @@ from adjudge_lab.evaluation.ifeval.run import (
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target, merge_checkpoint
 
 _DASH = "–"
+_MODELS_IN_DETAIL = 4
+"""More models than this are compared with the best one only: 17 would have 1,500 lines."""
 _LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
            ("prompt", "loose", "Pr(L)"), ("instruction", "loose", "Ins(L)"))  # fmt: skip
 _SHORT = {(level, reading): short for level, reading, short in _LEVELS}
@@ -314,10 +317,20 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"{summary['seconds']:.1f} s"
     )
     console.print(_overall_table(models))
-    for one in models:
-        console.print(_category_table(one))
-    for at in range(0, len(summary["compared"]), len(_LEVELS)):
-        console.print(_comparison_table(summary["compared"][at : at + len(_LEVELS)]))
+    if len(models) <= _MODELS_IN_DETAIL:
+        for one in models:
+            console.print(_category_table(one))
+        for at in range(0, len(summary["compared"]), len(_LEVELS)):
+            pair = summary["compared"][at : at + len(_LEVELS)]
+            named = [_SHORT[one["level"], one["reading"]] for one in pair]
+            title = f"{pair[0]['a']} less {pair[0]['b']}"
+            console.print(_comparison_table(title, named, pair))
+    else:
+        console.print(_best_model_table(summary))
+        console.print(
+            f"[dim]Categories, types and all {math.comb(len(models), 2)} pairs of models are in "
+            "report.html and summary.json.[/]"
+        )
     print_missing(errors, summary)
     console.print(
         "[dim]In percent; S strict, L loose; in brackets 95 % bootstrap intervals over prompts. "
@@ -368,11 +381,35 @@ def _strict_loose_cells(one: _Entry, part: str, name: str) -> list[str]:
     return [*cells, f"{strict['n']:,}"]
 
 
-def _comparison_table(compared: Sequence[_Entry]) -> Table:
-    """One pair of models: a row a reading and level."""
+def _best_model_table(summary: _Entry) -> Table:
+    """The model that follows all instructions of the most prompts, against each other one."""
+    level, reading, short = _LEVELS[0]
+    shares = {one["name"]: one[reading][level]["value"] for one in summary["models"]}
+    best = max(shares, key=lambda name: -1.0 if shares[name] is None else shares[name])
+    pairs = [
+        one
+        for one in summary["compared"]
+        if (one["level"], one["reading"]) == (level, reading) and best in (one["a"], one["b"])
+    ]
+    named = [one["b"] if one["a"] == best else one["a"] for one in pairs]
+    turned = [one if one["a"] == best else _turn_around(one) for one in pairs]
+    return _comparison_table(f"{best} less each other model, {short}", named, turned)
+
+
+def _turn_around(one: _Entry) -> _Entry:
+    """A comparison as seen from the other model."""
+    signed = {
+        name: None if one[key] is None else -one[key]
+        for name, key in (("difference", "difference"), ("low", "high"), ("high", "low"))
+    }
+    return {**one, **signed, "only_a": one["only_b"], "only_b": one["only_a"]}
+
+
+def _comparison_table(title: str, named: Sequence[str], compared: Sequence[_Entry]) -> Table:
+    """A comparison of two models a row."""
     rows = [
         [
-            _SHORT[one["level"], one["reading"]],
+            name,
             _DASH if one["difference"] is None else f"{100 * one['difference']:+.2f}",
             _interval(one),
             _p_value(one["p"]),
@@ -380,10 +417,10 @@ def _comparison_table(compared: Sequence[_Entry]) -> Table:
             _p_value(one["mcnemar_p"]),
             f"{one['prompts']:,}",
         ]
-        for one in compared
+        for name, one in zip(named, compared, strict=True)
     ]
     columns = _columns("points", "95 %", "p", "only/only", "McNemar p", "prompts")
-    return Table(columns, rows, caption=f"{compared[0]['a']} less {compared[0]['b']}")
+    return Table(columns, rows, caption=title)
 
 
 def _percent(one: _Entry) -> str:

@@ -18,7 +18,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     pair_verdicts,
 )
-from adjudge.report.charts import Estimate, forest_strip, reliability_diagram
+from adjudge.report.charts import PlottedInterval, forest_strip, reliability_diagram
 from adjudge.report.elements import (
     Element,
     Fragment,
@@ -54,7 +54,7 @@ def score_cells(
     digits: int = 4,
 ) -> list[object]:
     """A score, its interval or why there is none, and both on a strip."""
-    strip = forest_strip([Estimate(value, low, high)], f"{label}: {format_number(value)}")
+    strip = forest_strip([PlottedInterval(value, low, high)], f"{label}: {format_number(value)}")
     return [format_number(value, digits), format_range(low, high, why), strip]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
-from adjudge.report.charts import Estimate, signed_strip
+from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import Element, bold, format_integer, small
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, lost, numeric
@@ -279,7 +279,7 @@ def _strip(one: ProbeFinding) -> Element | None:
         f"{one.probe}: {format_effect(one)}, {format_effect_interval(one)}, allowed "
         f"{format_limit(one)}"
     )
-    return signed_strip(Estimate(value, low, high), label, _SPAN, allowed)
+    return signed_strip(PlottedInterval(value, low, high), label, _SPAN, allowed)
 
 
 def _part_table(findings: Sequence[ProbeFinding]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adjudge.report.charts import Estimate, signed_strip
+from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import Element, Fragment, bold, format_integer, format_number, small
 from adjudge.report.page import Section, Tile, render_page
 from adjudge.report.table import Column, Table, numeric
@@ -214,7 +214,7 @@ def _pair(pair: Mapping[str, Any]) -> Element:
 def _strip(name: str, found: Mapping[str, Any]) -> Element | None:
     """Value and interval between −1 and 1."""
     label = f"{PAIR_NUMBERS[name][0]}: {format_value(name, found)}, {format_interval(name, found)}"
-    return signed_strip(Estimate(found["value"], found["low"], found["high"]), label)
+    return signed_strip(PlottedInterval(found["value"], found["low"], found["high"]), label)
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:

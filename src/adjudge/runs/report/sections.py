@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.report.charts import (
-    Estimate,
+    PlottedInterval,
     bar_chart,
     forest_axis,
     forest_strip,
@@ -292,7 +292,9 @@ def _forest_row(label: object, found: Mapping[str, Any]) -> list[object]:
     both = [
         (name, found.get(key) or {}) for name, key in (("within", "concordance"), ("pooled", "auc"))
     ]
-    estimates = [Estimate(x.get("value"), x.get("low"), x.get("high"), name) for name, x in both]
+    estimates = [
+        PlottedInterval(x.get("value"), x.get("low"), x.get("high"), name) for name, x in both
+    ]
     within, pooled = (format_concordance(x) for _, x in both)
     strip = forest_strip(estimates, f"within group {within}, pooled {pooled}")
     return [label, strip, *(_estimate_cell(x) for _, x in both)]
