@@ -111,8 +111,10 @@ def test_family_wise_intervals_are_wider(work: Path) -> None:
     assert (plain["level"], wide["level"]) == (0.95, 0.975)  # two probes apply
     one, other = plain["probes"][0], wide["probes"][0]
     assert one["effect"] == other["effect"]
-    assert other["low"] < one["low"]
-    assert one["high"] < other["high"]
+    # With ten items an end may lie on one of few values, at both levels.
+    assert other["low"] <= one["low"]
+    assert one["high"] <= other["high"]
+    assert other["high"] - other["low"] > one["high"] - one["low"]
 
 
 def test_resuming_asks_only_what_is_new(work: Path) -> None:
