@@ -64,11 +64,11 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     response: str
 
 
-MAX_ROWS, MAX_CHARS = 50_000, 20_000_000
+MAX_ROWS, MAX_CHARS = 20_000, 20_000_000
 
 
 class ReportRows:
-    """The samples of the page's table: the first 50,000, or 20 million characters of their texts.
+    """The samples of the page's table: the first 20,000, or 20 million characters of their texts.
 
     A browser takes seconds for a page of that size, and minutes for one of a million samples.
     """
