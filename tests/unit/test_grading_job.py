@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.errors import MissingRewardError
+from adjudge.errors import MissingRewardError, RolloutError
 from adjudge.runs import grading, report
 from adjudge.runs.grading import GradingJob, grade_rollouts, grade_to_folder
 
@@ -90,6 +90,29 @@ def test_a_window_of_whole_groups_ends_with_its_last_group(
     windows = grading._grade_windows(given, Asker(), grading.GroupNames(), left)
     assert [len(window) for window in windows] == [6, 6, 6]
     assert sizes == [(6, 2)] * 3
+
+
+@pytest.mark.parametrize("later", [7, 8, 10, 12])
+def test_a_file_that_changes_meanwhile_loses_no_sample_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """A trainer may still write it: rows of a group that is whole, of a new one, or fewer."""
+    one, count = job(tmp_path, rows(8, 4)), grading._count_groups
+
+    def count_and_change(counted: GradingJob) -> Any:
+        found = count(counted)
+        job(tmp_path, rows(later, 4 if later < 12 else 6))
+        return found
+
+    monkeypatch.setattr(grading, "_count_groups", count_and_change)
+    if later == 8:
+        assert len(grade_rollouts(one)) == 8
+        return
+    with pytest.raises(RolloutError, match="changed while being read"):
+        grade_rollouts(one)
+    assert not (tmp_path / "out" / "rewards.jsonl").exists()
+    monkeypatch.undo()
+    assert len(grade_rollouts(one)) == later
 
 
 def test_missing_rewards_that_are_refused_leave_no_rewards(tmp_path: Path) -> None:

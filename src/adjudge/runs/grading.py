@@ -218,6 +218,12 @@ def _rewarded_samples(
         while waiting and (done := waiting[0].result) is not None:
             one = waiting.popleft()
             yield one.facts, one.judged, done
+    if waiting or any(left.values()):
+        files = ", ".join(map(str, job.paths))
+        raise RolloutError(
+            f"{files}: changed while being read, so its groups are not whole. "
+            "Run the same command again when nothing writes to it; what was graded is kept."
+        )
     function.check_rewards(found)
 
 
