@@ -41,12 +41,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """A place beside ``path`` to write a file or folder to; at the end it takes ``path``'s place.
 
     Readers see the old one or the new one, whenever the writer is killed (of a folder: none, for a
-    moment). What fails on the way leaves the old one. Makes the folder of ``path``.
+    moment). What fails on the way leaves the old one alone. Makes the folder of ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    yield part
+    _remove(part)
+    try:
+        yield part
+    except BaseException:  # an interruption, too
+        _remove(part)
+        raise
     if path.is_dir():
         shutil.rmtree(path)
     part.replace(path)
@@ -54,14 +58,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
     """Write ``data``, or its pieces one after the other, to ``path``, as :func:`atomic_path`."""
-    with atomic_path(path) as part:
-        try:
-            with part.open("wb") as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
-        except BaseException:  # what makes the pieces may fail, or be interrupted
-            part.unlink(missing_ok=True)
-            raise
+    with atomic_path(path) as part, part.open("wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
     return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> Path:
