@@ -7,7 +7,7 @@ turn of the assistant, and what came back from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -102,6 +102,10 @@ _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _encoder = msgspec.json.Encoder()
 
 
+def _json(value: Any) -> str:
+    return _encoder.encode(value).decode()
+
+
 def split_events(messages: Any) -> list[dict[str, Any]]:
     r"""The events of a trajectory, in order; none where the assistant never spoke.
 
@@ -142,7 +146,7 @@ def _build_event(index: int, turns: list[Any], start: int, end: int) -> dict[str
     calls = _tool_calls(turn)
     try:
         text = content_text(turn.get("content"))
-        lines = [*([text] if text else []), *map(_call_text, calls)]
+        lines = [*([text] if text else []), *map(format_tool_call, calls)]
     except _UNREADABLE:
         raise _invalid_messages(
             f"messages.{start}: is nested too deeply, or no JSON data"
@@ -182,19 +186,16 @@ def _tool_calls(turn: Mapping[str, Any]) -> list[Any]:
     return [former] if isinstance(former, Mapping) else []
 
 
-def _call_text(call: Any) -> str:
+def format_tool_call(call: Any, encode: Callable[[Any], str] = _json) -> str:
+    """``name(arguments)`` of a tool call as it was written; ``encode`` writes what is no text."""
     inner = call.get("tool_call", call) if isinstance(call, Mapping) else call
     function = inner.get("function", inner) if isinstance(inner, Mapping) else None
     if not isinstance(function, Mapping):
-        return _json(call)
+        return encode(call)
     arguments = function.get("arguments", "")
     return (
-        f"{function.get('name')}({arguments if isinstance(arguments, str) else _json(arguments)})"
+        f"{function.get('name')}({arguments if isinstance(arguments, str) else encode(arguments)})"
     )
-
-
-def _json(value: Any) -> str:
-    return _encoder.encode(value).decode()
 
 
 def _invalid_messages(message: str) -> GradingFailure:

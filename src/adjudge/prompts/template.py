@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.messages import format_tool_call
 from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
 from adjudge.text import replace_surrogates
 
@@ -103,24 +104,13 @@ def _transcript(messages: list[Mapping[str, Any]]) -> list[ContentPiece]:
         pieces += _parts(message.get("content"))
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            pieces += (TranscriptMark("\n→\0 "), _call(call))
+            pieces += (TranscriptMark("\n→\0 "), format_tool_call(call, _json))
     return pieces
 
 
 def _word(name: Any) -> str:
     """A role or a name as one word; it stands in a line of ours."""
     return _ODD.sub("_", str(name))[:_LONGEST_NAME]
-
-
-def _call(call: Any) -> str:
-    inner = call.get("tool_call", call) if isinstance(call, Mapping) else call
-    function = inner.get("function", inner) if isinstance(inner, Mapping) else None
-    if not isinstance(function, Mapping):
-        return _json(call)
-    arguments = function.get("arguments", "")
-    return (
-        f"{function.get('name')}({arguments if isinstance(arguments, str) else _json(arguments)})"
-    )
 
 
 def _parts(content: Any) -> list[ContentPiece]:
