@@ -186,11 +186,13 @@ def eval_ifeval(
     Example: adjudge eval ifeval --data input_data.jsonl --ckpt-dir checkpoints
     --merge-target merged -o runs/c
     """
-    sampling = _given(
+    sampling = _present_options(
         n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
         top_p=top_p, top_k=top_k, dtype=dtype, concurrency=concurrency,
     )  # fmt: skip
-    loading = _given(tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len)
+    loading = _present_options(
+        tp_size=tp_size, gpu_mem_util=gpu_mem_util, max_model_len=max_model_len
+    )
     what = "IFEval's prompts (input_data.jsonl: key, prompt, instruction_id_list, kwargs a row)"
     prompts = _only_file("--data", data, what)
     served = {"base_url": base_url, "api_key_env": api_key_env}
@@ -258,7 +260,7 @@ def _merge_target(
 ) -> list[PolicyTarget]:
     """The model that ``--ckpt-dir`` will be, where it is given."""
     if ckpt_dir is None:
-        for name in _given(merge_target=merge_target, verl_python=verl_python):
+        for name in _present_options(merge_target=merge_target, verl_python=verl_python):
             option = _option(name)
             raise ConfigError(f"{option}: needs --ckpt-dir. Add --ckpt-dir, or remove {option}.")
         return []
@@ -272,7 +274,7 @@ def _merge_target(
     return [PolicyTarget(name=str(merge_target), kind="folder", place=place)]
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _present_options(**options: Any) -> dict[str, Any]:
     """Those that the command line gives."""
     return {name: value for name, value in options.items() if value is not None}
 

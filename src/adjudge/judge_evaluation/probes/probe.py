@@ -273,8 +273,8 @@ def evaluate_probe(
         whole = estimated(replace(measured, rows=measured.with_length))
         ends = {"": whole.value, "_low": whole.low, "_high": whole.high}
         about["parts"] |= {f"with_length{end}": at for end, at in ends.items() if at is not None}
-        told = decide_verdict(whole, limit, two_sided=probe.sided == "both")
-        why = why or _length_reason(verdict, told, whole)
+        with_length = decide_verdict(whole, limit, two_sided=probe.sided == "both")
+        why = why or _length_reason(verdict, with_length, whole)
     if verdict == "fail":
         about["remedy"] = probe.remedy
     elif verdict != "not applicable":
