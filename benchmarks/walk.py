@@ -14,6 +14,8 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,7 +116,9 @@ def walk_trl(recorder: Recorder) -> None:
 
 def walk_batch_judge(recorder: Recorder) -> None:
     """``POST /batch_judge`` to the service in this process, over HTTP."""
-    from adjudge.service.server import start_service
+    from adjudge.service.backends import load_backend
+    from adjudge.service.server import RunningService, run_service
+    from adjudge.service.settings import ServiceSettings
 
     Path("reward.toml").write_text(SPEC)
     requests = [
@@ -128,18 +132,21 @@ def walk_batch_judge(recorder: Recorder) -> None:
         for n, row in enumerate(ROLLOUTS)
     ]
     body = json.dumps({"requests": requests}).encode()
-    with start_service("reward.toml") as url:
+    settings = ServiceSettings(port=0)
 
-        def call() -> None:
-            headers = {"Content-Type": "application/json"}
-            request = urllib.request.Request(f"{url}/batch_judge", body, headers)
+    def ask_twice(url: str) -> None:
+        for is_warm in (False, True):
+            recorder.is_on = is_warm
+            request = urllib.request.Request(f"{url}/batch_judge", body)
             with urllib.request.urlopen(request) as response:
                 assert response.status == 200, response.status
-
-        call()
-        recorder.is_on = True
-        call()
         recorder.is_on = False
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def ready(running: RunningService) -> None:
+        threading.Thread(target=ask_twice, args=(running.url,)).start()
+
+    run_service(load_backend("reward.toml", settings), settings, ready)
 
 
 WALKS: dict[str, Callable[[Recorder], None]] = {
