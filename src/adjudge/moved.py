@@ -17,6 +17,7 @@ from types import CodeType, ModuleType
 
 MOVED_MODULES = {
     "adjudge.client.system": "adjudge.client.reward_system",
+    "adjudge.client.wire": "adjudge.wire",
     "adjudge.environments": "adjudge_lab.environments",
     "adjudge.graders.function": "adjudge.graders.base",
     "adjudge.judge_training.chain.gold": "adjudge_lab.judge_training.chain.evaluation",

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.service.server import run_service
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 
 class Obedient:

@@ -20,9 +20,9 @@ from tests.unit.test_candidate_limits import BOMBS, REFERENCE
 from adjudge import GraderError, GradingRunner
 from adjudge.client import ServedGrader
 from adjudge.client.rendezvous import GroupClient
-from adjudge.client.wire import GroupRequest
 from adjudge.errors import ErrorKind
 from adjudge.service.server import start_service_process
+from adjudge.wire import GroupRequest
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.client.wire import JudgeRequest, answer_text
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
 from adjudge.service.backends.conversion import read_answer, request_to_sample, to_data_uri
+from adjudge.wire import JudgeRequest, answer_text
 
 _text = st.text(max_size=20) | st.just("\ud800")
 _scalars = st.none() | st.booleans() | st.integers() | st.floats() | _text

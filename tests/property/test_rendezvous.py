@@ -10,9 +10,9 @@ from tests.unit.helpers.meeting import function, run_here, sample
 from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
-from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.service.backends.conversion import request_to_sample
 from adjudge.service.rendezvous import Rendezvous
+from adjudge.wire import GroupRequest, JudgeResponse
 
 TIMEOUT_S = 50.0
 KINDS = ("invalid_input", "budget", "unparsable", "timeout")

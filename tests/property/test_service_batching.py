@@ -8,11 +8,11 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind
 from adjudge.service.backend import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 WORDS = ("fine", "fine", "fine", "poison", "nan", "slow")
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend, adapt_spec, load_backend
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import pytest
 from tests.unit.helpers.users_judges import JUDGES
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service.backends import DampedBackend, Damping, UserBackend, load_backend
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 T = TypeVar("T")
 

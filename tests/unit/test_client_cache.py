@@ -13,9 +13,9 @@ from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
 from adjudge.client.connection import prepare_request
-from adjudge.client.wire import JudgeRequest
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.wire import JudgeRequest
 
 
 def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> None:

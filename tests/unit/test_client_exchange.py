@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from adjudge.client.exchange import ServiceWire, encode_request, read_response
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 BODY = encode_request(JudgeRequest(prompt="What is 2+2?", completion="4", request_id="mine"))
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
 from adjudge.client import BaseJudgeReward, MultiCritiqueJudge
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
 RIGHT = "so <answer>4</answer>"

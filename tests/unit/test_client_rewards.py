@@ -16,9 +16,9 @@ import pytest
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
 from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_reward
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
 RIGHT = "so <answer>4</answer>"

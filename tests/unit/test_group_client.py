@@ -10,11 +10,11 @@ import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
 from adjudge.client.rendezvous import GroupClient
-from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.requests import error_body
+from adjudge.wire import GroupRequest, JudgeResponse
 
 Trouble = tuple[int, ErrorKind] | ErrorKind | None
 

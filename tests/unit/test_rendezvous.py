@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
-from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous, TooManyGroups
+from adjudge.wire import GroupRequest, JudgeResponse
 
 
 def meet(*requests: GroupRequest, made: Any = None, **given: Any) -> list[JudgeResponse]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.helpers.meeting import function, run_here, settings
 
-from adjudge.client.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.app import Service, ServicePhase
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.requests import ScoreFunction
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 ONE = {"prompt": "p", "completion": "c"}
 GROUP = {**ONE, "group_id": "g", "group_size": 2, "request_id": "r"}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.backend import BackendQueue, QueueFull
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 Score = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
 

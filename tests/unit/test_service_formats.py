@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
 from adjudge.service.formats import FORMATS
 from adjudge.service.formats.trainers import (
@@ -24,6 +23,7 @@ from adjudge.service.formats.trainers import (
     extract_completion,
     strip_end_tokens,
 )
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
 class Judge:

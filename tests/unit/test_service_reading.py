@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
 from adjudge.service.backend import AnswerRate, check_response
 from adjudge.service.requests import (
@@ -25,6 +24,7 @@ from adjudge.service.requests import (
 )
 from adjudge.service.server import service_arguments
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
 def body_of(*parts: bytes, limit: int = 10, headers: Any = ()) -> bytes:

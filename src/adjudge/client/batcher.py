@@ -24,11 +24,11 @@ import msgspec
 
 from adjudge.client.exchange import ServiceReply, ServiceWire, read_response
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import JudgeResponse
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import ChatCall, Reply, Wire
 from adjudge.judges.endpoint.calls import full_jitter
+from adjudge.wire import JudgeResponse
 
 MAX_WAITING = 10_000
 """Requests that may wait for their batch; more are refused."""

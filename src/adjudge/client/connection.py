@@ -21,11 +21,11 @@ from cachetools import TTLCache
 from adjudge.client.batcher import QueuedRequest, RequestBatcher
 from adjudge.client.exchange import encode_request, with_unicode_text
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.stats import LatencyHistogram
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 
 def may_fall_back(failure: GradingFailure) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
 from adjudge.text import replace_surrogates
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 JUDGE_CALL = ChatCall(model="/judge", messages=())
 BATCH_CALL = ChatCall(model="/batch_judge", messages=())

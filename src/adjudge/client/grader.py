@@ -18,13 +18,13 @@ import msgspec
 
 from adjudge.client.connection import ServiceClient, prepare_request
 from adjudge.client.settings import JUDGE_KEY_VARIABLE, ClientSettings
-from adjudge.client.wire import JudgeRequest
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.hosts import is_loopback
 from adjudge.judges.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance
+from adjudge.wire import JudgeRequest
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5

@@ -30,11 +30,11 @@ from adjudge.client.connection import (
 )
 from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import JudgeRequest, JudgeResponse, answer_text
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.types import GraderScore
+from adjudge.wire import JudgeRequest, JudgeResponse, answer_text
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class BaseJudgeReward:
         """Ask the service about one request and wait; the method to override.
 
         An override runs in ordinary threads, up to ``max_concurrent_requests`` at once, and returns
-        a :class:`~adjudge.client.wire.JudgeResponse`, or a mapping like one. Raises
+        a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. Raises
         ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
         """
         answer = run_blocking(self._client.ask([prepare_request(request)]))[0]

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import MAX_BATCH
 from adjudge.config import check_keys, interpolate
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.transport import normalize_url
+from adjudge.wire import MAX_BATCH
 
 JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
 JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"

@@ -13,15 +13,6 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
-from adjudge.client.wire import (
-    MAX_BATCH,
-    BatchRequest,
-    BatchResponse,
-    ErrorInfo,
-    GroupRequest,
-    JudgeRequest,
-    JudgeResponse,
-)
 from adjudge.errors import ErrorKind
 from adjudge.judges.connections import CallCounter
 from adjudge.rewards.spec import RewardSpec
@@ -30,6 +21,15 @@ from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.requests import ApiKeyAuth, RequestRefused, WireFormat, error_body
 from adjudge.service.settings import ServiceSettings
 from adjudge.version import __version__
+from adjudge.wire import (
+    MAX_BATCH,
+    BatchRequest,
+    BatchResponse,
+    ErrorInfo,
+    GroupRequest,
+    JudgeRequest,
+    JudgeResponse,
+)
 
 _SCHEMA_PREFIX = "#/components/schemas/"
 _JUDGING_ROUTES: dict[str, tuple[str, type, type]] = {

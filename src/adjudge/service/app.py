@@ -15,14 +15,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from adjudge.client.wire import (
-    MAX_BATCH,
-    BatchRequest,
-    BatchResponse,
-    GroupRequest,
-    JudgeRequest,
-    JudgeResponse,
-)
 from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
 from adjudge.judges.connections import CallCounter
 from adjudge.service.admin_routes import admin_routes
@@ -48,6 +40,14 @@ from adjudge.service.requests import (
     refusal_from_error,
 )
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import (
+    MAX_BATCH,
+    BatchRequest,
+    BatchResponse,
+    GroupRequest,
+    JudgeRequest,
+    JudgeResponse,
+)
 
 AsgiSend = Callable[[dict[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
 class Backend(Protocol):

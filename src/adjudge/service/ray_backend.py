@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
@@ -28,6 +27,7 @@ from adjudge.service.backends import Damping, load_backend
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.settings import ServiceSettings
 from adjudge.text import encode_exactly
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 
 class ReplicaRefusal(msgspec.Struct):

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.batch import GradedSample
@@ -31,6 +30,7 @@ from adjudge.service.backends.conversion import (
 )
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import GraderError, RewardResult, RewardSample
+from adjudge.wire import GroupRequest, JudgeResponse
 
 
 def duplicate_sample_error() -> GradingFailure:

@@ -16,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service.settings import SERVICE_KEY_VARIABLE, ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 _T = TypeVar("_T")
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]

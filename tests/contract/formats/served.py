@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse
 from adjudge.errors import ErrorKind
 from adjudge.service.formats import FORMATS
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 
 class Judge:

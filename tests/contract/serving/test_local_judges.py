@@ -16,7 +16,6 @@ torch: Any = pytest.importorskip("torch", reason=f"torch is {REASON}")
 transformers: Any = pytest.importorskip("transformers", reason=f"transformers is {REASON}")
 
 from adjudge import GradingRunner  # noqa: E402  (after what it needs)
-from adjudge.client.wire import JudgeRequest  # noqa: E402
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure  # noqa: E402
 from adjudge.graders import ExpectedScoreGrader, ScalarGrader  # noqa: E402
 from adjudge.judges.models import LocalChatModel, LocalScalarModel  # noqa: E402
@@ -24,6 +23,7 @@ from adjudge.judges.models import local_inference as scalar_module  # noqa: E402
 from adjudge.rewards.spec import RewardSpec  # noqa: E402
 from adjudge.service.backends import SpecBackend  # noqa: E402
 from adjudge.types import GraderScore  # noqa: E402
+from adjudge.wire import JudgeRequest  # noqa: E402
 
 WORDS = ["the", "judge", "scores", "an", "answer", "yes", "no", "good", "bad", "better", "worse"]
 PAIRS = [

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.client.wire import JudgeRequest
 from adjudge.datasets.rows import Preference
 from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge.errors import ConfigError, RunFolderError
@@ -18,6 +17,7 @@ from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, read_card
 from adjudge.judges.models import LocalScalarModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
+from adjudge.wire import JudgeRequest
 from adjudge_lab.judge_training.base_model import (
     add_lora,
     load_base_model,

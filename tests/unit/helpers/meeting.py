@@ -15,10 +15,10 @@ from adjudge import (
     GradingFailure,
     SpecRewardFunction,
 )
-from adjudge.client.wire import GroupRequest
 from adjudge.engine.clock import run_virtual
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import mid_ranks
+from adjudge.wire import GroupRequest
 
 
 def run_here(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -12,10 +12,10 @@ from tests.unit.helpers.stand_in_service import score_of
 
 from adjudge.client.connection import LoopConnection, RequestOutcome, prepare_request
 from adjudge.client.settings import ClientSettings
-from adjudge.client.wire import JudgeRequest
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.endpoint import Endpoint
+from adjudge.wire import JudgeRequest
 
 
 class Service:

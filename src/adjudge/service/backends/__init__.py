@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.judges.connections import aclose_all
 from adjudge.rewards.function import SpecRewardFunction
@@ -30,6 +29,7 @@ from adjudge.service.backends.conversion import (
 )
 from adjudge.service.backends.user import UserBackend
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 __all__ = ["DampedBackend", "Damping", "SpecBackend", "UserBackend", "adapt_spec", "load_backend"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.batch import GradedSample
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, RewardSample
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
 
 _MAGIC_BYTES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -19,12 +19,12 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.client.wire import JudgeRequest, JudgeResponse, answer_text
 from adjudge.config import import_named, suggest_name
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
 from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JudgeRequest, JudgeResponse, answer_text
 
 REQUEST_FIELDS = (
     "prompt",

@@ -33,7 +33,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.wire import ErrorInfo, JudgeRequest, JudgeResponse, ReferenceAnswer
 from adjudge.errors import ErrorKind
 from adjudge.messages import content_text, last_answer
 from adjudge.service.requests import (
@@ -43,6 +42,7 @@ from adjudge.service.requests import (
     decode_body,
     error_body,
 )
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, ReferenceAnswer
 
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, Protocol
 
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
-from adjudge.client.wire import GroupRequest, JudgeResponse
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.batch import GradedSample
@@ -36,6 +35,7 @@ from adjudge.trainers.verl.advantage import (
     raises_on_missing,
 )
 from adjudge.types import GraderError, RewardFunction, RewardResult, RewardSample, check_results
+from adjudge.wire import GroupRequest, JudgeResponse
 
 
 class RewardSource(Protocol):
