@@ -40,8 +40,8 @@ from adjudge import BaseGrader, GraderScore, GradingRunner
 from adjudge.engine.loop import run_blocking
 from adjudge.judges import EndpointSettings, OpenAIChatModel
 from adjudge.judges.base import ChatCall
-from adjudge.judges.transport import AiohttpTransport
 from adjudge.judges.wire.openai import OpenAIWire
+from adjudge.judges.wire.transport import AiohttpTransport
 
 
 class Verdict(msgspec.Struct):

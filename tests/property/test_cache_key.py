@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.encoding import (
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.cassette.encoding import (
     CALL_PARTS,
     canonical_call,
     compare_calls,

@@ -6,7 +6,7 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 
 
 @pytest.mark.parametrize(

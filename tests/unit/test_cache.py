@@ -22,7 +22,7 @@ from tests.unit.helpers.cassettes import (
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import call_round
-from adjudge.judges.cache import CacheMode, ReplyCache
+from adjudge.judges.cassette.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance
 
 

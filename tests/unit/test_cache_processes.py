@@ -28,7 +28,7 @@ PRELUDE = """
 import asyncio, os, pickle, sys, time
 from pathlib import Path
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 
 path = Path(sys.argv[1])
 
@@ -110,7 +110,7 @@ def test_what_is_pending_at_the_exit_is_written(path: Path) -> None:
 def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) -> None:
     code = """
         import threading
-        from adjudge.judges import cassette
+        from adjudge.judges.cassette import file as cassette
         cassette.BATCH_S = 3600
         cache, done = ReplyCache(path), threading.Event()
 
@@ -129,7 +129,7 @@ def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) ->
 def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: Path) -> None:
     code = """
         import gc
-        from adjudge.judges import cassette
+        from adjudge.judges.cassette import file as cassette
         cache = ReplyCache(path)
         cassette.BATCH_S = 3600
 
@@ -166,7 +166,7 @@ def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: 
 
 def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Path) -> None:
     code = """
-        from adjudge.judges import cassette
+        from adjudge.judges.cassette import file as cassette
         cassette.BATCH_S = 0.0
         cache = ReplyCache(path)
         busy, insert = [], cassette.CassetteWriter._insert
@@ -202,7 +202,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
 
 def test_a_killed_process_loses_what_was_pending_and_leaves_a_whole_file(path: Path) -> None:
     code = """
-        from adjudge.judges import cassette
+        from adjudge.judges.cassette import file as cassette
         cache = ReplyCache(path)
 
         async def main():

@@ -26,9 +26,10 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError
-from adjudge.judges import cache, cassette
-from adjudge.judges.cache import CacheMode, ReplyCache
-from adjudge.judges.cassette import CassetteRow, CassetteWriter
+from adjudge.judges.cassette import cache
+from adjudge.judges.cassette import file as cassette
+from adjudge.judges.cassette.cache import CacheMode, ReplyCache
+from adjudge.judges.cassette.file import CassetteRow, CassetteWriter
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ import pytest
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges import connections
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import aclose_all
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.endpoint import connections
+from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
 
@@ -196,7 +196,7 @@ def test_a_forked_child_asks_on_connections_of_its_own(provider: Provider) -> No
     script = f"""
         import os, warnings
         warnings.simplefilter("ignore")
-        from adjudge.judges import connections
+        from adjudge.judges.endpoint import connections
         from adjudge.judges.models.http import OpenAIChatModel
 
         model = OpenAIChatModel("m", base_url="{provider.url}/v1")

@@ -14,8 +14,8 @@ import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.models.offline import RecordedModel
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.models.recorded import RecordedModel
 from adjudge.types import Usage
 
 ASK = [{"role": "user", "content": "Which is better?"}]

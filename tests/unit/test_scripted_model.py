@@ -10,7 +10,7 @@ import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import Reply
-from adjudge.judges.models.offline import ScriptedModel
+from adjudge.judges.models.scripted import ScriptedModel
 
 
 def user(text: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
-from adjudge.judges.transport import AiohttpTransport
+from adjudge.judges.wire.transport import AiohttpTransport
 
 REQUEST = HttpRequest(
     path="/chat/completions", headers={"authorization": "Bearer k", "x-a": "b"}, body=b'{"a":1}'

@@ -6,9 +6,9 @@ import inspect
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from adjudge.judges.transport import _Connector, _Handler
+from adjudge.judges.wire.transport import _Connector, _Handler
 
-ADVICE = "aiohttp changed: see _Connector and _Handler in judges/transport.py"
+ADVICE = "aiohttp changed: see _Connector and _Handler in judges/wire/transport.py"
 
 
 def test_connections_are_made_and_released_where_the_transport_steps_in() -> None:

@@ -16,7 +16,7 @@ CLIENT = """
 import asyncio, sys
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest
-from adjudge.judges.transport import AiohttpTransport
+from adjudge.judges.wire.transport import AiohttpTransport
 
 async def run():
     transport = AiohttpTransport()

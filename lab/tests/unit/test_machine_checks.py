@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.rewards.spec import check_machine
 from adjudge.service.backends import SpecBackend

@@ -14,7 +14,7 @@ from adjudge import RewardSpec
 from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.judges.connections import start_call_counter
+from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runs.sentinel import SentinelAlarm
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary

@@ -19,10 +19,10 @@ from adjudge.config import check_allowed, suggest_name
 from adjudge.engine.clock import SystemClock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.http import HttpChatModel
 from adjudge.judges.table import wait_for_server
-from adjudge.judges.transport import AiohttpTransport
+from adjudge.judges.wire.transport import AiohttpTransport
 from adjudge.rewards.spec import RewardSpec
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]

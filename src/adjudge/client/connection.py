@@ -22,7 +22,7 @@ from adjudge.client.batcher import QueuedRequest, RequestBatcher
 from adjudge.client.exchange import encode_request, with_unicode_text
 from adjudge.client.settings import ClientSettings
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.connections import Connection, EndpointKey, aclose_one, connect
+from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.stats import LatencyHistogram
 from adjudge.wire import JudgeRequest, JudgeResponse

@@ -21,7 +21,7 @@ from adjudge.client.settings import JUDGE_KEY_VARIABLE, ClientSettings
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.hosts import is_loopback
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance
 from adjudge.wire import JudgeRequest

@@ -14,7 +14,7 @@ from adjudge.client.settings import JUDGE_KEY_VARIABLE
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Transport
-from adjudge.judges.transport import AiohttpTransport, normalize_url
+from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import GroupRequest, JudgeResponse
 
 _MAX_PAUSE_S = 30.0

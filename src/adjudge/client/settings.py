@@ -13,7 +13,7 @@ import msgspec
 from adjudge.config import check_keys, interpolate
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.wire import MAX_BATCH
 
 JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"

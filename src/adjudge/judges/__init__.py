@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adjudge.judges.base import ChatModel, Reply
-    from adjudge.judges.cache import ReplyCache
+    from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import EndpointSettings
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
-    from adjudge.judges.models.offline import RecordedModel, ScriptedModel
+    from adjudge.judges.models.recorded import RecordedModel
+    from adjudge.judges.models.scripted import ScriptedModel
 
 __all__ = [
     "AnthropicChatModel",
@@ -28,10 +29,10 @@ _MODULE_OF = {
     "ChatModel": "base",
     "EndpointSettings": "endpoint.settings",
     "OpenAIChatModel": "models.http",
-    "RecordedModel": "models.offline",
+    "RecordedModel": "models.recorded",
     "Reply": "base",
-    "ReplyCache": "cache",
-    "ScriptedModel": "models.offline",
+    "ReplyCache": "cassette.cache",
+    "ScriptedModel": "models.scripted",
 }
 
 

@@ -17,12 +17,13 @@ from adjudge.config_tables import ConfigTable
 from adjudge.engine.clock import Clock
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, HttpRequest, Reply, Transport
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
 from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
 from adjudge.judges.models.local_loading import LocalTask, read_control_tokens
-from adjudge.judges.models.offline import RecordedModel, ScriptedModel
+from adjudge.judges.models.recorded import RecordedModel
+from adjudge.judges.models.scripted import ScriptedModel
 
 JudgeType = Literal[
     "openai", "groq", "anthropic", "dashscope", "vllm", "sglang", "local", "recorded", "scripted"

@@ -23,7 +23,7 @@ from adjudge.graders.base import is_listwise
 from adjudge.graders.llm.multi_judge import Reduce
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.judges.base import ChatModel
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.aggregate import (

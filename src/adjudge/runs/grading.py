@@ -18,8 +18,8 @@ import msgspec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError
 from adjudge.files import atomic_write
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import own_calls, start_call_counter
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.endpoint.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import RewardChecks, SpecRewardFunction

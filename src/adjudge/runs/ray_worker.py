@@ -23,7 +23,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import AdjudgeError, ConfigError, RolloutError
 from adjudge.files import UNENCODABLE
 from adjudge.graders.base import BaseGrader, is_listwise
-from adjudge.judges.connections import open_connections
+from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.panel import GraderPanel

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from adjudge.errors import ErrorKind
-from adjudge.judges.connections import CallCounter
+from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backend import Backend
 from adjudge.service.metrics import ServiceMetrics

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
-from adjudge.judges.connections import CallCounter
+from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service.admin_routes import admin_routes
 from adjudge.service.backend import (
     Backend,

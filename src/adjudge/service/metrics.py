@@ -31,7 +31,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from adjudge.judges.connections import Connection, open_connections
+from adjudge.judges.endpoint.connections import Connection, open_connections
 
 REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""

@@ -13,7 +13,7 @@ import pytest
 
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.cache import CacheMode, ReplyCache
+from adjudge.judges.cassette.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance, Usage
 
 SECRET = "the candidate's words"

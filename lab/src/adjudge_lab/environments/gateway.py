@@ -13,7 +13,7 @@ from aiohttp import web
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.hosts import is_loopback
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge_lab.environments.tasks import (
     OutOfContext,
     Policy,

@@ -20,7 +20,7 @@ from aiohttp.helpers import get_env_proxy_for_url
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.hosts import is_loopback
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.rubrics import Rubric, RubricBundle, parse_rubric
 from adjudge_lab.environments.gateway import PolicyGateway, PolicySession
 from adjudge_lab.environments.tasks import LARGEST_REWARD, Episode, Policy, count_achievements

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.types import Message
 from adjudge_lab.environments.tasks import Environment, Episode, OutOfContext, Step
 

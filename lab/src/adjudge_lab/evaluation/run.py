@@ -24,7 +24,7 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.files import JsonlLog, iter_rows
-from adjudge.judges.connections import start_call_counter
+from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runs.folder import RunFolder
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer

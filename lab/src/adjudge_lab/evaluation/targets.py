@@ -23,7 +23,7 @@ from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import OpenAIChatModel
-from adjudge.judges.transport import normalize_url
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.types import Usage
 from adjudge_lab.environments import Policy
 from adjudge_lab.rl.episodes import EndpointPlayer, Player

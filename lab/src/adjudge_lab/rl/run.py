@@ -20,7 +20,7 @@ import msgspec
 import adjudge
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
-from adjudge.judges.connections import CallCounter, start_call_counter
+from adjudge.judges.endpoint.connections import CallCounter, start_call_counter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 from adjudge.runs.sinks import check_sink, open_sink

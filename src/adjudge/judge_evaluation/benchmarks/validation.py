@@ -62,7 +62,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     calibration_metrics,
     score_differences,
 )
-from adjudge.judges.connections import start_call_counter
+from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import RunFolder

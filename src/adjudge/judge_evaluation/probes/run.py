@@ -53,8 +53,8 @@ from adjudge.judge_evaluation.probes.report import (
     render_probe_page,
 )
 from adjudge.judges.base import ChatModel
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import own_calls, start_call_counter
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.endpoint.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
 from adjudge.runner.binding import GraderConfig

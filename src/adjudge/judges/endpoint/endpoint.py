@@ -22,7 +22,7 @@ from typing import Protocol
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
-from adjudge.judges.encoding import encode_reply_form
+from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.calls import Call, CircuitBreaker
 from adjudge.judges.endpoint.dispatcher import Dispatcher
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling

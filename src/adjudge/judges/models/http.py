@@ -23,12 +23,12 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.hosts import is_loopback
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Preset, Reply, Wire, resolve_features
 from adjudge.judges.base import get_preset as named_preset
-from adjudge.judges.cache import ReplyCache
-from adjudge.judges.connections import Connection, EndpointKey, connect
+from adjudge.judges.cassette.cache import ReplyCache
+from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
-from adjudge.judges.transport import normalize_url
 from adjudge.judges.wire.anthropic import AnthropicWire
 from adjudge.judges.wire.openai import OpenAIWire
+from adjudge.judges.wire.transport import normalize_url
 from adjudge.prompts.fence import PROCESS_KEY
 
 _ELSEWHERE = {

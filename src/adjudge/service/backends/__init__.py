@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.judges.connections import aclose_all
+from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSpec, check_machine, is_trained_judge
 from adjudge.service.backend import Backend

@@ -12,7 +12,8 @@ A stored reply comes back bit for bit (text, reasoning, finish reason, log-proba
 model). Its provenance says ``cache`` (``record``) or ``cassette`` (``replay``, ``strict``), no
 latency and no attempts, since nothing was sent. A call that failed for good (refused, cut off,
 timed out after all retries, not affordable, …) has its failure in the file until a reply comes, so
-a replay fails in the same place for the same reason. The file is described in ``cache_file``.
+a replay fails in the same place for the same reason. The file is described in
+:mod:`adjudge.judges.cassette.file`.
 
 A replay repeats its run only if equal calls of one run ended alike. So while it records, a call
 that failed is answered with its failure to whoever asks the same in the same
@@ -33,8 +34,7 @@ import msgspec
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, call_round
-from adjudge.judges.cassette import CassetteFile, CassetteRow
-from adjudge.judges.encoding import (
+from adjudge.judges.cassette.encoding import (
     CallIndex,
     canonical_call,
     compare_calls,
@@ -49,6 +49,7 @@ from adjudge.judges.encoding import (
     encode_reply,
     is_sampled,
 )
+from adjudge.judges.cassette.file import CassetteFile, CassetteRow
 from adjudge.types import Provenance
 
 CacheMode = Literal["record", "replay", "strict", "refresh"]

@@ -1,29 +1,17 @@
-"""Judges without a server: ``RecordedModel`` and ``ScriptedModel``.
-
-The first answers from a cassette, for tests, demonstrations and re-runs without a network. The
-replies of the second are stated: the test double for graders and specs.
-"""
+"""``RecordedModel``: a judge that answers from a cassette, without a network."""
 
 from __future__ import annotations
 
-import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import msgspec
-
 from adjudge.config import suggest_name
-from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
-from adjudge.judges.cache import CacheReport, ReplyCache
-from adjudge.judges.wire.common import find_ignored_features
-from adjudge.messages import content_text
-from adjudge.text import split_thinking
-from adjudge.types import Provenance
+from adjudge.judges.cassette.cache import CacheReport, ReplyCache
 
 _UNKNOWN = PRESETS["vllm"]
 """A provider that is known by its address only."""
@@ -161,126 +149,3 @@ def _common_sampling(samplings: list[dict[str, Any]]) -> dict[str, Any]:
         for name, value in first.items()
         if all(name in other and repr(other[name]) == repr(value) for other in others)
     }
-
-
-ScriptedReply = str | Reply | ErrorKind | GradingFailure | Mapping[str, Any]
-"""A stated reply: text (thinking is parted as ever), a whole reply, a failure, or JSON."""
-
-_Messages = Sequence[Mapping[str, Any]]
-ReplyScript = (
-    ScriptedReply
-    | Sequence[ScriptedReply]
-    | Callable[[_Messages], ScriptedReply | Awaitable[ScriptedReply]]
-)
-
-
-class ScriptedModel(ChatModel):
-    """Replies by a stated function of the messages; nothing is sent anywhere.
-
-    ``script`` is one of
-
-    - a function of the messages, plain or ``async``, which may raise ``GradingFailure``;
-    - a list of replies: draw *k* gets entry *k*, from the start again after the last. Calls do not
-      use the list up, so the answers are the same at any concurrency;
-    - a dict with text to look for in the last message as keys: the first key found wins, the empty
-      key fits all;
-    - one text or ``Reply`` for all calls.
-
-    A reply is text, a ``Reply``, a mapping that is sent as JSON, or an ``ErrorKind`` or
-    ``GradingFailure`` to raise. ``latency_s``: how long each call
-    takes. Picklable when the script is. A call that the script has no reply for raises
-    ``GradingFailure(unsupported)``.
-
-    >>> judge = ScriptedModel({"Paris": {"score": 1}, "": {"score": 0}})
-    >>> judge.chat([{"role": "user", "content": "Is it Paris?"}]).text
-    '{"score":1}'
-    """
-
-    kind = "scripted"
-
-    def __init__(
-        self, script: ReplyScript, *, model: str = "scripted", latency_s: float = 0.0
-    ) -> None:
-        if not callable(script) and not script and script != "":
-            raise ConfigError("script: must have at least one reply (found none)")
-        self.model = model
-        self._script = script
-        self._latency_s = latency_s
-
-    async def achat(
-        self,
-        messages: _Messages,
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,  # noqa: ARG002  (the signature of every chat model)
-        **sampling: Any,
-    ) -> Reply:
-        """The stated reply; see ``ChatModel.achat``."""
-        if self._latency_s:
-            await asyncio.sleep(self._latency_s)
-        found = self._find(messages, draw)
-        if isinstance(found, Awaitable):
-            found = await found
-        call = ChatCall(
-            model=self.model,
-            messages=messages,
-            schema=schema,
-            choices=choices,
-            logprobs=logprobs,
-            draw=draw,
-            sampling=sampling,
-        )
-        return _build_reply(call, found)
-
-    @property
-    def fingerprint(self) -> str:
-        """The digest of the file that a script function stands in."""
-        if not callable(self._script):
-            return ""
-        code = getattr(self._script, "__code__", None)
-        try:
-            return sha256(Path(code.co_filename).read_bytes()).hexdigest() if code else ""
-        except OSError:  # typed at a prompt
-            return ""
-
-    def chat(self, messages: _Messages, **asked: Any) -> Reply:
-        """The blocking twin of :meth:`achat`."""
-        return run_blocking(self.achat(messages, **asked))
-
-    def _find(self, messages: _Messages, draw: int) -> Any:
-        script = self._script
-        if callable(script):
-            return script(messages)
-        if isinstance(script, Mapping):
-            last = content_text(messages[-1].get("content")) if messages else ""
-            for words, reply in script.items():
-                if words in last:
-                    return reply
-            raise GradingFailure(ErrorKind.UNSUPPORTED, "the script has no reply for this call")
-        if isinstance(script, list | tuple):
-            return script[draw % len(script)]
-        return script
-
-
-def _build_reply(call: ChatCall, found: ScriptedReply) -> Reply:
-    if isinstance(found, Reply):
-        return found
-    if isinstance(found, GradingFailure):
-        raise GradingFailure(found.kind, str(found), dict(found.metadata))
-    if isinstance(found, ErrorKind):
-        raise GradingFailure(found, "scripted")
-    whole = found if isinstance(found, str) else msgspec.json.encode(found).decode()
-    text, reasoning = split_thinking(whole)
-    # Nothing is counted here, so usage is not missed either.
-    ignored = find_ignored_features(call, text, "stop", None, None)
-    return Reply(
-        text=text,
-        reasoning=reasoning,
-        finish_reason="stop",
-        model=call.model,
-        ignored=tuple(name for name in ignored if name != "usage"),
-        provenance=Provenance(source="live", model=call.model, attempts=1),
-    )

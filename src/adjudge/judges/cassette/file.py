@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.errors import ConfigError
-from adjudge.judges.encoding import decode_reply
+from adjudge.judges.cassette.encoding import decode_reply
 from adjudge.text import encode_exactly
 
 SCHEMA_VERSION = 1

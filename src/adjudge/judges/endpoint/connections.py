@@ -26,11 +26,11 @@ from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError
-from adjudge.judges.cache import ReplyCache
+from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.transport import AiohttpTransport
+from adjudge.judges.wire.transport import AiohttpTransport
 
 _T = TypeVar("_T")
 
