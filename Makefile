@@ -10,7 +10,7 @@ ENVS   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/adjudge/envs
 ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importlib
 
 # What `adjudge serve` needs, in environments that have no hashes for it.
-SERVER := fastapi==0.165.0 httptools==0.9.0 prometheus-client==0.26.0 uvicorn==0.54.0
+SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==0.54.0
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 

@@ -77,7 +77,6 @@ def test_every_module_imports() -> None:
         "rendezvous",
         "reward_system",
         "settings",
-        "wire",
     ):
         importlib.import_module(f"adjudge.client.{name}")
 

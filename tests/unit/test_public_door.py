@@ -11,7 +11,7 @@ HEAVY = (
     "trl",
     "verl",
     "ray",
-    "fastapi",
+    "starlette",
     "numpy",
     "pandas",
     "pydantic",

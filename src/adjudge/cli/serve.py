@@ -162,7 +162,11 @@ def serve_command(
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"fastapi", "uvicorn", "prometheus_client"}:
+        if (error.name or "").partition(".")[0] not in {
+            "prometheus_client",
+            "starlette",
+            "uvicorn",
+        }:
             raise
         raise ConfigError(
             f"adjudge serve needs {error.name}. Run: pip install 'adjudge[server]'"

@@ -5,13 +5,15 @@ The documents are the OpenAPI document and the same in words.
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from adjudge.errors import ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
@@ -50,7 +52,6 @@ _STATUSES = {
     "429": "The queue is full; Retry-After says when to try again",
     "503": "The judge failed (the error's kind says how), or the service is not ready",
 }
-_ADMIN_STATUSES = {"/ready": ("503",), "/metrics": ("401",), "/calls": ("401",)}
 
 
 class AdminState(Protocol):
@@ -74,38 +75,36 @@ class ErrorBody(msgspec.Struct):
     error: ErrorInfo
 
 
-def complete_openapi(document: dict[str, Any], service: AdminState) -> dict[str, Any]:
-    """FastAPI's document of the admin routes, with the judging routes and all statuses added."""
-    document = copy.deepcopy(document)
+def openapi_document(service: AdminState) -> dict[str, Any]:
+    """All routes of this service for programs, the shapes written from the types on the wire."""
     types = (JudgeRequest, BatchRequest, GroupRequest, JudgeResponse, BatchResponse, ErrorBody)
     _, schemas = msgspec.json.schema_components(types, ref_template=_SCHEMA_PREFIX + "{name}")
     requests = schemas["BatchRequest"]["properties"]["requests"]
     requests |= {"minItems": 1, "maxItems": MAX_BATCH}
     for name in ("JudgeRequest", "GroupRequest"):
         schemas[name]["properties"]["images"]["anyOf"][0]["items"]["pattern"] = _IMAGE_PATTERN
-    components = document.setdefault("components", {})
-    components["schemas"] = schemas
-    paths = document["paths"]
-    for path, statuses in _ADMIN_STATUSES.items():
-        for status in statuses:
-            paths[path]["get"]["responses"][status] = _error_content(status)
-    for path in ("/metrics", "/docs"):
-        paths[path]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": _TEXT_SCHEMA}}
-    for path, (summary, asked, answered) in _JUDGING_ROUTES.items():
-        paths[path] = {
-            "post": _operation(summary, _schema_reference(asked), _schema_reference(answered))
-        }
+    components: dict[str, Any] = {"schemas": schemas}
+    judging = {
+        path: _judging_operation(summary, _schema_reference(asked), _schema_reference(answered))
+        for path, (summary, asked, answered) in _JUDGING_ROUTES.items()
+    }
     for one in service.formats:
-        paths[one.path] = {"post": _operation(_format_summary(one), {"type": "object"}, {})}
+        judging[one.path] = _judging_operation(_format_summary(one), {"type": "object"}, {})
+    admin = {one.path: one.operation() for one in _ADMIN_ROUTES}
     if service.auth.required:
         components["securitySchemes"] = {
             name: {"type": "http", "scheme": name} for name in ("bearer", "basic")
         }
-        for path in (*_JUDGING_ROUTES, *(one.path for one in service.formats)):
-            paths[path]["post"]["security"] = _EITHER_KEY
-        for path in ("/metrics", "/calls"):
-            paths[path]["get"]["security"] = _EITHER_KEY
-    return document
+        for operation in (*judging.values(), *(admin[o.path] for o in _ADMIN_ROUTES if o.has_key)):
+            operation["security"] = [{"bearer": []}, {"basic": []}]
+    paths = {path: {"get": operation} for path, operation in admin.items()}
+    paths |= {path: {"post": operation} for path, operation in judging.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "adjudge judge service", "version": __version__},
+        "paths": paths,
+        "components": components,
+    }
 
 
 def _format_summary(one: WireFormat) -> str:
@@ -113,16 +112,16 @@ def _format_summary(one: WireFormat) -> str:
 
 
 _IMAGE_PATTERN = "^(data:[^,]*;base64,)?[A-Za-z0-9+/=]+$"
-_TEXT_SCHEMA = {"type": "string"}
-_EITHER_KEY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}]
 
 
 def _schema_reference(of: type) -> dict[str, Any]:
     return {"$ref": _SCHEMA_PREFIX + of.__name__}
 
 
-def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    responses = {"200": _json_content("Judged", answered)}
+def _judging_operation(
+    summary: str, asked: dict[str, Any], answered: dict[str, Any]
+) -> dict[str, Any]:
+    responses = {"200": _content("Judged", "application/json", answered)}
     responses |= {status: _error_content(status) for status in _STATUSES}
     return {
         "summary": summary,
@@ -131,12 +130,12 @@ def _operation(summary: str, asked: dict[str, Any], answered: dict[str, Any]) ->
     }
 
 
-def _json_content(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
+def _content(description: str, media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {media_type: {"schema": schema}}}
 
 
 def _error_content(status: str) -> dict[str, Any]:
-    return _json_content(_STATUSES[status], _schema_reference(ErrorBody))
+    return _content(_STATUSES[status], "application/json", _schema_reference(ErrorBody))
 
 
 def describe_service(service: AdminState) -> str:
@@ -167,76 +166,28 @@ def describe_service(service: AdminState) -> str:
     ])  # fmt: skip
 
 
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_KIND_BY_STATUS = {404: ErrorKind.UNSUPPORTED, 405: ErrorKind.UNSUPPORTED}
+class _AdminRoute(msgspec.Struct, frozen=True):
+    """One route: what it answers with, whether a key is needed, and how it may be refused."""
+
+    path: str
+    summary: str
+    answer: Callable[[AdminState], bytes]
+    media_type: str = "application/json"
+    has_key: bool = False
+    refusals: tuple[str, ...] = ()
+
+    def operation(self) -> dict[str, Any]:
+        """What the OpenAPI document says of it."""
+        media_type, _, parameters = self.media_type.partition(";")
+        answered = _content("Answered", media_type, {"type": "string"} if parameters else {})
+        refused = {status: _error_content(status) for status in self.refusals}
+        return {"summary": self.summary, "responses": {"200": answered, **refused}}
 
 
-def admin_routes(service: AdminState) -> FastAPI:
-    """``/health /ready /metrics /calls /docs /openapi.json`` of one service.
-
-    ``/health`` and ``/ready`` ask for no key: what watches a process has none. The documents hold
-    no secret either.
-    """
-    app = FastAPI(
-        title="adjudge judge service",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
-
-    @app.get("/health", summary="Alive: the process answers")
-    async def health() -> JSONResponse:
-        return JSONResponse(_health_report(service))
-
-    @app.get("/ready", summary="Ready: requests are taken now")
-    async def ready() -> Response:
-        if service.phase == "ready":
-            return JSONResponse({"status": "ready"})
-        message = f"the service is {service.phase}"
-        return _error_response(503, ErrorKind.SERVER_ERROR, message, {"retry-after": "1"})
-
-    @app.get("/metrics", summary="Numbers for Prometheus")
-    async def metrics(request: Request) -> Response:
-        try:
-            service.auth.check(request.scope["headers"])
-        except RequestRefused as refused:
-            return _error_response(refused.status, refused.kind, str(refused))
-        return Response(service.metrics.text(), media_type=_METRICS_TYPE)
-
-    @app.get("/calls", summary="What each judge behind it was asked, and what came of it")
-    async def calls(request: Request) -> Response:
-        try:
-            service.auth.check(request.scope["headers"])
-        except RequestRefused as refused:
-            return _error_response(refused.status, refused.kind, str(refused))
-        return Response(msgspec.json.encode(service.calls.table()), media_type="application/json")
-
-    @app.get("/docs", summary="This service in words")
-    async def docs() -> PlainTextResponse:
-        return PlainTextResponse(describe_service(service))
-
-    document: dict[str, Any] = {}
-
-    @app.get("/openapi.json", summary="This document")
-    async def openapi() -> JSONResponse:
-        if not document:
-            document.update(complete_openapi(app.openapi(), service))
-        return JSONResponse(document)
-
-    @app.exception_handler(HTTPException)
-    async def refuse(_: Request, error: HTTPException) -> Response:
-        kind = _KIND_BY_STATUS.get(error.status_code, ErrorKind.INVALID_INPUT)
-        return _error_response(error.status_code, kind, str(error.detail), error.headers)
-
-    return app
-
-
-def _health_report(service: AdminState) -> dict[str, Any]:
+def _health(service: AdminState) -> bytes:
     """What clients read as :class:`adjudge.client.grader.ServiceInfo`, and more."""
     spec = getattr(service.backend, "spec", None)
-    return {
+    return _encode({
         "status": "healthy",
         "model_loaded": service.phase != "loading",
         "model_version": service.backend.version,
@@ -244,10 +195,78 @@ def _health_report(service: AdminState) -> dict[str, Any]:
         "graders": [one.name for one in spec.graders] if isinstance(spec, RewardSpec) else [],
         "group_timeout_s": service.settings.group_timeout_s,
         "deadline_s": service.settings.deadline_s,
-    }
+    })  # fmt: skip
 
 
-def _error_response(status: int, kind: ErrorKind, message: str, headers: Any = None) -> Response:
+def _ready(service: AdminState) -> bytes:
+    if service.phase == "ready":
+        return b'{"status":"ready"}'
+    raise RequestRefused(503, ErrorKind.SERVER_ERROR, f"the service is {service.phase}", 1)
+
+
+_encode = msgspec.json.Encoder().encode
+_ADMIN_ROUTES = (
+    _AdminRoute("/health", "Alive: the process answers", _health),
+    _AdminRoute("/ready", "Ready: requests are taken now", _ready, refusals=("503",)),
+    _AdminRoute(
+        "/metrics",
+        "Numbers for Prometheus",
+        lambda service: service.metrics.text(),
+        "text/plain; version=0.0.4; charset=utf-8",
+        has_key=True,
+        refusals=("401",),
+    ),
+    _AdminRoute(
+        "/calls",
+        "What each judge behind it was asked, and what came of it",
+        lambda service: _encode(service.calls.table()),
+        has_key=True,
+        refusals=("401",),
+    ),
+    _AdminRoute(
+        "/docs",
+        "This service in words",
+        lambda service: describe_service(service).encode(),
+        "text/plain; charset=utf-8",
+    ),
+    _AdminRoute(
+        "/openapi.json", "This document", lambda service: _encode(openapi_document(service))
+    ),
+)
+"""``/health`` and ``/ready`` ask for no key: what watches a process has none. The documents hold
+no secret either."""
+
+
+def admin_routes(service: AdminState) -> Starlette:
+    """``/health /ready /metrics /calls /docs /openapi.json`` of one service."""
+    app = Starlette(
+        routes=[Route(one.path, _endpoint(service, one)) for one in _ADMIN_ROUTES],
+        exception_handlers={RequestRefused: _refuse, HTTPException: _refuse_route},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _endpoint(service: AdminState, route: _AdminRoute) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        if route.has_key:
+            service.auth.check(request.scope["headers"])
+        return Response(route.answer(service), media_type=route.media_type)
+
+    return answer
+
+
+async def _refuse(_: Request, error: Any) -> Response:
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return _error_response(error.status, error.kind, str(error), headers)
+
+
+async def _refuse_route(_: Request, error: Any) -> Response:
+    """No such path (404), or a method that it does not take (405)."""
+    return _error_response(error.status_code, ErrorKind.UNSUPPORTED, error.detail, error.headers)
+
+
+def _error_response(status: int, kind: ErrorKind, message: str, headers: Any) -> Response:
     return Response(
         error_body(kind, message), status, headers=headers, media_type="application/json"
     )

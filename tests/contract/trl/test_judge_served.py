@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed; run `make test-trl`")
-pytest.importorskip("fastapi", reason="fastapi is not installed here; run `make test-trl`")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed here; run `make test-trl`")
 
 import msgspec
 import torch
