@@ -11,10 +11,8 @@ cannot read and goes on without that variable, and replaces ``${NAME}`` unless t
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -121,24 +119,6 @@ def check_keys(given: Iterable[Any], allowed: Collection[str], where: str) -> No
 def unknown_key(key: str, allowed: Collection[str]) -> str:
     """What is wrong with a key that is not ``allowed``, with the nearest one that is."""
     return f"unknown key{suggest_name(key, allowed)} (allowed: {', '.join(allowed)})"
-
-
-def import_named(target: str, folder: Path | None = None) -> Any:
-    """What ``module:name`` means, also beside a file in ``folder``, or in the working directory.
-
-    Raises :class:`ConfigError` naming what could not be imported.
-    """
-    module, _, name = target.partition(":")
-    for place in (folder, Path.cwd()):
-        # At the end of the path: a file next to a spec must not shadow an installed package.
-        if place is not None and str(place) not in sys.path:
-            sys.path.append(str(place))
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
-        raise ConfigError(
-            f"{target!r}: cannot be imported: {type(error).__name__}: {error}"
-        ) from error
 
 
 _LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")

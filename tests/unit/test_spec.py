@@ -57,10 +57,13 @@ def test_defaults(tmp_path: Path) -> None:
         ('[[graders]]\nname = "a b"\ntype = "action_loop"', "name"),
         (
             '[[graders]]\nname = "a"\ntype = "action_lop"',
-            "unknown grader type 'action_lop'; did you mean 'action_loop'",
+            r"the grader is unknown; did you mean 'action_loop'\? \(found 'action_lop'; allowed",
         ),
         ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot be imported"),
-        ('[[graders]]\nname = "a"\ntype = "json:loads"', "not a class"),
+        (
+            '[[graders]]\nname = "a"\ntype = "json:loads"',
+            r"must be a class .* \(found 'json:loads', of type function\)",
+        ),
         (LOOP + "[reward]\nunjudged = 'env'", "weighted_sum"),
         (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
         (LOOP + "[reward]\noutcome_weight = 0.0", "no grader counts"),

@@ -209,7 +209,7 @@ def test_a_services_spec_is_written_as_it_is(data: dict[str, Any]) -> None:
             {"env_name": "crafter", "env_config": {"lenght": 60}},
             "env_config.lenght: crafter has",
         ),
-        ({"env_name": "no_such_module:Game"}, "rollout.env_name: 'no_such_module:Game': cannot"),
+        ({"env_name": "no_such_module:Game"}, "rollout.env_name: 'no_such_module:Game' cannot"),
     ],
 )
 def test_an_environment_that_cannot_be_made_is_told_before_the_run(

@@ -18,12 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
+
+from adjudge.errors import ConfigError
+from adjudge.extensions import describe_package, find_entry_points, load_entry_point
 
 ENTRY_POINT_GROUP = "adjudge.commands"
 
@@ -85,7 +88,7 @@ _LAB = "adjudge-lab"
 
 
 class CommandUnavailable(Exception):
-    """A command that cannot be loaded; ``command`` is how it is called, as in ``eval policy``."""
+    """A command of a package that is missing; ``command`` is how it is called: ``eval policy``."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -111,9 +114,7 @@ class CommandCatalog:
 
     @cached_property
     def _plugins(self) -> dict[str, list[EntryPoint]]:
-        found: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=ENTRY_POINT_GROUP):
-            found.setdefault(point.name, []).append(point)
+        found = find_entry_points(ENTRY_POINT_GROUP)
         for name, value in self._extra.items():
             found[name] = [EntryPoint(name, value, ENTRY_POINT_GROUP)]
         return found
@@ -139,7 +140,11 @@ class CommandCatalog:
         return any(one.startswith(f"{name}.") for one in self._plugins)
 
     def load(self, name: str) -> Any:
-        """The command or group as click has it; raises :class:`CommandUnavailable`."""
+        """The command or group as click has it.
+
+        Raises :class:`CommandUnavailable` where adjudge-lab is missing, and
+        :class:`~adjudge.errors.ConfigError` for a package that cannot be loaded.
+        """
         if name in self._core:
             own = self._core[name]
             return _make_command(name, getattr(import_module(own.module), own.attribute))
@@ -174,7 +179,7 @@ class CommandCatalog:
             return LAB_COMMANDS[name].help + missing
         points = [one for key, found in self._plugins.items() for one in found
                   if key == name or key.startswith(f"{name}.")]  # fmt: skip
-        return f"From {', '.join(dict.fromkeys(map(_package, points)))}."
+        return f"From {', '.join(dict.fromkeys(map(describe_package, points)))}."
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -246,29 +251,16 @@ class CommandGroup(TyperGroup):
 
 
 def _load_plugin(name: str, points: list[EntryPoint]) -> Any:
-    if len({one.value for one in points}) > 1:
-        packages = " and ".join(f"{_package(one)} ({one.value})" for one in points)
-        raise CommandUnavailable(
-            name, f"is in two packages (found {packages}). Uninstall one of them."
-        )
-    point = points[0]
+    where = f"command {name.replace('.', ' ')}"
+    found = load_entry_point(points, where=where)
     try:
-        return _make_command(name, point.load())
+        return _make_command(name, found)
     except Exception as error:
-        module = point.value.partition(":")[0]
-        raise CommandUnavailable(
-            name,
-            f"cannot be loaded from {_package(point)} ({point.value}): "
-            f"{type(error).__name__}: {' '.join(str(error).split())}\n"
-            "Install that package again or remove it. To see where it fails, run: python -c "
-            f'"import {module}"',
+        package = describe_package(points[0])
+        raise ConfigError(
+            f"{where}: must be a function with options that typer reads, or a typer.Typer "
+            f"(found {found!r:.80} in {package}): {type(error).__name__}: {error}"
         ) from error
-
-
-def _package(point: EntryPoint) -> str:
-    if point.dist is None:
-        return point.value.partition(".")[0].partition(":")[0]
-    return f"{point.dist.name} {point.dist.version}"
 
 
 def _make_command(name: str, found: Any) -> Any:
@@ -281,7 +273,7 @@ def _make_command(name: str, found: Any) -> Any:
     word = name.rpartition(".")[2]
     if not isinstance(found, typer.Typer):
         if not callable(found):
-            raise TypeError(f"must be a function or a typer.Typer, found {found!r}")
+            raise TypeError("it cannot be called")
         outer.command(word)(found)
         return typer.main.get_command(outer)
     if len(found.registered_commands) == 1 and found.registered_callback is None:

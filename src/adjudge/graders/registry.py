@@ -14,10 +14,14 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import import_named, suggest_name, unknown_key
+from adjudge.config import unknown_key
 from adjudge.errors import ConfigError
+from adjudge.extensions import load_extension
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
+
+GROUP = "adjudge.graders"
+"""The entry-point group of graders that other packages bring."""
 
 _RULES = "adjudge.graders.rules"
 _LLM = "adjudge.graders.llm"
@@ -98,22 +102,20 @@ class Parameter:
         return text.replace("typing.", "").replace("pathlib.", "")
 
 
-def load_grader_class(type_name: str, folder: Path | None = None) -> type[Any]:
-    """The class behind a ``type``: a shipped name, or ``module:Class`` of the user's own.
+def load_grader_class(
+    type_name: str, folder: Path | None = None, *, where: str = "type"
+) -> type[Any]:
+    """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
     ``folder`` (the spec's) and the working directory are searched for own modules after the
-    installed ones. Raises :class:`ConfigError` naming what could not be found.
+    installed ones. Raises :class:`ConfigError` that begins with ``where``.
     """
-    target = SHIPPED.get(type_name, type_name)
-    if ":" not in target:
-        hint = suggest_name(type_name, SHIPPED)
-        raise ConfigError(
-            f"unknown grader type {type_name!r}{hint} (allowed: those of `adjudge graders`, "
-            "'module:Class')"
-        )
-    found = import_named(target, folder if type_name not in SHIPPED else None)
+    found = load_extension(GROUP, type_name, where=where, folder=folder, shipped=SHIPPED)
     if not isinstance(found, type) or not hasattr(found, "aevaluate"):
-        raise ConfigError(f"grader type {type_name!r} is not a class with an aevaluate method")
+        raise ConfigError(
+            f"{where}: must be a class with a method aevaluate (found {type_name!r}, of type "
+            f"{type(found).__name__})"
+        )
     return found
 
 
@@ -169,10 +171,7 @@ def _build_one(
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
-    try:
-        cls = load_grader_class(type_name, folder)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: type: {error}") from None
+    cls = load_grader_class(type_name, folder, where=f"{where}: type")
     known = {parameter.name: parameter for parameter in list_parameters(cls)}
     values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:

@@ -12,10 +12,11 @@ from typing import Any, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from adjudge.config import check_keys, import_named
+from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable
 from adjudge.engine.clock import Clock
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
+from adjudge.extensions import import_named
 from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, HttpRequest, Reply, Transport
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
@@ -207,8 +208,10 @@ def _build_model(
             features=table.features,
         )
     if table.type == "scripted":
-        script = import_named(table.function, folder) if table.function else table.script
-        return ScriptedModel(script or "", model=table.model or name)
+        script: Any = table.script or ""
+        if table.function:
+            script = import_named(table.function, folder, where="function")
+        return ScriptedModel(script, model=table.model or name)
     if table.type == "local":
         return _build_local(table, folder)
     return _build_http(table, folder, cache, budget)

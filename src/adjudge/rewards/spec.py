@@ -244,7 +244,8 @@ class RewardSpec(ConfigFile):
 
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
-        cls = load_grader_class(entry.type, self.source_folder)
+        where = f"{self.where}: graders.{entry.name}: type"
+        cls = load_grader_class(entry.type, self.source_folder, where=where)
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:

@@ -13,16 +13,15 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, 
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from adjudge.config import import_named
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.extensions import load_extension
 from adjudge.judges.base import ChatModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.runner import GradingRunner
 from adjudge.types import GraderError, GraderScore, RewardSample
 from adjudge_lab.environments import (
-    CrafterEnvironment,
     DatasetTask,
     Environment,
     EnvironmentTask,
@@ -32,7 +31,7 @@ from adjudge_lab.environments import (
 )
 from adjudge_lab.environments.tasks import PaymentFunction, read_dataset
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import CAPITALS_ENV
+from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, SHIPPED_ENVIRONMENTS
 from adjudge_lab.rl.tiny import CapitalsTask
 
 _ROLLOUT_COLUMNS = frozenset({"prompt", "response", "messages", "finish_reason"})
@@ -247,15 +246,14 @@ def find_environment_problem(run: RunFile) -> str | None:
 
 
 def _environment_class(run: RunFile) -> tuple[Any, dict[str, Any]]:
-    kind = CrafterEnvironment if run.env_name == "crafter" else _import_environment(run)
+    kind = load_extension(
+        "adjudge.environments",
+        run.env_name,
+        where=f"{run.where}: rollout.env_name",
+        folder=run.folder,
+        shipped=SHIPPED_ENVIRONMENTS,
+    )
     return kind, _environment_config(run, kind)
-
-
-def _import_environment(run: RunFile) -> Any:
-    try:
-        return import_named(run.env_name, run.folder)
-    except ConfigError as error:
-        run.refuse("rollout.env_name", str(error))
 
 
 def _environment_config(run: RunFile, kind: Any) -> dict[str, Any]:

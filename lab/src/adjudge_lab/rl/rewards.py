@@ -93,12 +93,9 @@ def build_service_spec(
 
 def asks_judge(run: RunFile, grader: dict[str, Any]) -> bool:
     """Whether an entry of ``[[graders]]`` asks the judge; raises :class:`ConfigError`."""
-    given = str(grader.get("type", ""))
-    try:
-        kind = load_grader_class(given, run.source_folder)
-        return any(parameter.is_judge for parameter in list_parameters(kind))
-    except ConfigError as error:
-        raise ConfigError(f"{run.where}: graders.{grader.get('name')}: {error}") from None
+    where = f"{run.where}: graders.{grader.get('name')}: type"
+    kind = load_grader_class(str(grader.get("type", "")), run.source_folder, where=where)
+    return any(parameter.is_judge for parameter in list_parameters(kind))
 
 
 def uses_only_rules(run: RunFile) -> bool:

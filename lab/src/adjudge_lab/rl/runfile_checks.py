@@ -13,6 +13,7 @@ import msgspec
 
 from adjudge.config import load_toml, suggest_name
 from adjudge.errors import ConfigError, GradingFailure
+from adjudge.extensions import check_extension_name
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge_lab.environments.tasks import (
@@ -29,9 +30,13 @@ from adjudge_lab.rl.rewards import (
     uses_only_rules,
 )
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, MOCK_BASE_URL, TINY_BASE, UNREACHABLE_URL
+from adjudge_lab.rl.runfile_tables import (
+    MOCK_BASE_URL,
+    SHIPPED_ENVIRONMENTS,
+    TINY_BASE,
+    UNREACHABLE_URL,
+)
 
-_BUILT_IN_ENVIRONMENTS = (CAPITALS_ENV, "crafter")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
 _KEYS_OF_FOLDER = ("model", "base_url", "api_key_env", "rubric_id", "price", "mock")
@@ -106,14 +111,14 @@ def _check_task(run: RunFile) -> None:
         )
     if run.services.task_url is not None or rollout.dataset is not None:
         return
-    if name not in _BUILT_IN_ENVIRONMENTS and ":" not in name:
-        run.refuse(
-            "rollout.env_name",
-            f"the environment is unknown{suggest_name(name, _BUILT_IN_ENVIRONMENTS)} (found "
-            f"{name!r}; allowed: {', '.join(_BUILT_IN_ENVIRONMENTS)}, module:Class of your "
-            "own, or any name with services.task_url)",
-        )
-    if run.model.base == TINY_BASE and ":" in name and run.training.warm_start_iterations:
+    check_extension_name(
+        "adjudge.environments",
+        name,
+        where=f"{run.where}: rollout.env_name",
+        shipped=SHIPPED_ENVIRONMENTS,
+    )
+    own = name not in SHIPPED_ENVIRONMENTS
+    if run.model.base == TINY_BASE and own and run.training.warm_start_iterations:
         run.refuse(
             "training.warm_start_iterations",
             f"must be 0, because {name!r} has no demonstrations (found "

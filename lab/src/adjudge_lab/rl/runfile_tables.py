@@ -15,6 +15,12 @@ from adjudge.rewards.spec import JudgedReward
 CAPITALS_ENV = "capitals"
 """The built-in task: name a country's capital."""
 
+SHIPPED_ENVIRONMENTS = {
+    CAPITALS_ENV: "adjudge_lab.rl.tiny:CapitalsTask",
+    "crafter": "adjudge_lab.environments.crafter:CrafterEnvironment",
+}
+"""What ``rollout.env_name`` may be, beside an environment of the user's own or of a package."""
+
 MOCK_BASE_URL = "mock"
 """``base_url = "mock"``: the run starts ``adjudge mock`` itself and asks that."""
 

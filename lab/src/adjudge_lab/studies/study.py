@@ -199,10 +199,8 @@ def _check_run(study: StudyFile) -> None:
 
 
 def _asks_judge(study: StudyFile, grader: dict[str, Any]) -> bool:
-    try:
-        found = list_parameters(load_grader_class(grader["type"], study.folder))
-    except ConfigError as error:
-        raise ConfigError(f"{study.where}: run.graders.{grader['name']}: {error}") from None
+    where = f"{study.where}: run.graders.{grader['name']}: type"
+    found = list_parameters(load_grader_class(grader["type"], study.folder, where=where))
     return any(one.is_judge for one in found)
 
 

@@ -19,9 +19,10 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from adjudge.config import import_named, suggest_name
+from adjudge.config import suggest_name
 from adjudge.engine.loop import SerialThread
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.extensions import import_named
 from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse, answer_text
@@ -183,7 +184,7 @@ class UserBackend:
         settings: ServiceSettings | None = None,
     ) -> None:
         self._settings = settings or ServiceSettings()
-        self._class = _check_class(import_named(target, Path.cwd()), target)
+        self._class = _check_class(import_named(target, where="TARGET"), target)
         self._arguments = read_constructor_arguments(self._class, arguments or {}, target)
         self.name = target
         self.one_by_one = not hasattr(self._class, "score_batch")

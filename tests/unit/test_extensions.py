@@ -1,0 +1,136 @@
+"""Extensions by ``module:name`` and by entry point: found, and plain about what is wrong."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.helpers.packages import Packages
+
+from adjudge import extensions
+from adjudge.errors import ConfigError
+from adjudge.extensions import (
+    EXTENSION_GROUPS,
+    check_extension_name,
+    extension_names,
+    load_extension,
+)
+from adjudge.graders.registry import load_grader_class
+from adjudge.rewards.spec import RewardSpec
+
+CODE = """
+from adjudge import BaseGrader, GraderScore
+
+class Polite(BaseGrader):
+    "Whether the answer says please."
+    async def aevaluate(self, response: str) -> GraderScore:
+        return GraderScore(name=self.name, score=float("please" in response))
+
+class Outer:
+    class Inner:
+        pass
+
+NUMBER = 7
+"""
+GRADERS = "adjudge.graders"
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
+    """No other package is installed."""
+    found = Packages(tmp_path, CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(extensions, "entry_points", found.entry_points)
+    for name in ("manners", "other", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return found
+
+
+def test_an_installed_name(packages: Packages) -> None:
+    packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
+    assert extension_names(GRADERS) == ["polite"]
+    check_extension_name(GRADERS, "polite", where="x")
+    assert "manners" not in sys.modules, "a list or a check imports no package"
+    assert load_extension(GRADERS, "polite", where="x").__name__ == "Polite"
+    assert load_grader_class("polite").__name__ == "Polite"
+
+
+def test_a_name_in_a_spec(packages: Packages) -> None:
+    packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
+    spec = packages.folder / "reward.toml"
+    spec.write_text('[[graders]]\nname = "p"\ntype = "polite"\n')
+    assert type(RewardSpec.load(spec).build_graders()["p"]).__name__ == "Polite"
+
+
+@pytest.mark.parametrize("name", ["Polite", "Outer.Inner", "NUMBER"])
+def test_a_name_in_a_module(packages: Packages, name: str) -> None:
+    packages.install("manners", {})
+    found = load_extension(GRADERS, f"manners:{name}", where="x")
+    assert getattr(found, "__name__", "7") == {"NUMBER": "7"}.get(name, name.rpartition(".")[2])
+
+
+def test_a_shipped_name_cannot_be_replaced(packages: Packages) -> None:
+    packages.install("manners", {"similarity": "manners:Polite"}, group=GRADERS)
+    assert load_grader_class("similarity").__module__.startswith("adjudge.")
+
+
+def test_an_unknown_name_lists_what_there_is(packages: Packages) -> None:
+    packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
+    shipped = {"similarity": "adjudge.graders.rules.similarity:SimilarityGrader"}
+    with pytest.raises(ConfigError) as caught:
+        load_extension(GRADERS, "polit", where="r.toml: graders.p: type", shipped=shipped)
+    assert str(caught.value) == (
+        "r.toml: graders.p: type: the grader is unknown; did you mean 'polite'? "
+        "(found 'polit'; allowed: similarity, polite, module:name of your own)"
+    )
+
+
+@pytest.mark.parametrize("group", EXTENSION_GROUPS)
+def test_each_group_says_what_it_has(packages: Packages, group: str) -> None:
+    with pytest.raises(ConfigError, match=f"x: the {EXTENSION_GROUPS[group]} is unknown"):
+        check_extension_name(group, "nothing", where="x")
+
+
+def test_two_packages_with_one_name(packages: Packages) -> None:
+    packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
+    packages.install("other", {"polite": "other:Polite"}, group=GRADERS)
+    with pytest.raises(ConfigError) as caught:
+        load_extension(GRADERS, "polite", where="x")
+    assert "x: 'polite' is in two packages (found " in str(caught.value)
+    assert "manners 1.5 (manners:Polite)" in str(caught.value)
+    assert "other 1.5 (other:Polite)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("", "AttributeError: module 'broken' has no attribute 'Polite'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(packages: Packages, code: str, why: str) -> None:
+    packages.install("broken", {"polite": "broken:Polite"}, code, GRADERS)
+    with pytest.raises(ConfigError) as caught:
+        load_extension(GRADERS, "polite", where="x")
+    first, second = str(caught.value).splitlines()
+    assert first == (
+        "x: 'polite' cannot be loaded from broken 1.5 (adjudge.graders: broken:Polite): " + why
+    )
+    assert second.startswith("Install that package again or remove it.")
+    with pytest.raises(ConfigError) as caught:
+        load_extension(GRADERS, "broken:Polite", where="x")
+    assert str(caught.value) == f"x: 'broken:Polite' cannot be imported: {why}"
+
+
+@pytest.mark.parametrize("name", [":", ":x", "manners:", ".manners:x", "manners:Polite.none"])
+def test_a_name_that_means_nothing(packages: Packages, name: str) -> None:
+    packages.install("manners", {})
+    with pytest.raises(ConfigError, match="x: .* cannot be imported: "):
+        load_extension(GRADERS, name, where="x")
+
+
+def test_what_is_no_grader(packages: Packages) -> None:
+    packages.install("manners", {"seven": "manners:NUMBER"}, group=GRADERS)
+    with pytest.raises(ConfigError, match="must be a class with a method aevaluate .found 'seven'"):
+        load_grader_class("seven")
