@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge.runs import sinks
-from adjudge.runs.sinks import open_sink
+from adjudge.runs.sinks import check_sink, open_sink
 
 
 class Library:
@@ -37,8 +37,7 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     made = Library()
-    monkeypatch.setitem(sinks._MODULES, "tensorboard", "json")
-    monkeypatch.setitem(sinks._LIBRARIES, "tensorboard", lambda module, run: made)
+    monkeypatch.setattr(sinks, "TensorBoardSink", lambda folder, *, label, config: made)
     return made
 
 
@@ -103,7 +102,7 @@ def test_auto_is_nothing_where_trackio_is_not_installed(
 
 
 def failing(error: Exception) -> Callable[..., Any]:
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise error
 
     return fails
@@ -113,7 +112,7 @@ def test_auto_goes_on_without_a_trackio_that_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sinks, "find_spec", lambda name: object())
-    monkeypatch.setattr(sinks, "_trackio", failing(OSError("disk full")))
+    monkeypatch.setattr(sinks, "_import_trackio", failing(OSError("disk full")))
     with caplog.at_level(logging.WARNING):
         assert opened(tmp_path, "auto").hint == ""
     assert caplog.messages == ["metrics are not sent to trackio: OSError: disk full"]
@@ -130,8 +129,8 @@ def test_auto_goes_on_without_a_trackio_that_does_not_start(
 def test_a_named_library_that_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, install: str
 ) -> None:
-    missing = ModuleNotFoundError("No module named ...", name=to)
-    monkeypatch.setattr(importlib, "import_module", failing(missing))
+    monkeypatch.setitem(sys.modules, to, None)
+    monkeypatch.delitem(sys.modules, f"{to}.summary", raising=False)
     with pytest.raises(ConfigError) as failure:
         opened(tmp_path, to)
     assert f"'{to}' is not installed. Run: {install}" in str(failure.value)
@@ -140,7 +139,7 @@ def test_a_named_library_that_is_not_installed(
 def test_a_named_library_that_does_not_start(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sinks._LIBRARIES, "tensorboard", failing(ValueError("why")))
+    monkeypatch.setattr(sinks, "TensorBoardSink", failing(ValueError("why")))
     with pytest.raises(ConfigError, match=r"'tensorboard' cannot be started: ValueError: why"):
         opened(tmp_path)
 
@@ -148,6 +147,38 @@ def test_a_named_library_that_does_not_start(
 def test_another_destination(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is unknown; did you mean 'trackio'\? \(found 'trakio'"):
         opened(tmp_path, "trakio")
+
+
+OWN = """
+class Lines:
+    def __init__(self, folder, *, label, config):
+        self._file = (folder / "lines.txt").open("w")
+        self._file.write(f"{label} {config['steps']}\\n")
+
+    def log(self, step, row):
+        self._file.write(f"{step} {row}\\n")
+
+    def close(self):
+        self._file.close()
+"""
+
+
+def test_a_sink_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_lines_sink.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    check_sink("my_lines_sink:Lines", beside=tmp_path)
+    sink = open_sink(
+        "my_lines_sink:Lines", tmp_path, label="tiny", config={"steps": 2}, beside=tmp_path
+    )
+    sink.log(1, {"reward": 1})
+    sink.close()
+    assert (tmp_path / "lines.txt").read_text() == "tiny 2\n1 {'reward': 1.0}\n"
+    assert sink.hint == ""
+
+
+def test_a_sink_that_cannot_be_imported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"logging.to: 'no_such_module:Sink' cannot be imported"):
+        check_sink("no_such_module:Sink", beside=tmp_path)
 
 
 def test_a_run_keeps_its_mark(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,9 @@ from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.registry import (
+    GRADER_GROUP,
     SHIPPED,
     Parameter,
     list_parameters,
@@ -41,11 +44,12 @@ def graders(
     """List all graders: type, role, range, and whether it asks a judge.
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
-    the same table of the spec. For a class of your own, write type = "my_module:MyGrader".
+    the same table of the spec. For a class of your own, write type = "my_module:MyGrader". Types of
+    installed packages come last; they are imported when one is named.
     """
-    if name is not None and name not in SHIPPED and ":" not in name:
-        load_grader_class(name)  # raises with the nearest name
     described = {one: describe(one) for one in ([name] if name else sorted(SHIPPED))}
+    if name is None:
+        described |= {one: found for one, found in describe_installed() if one not in SHIPPED}
     if as_json:
         print_json(described)
     elif name is not None:
@@ -72,6 +76,25 @@ def describe(type_name: str) -> dict[str, Any]:
         ],
         "doc": inspect.getdoc(cls) or "",
     }
+
+
+def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The grader types of installed packages; none is imported, so little is known of them."""
+    for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
+        packages = " and ".join(map(describe_package, points))
+        yield (
+            name,
+            {
+                "summary": f"From {packages}.",
+                "class": points[0].value,
+                "role": None,
+                "range": None,
+                "mode": None,
+                "asks_judge": None,
+                "parameters": None,
+                "doc": None,
+            },
+        )
 
 
 def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
@@ -101,7 +124,7 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
     table.add_column("what it answers")
     for name, one in described.items():
         asks = "✓" if one["asks_judge"] else ""
-        table.add_row(name, one["role"], _range_text(one), asks, escape(one["summary"]))
+        table.add_row(name, one["role"] or "", _range_text(one), asks, escape(one["summary"]))
     console = output()
     console.print(table)
     console.print("\n[dim]adjudge graders TYPE shows one in full.[/]")

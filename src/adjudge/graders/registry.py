@@ -20,7 +20,7 @@ from adjudge.extensions import load_extension
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
 
-GROUP = "adjudge.graders"
+GRADER_GROUP = "adjudge.graders"
 """The entry-point group of graders that other packages bring."""
 
 _RULES = "adjudge.graders.rules"
@@ -110,7 +110,7 @@ def load_grader_class(
     ``folder`` (the spec's) and the working directory are searched for own modules after the
     installed ones. Raises :class:`ConfigError` that begins with ``where``.
     """
-    found = load_extension(GROUP, type_name, where=where, folder=folder, shipped=SHIPPED)
+    found = load_extension(GRADER_GROUP, type_name, where=where, folder=folder, shipped=SHIPPED)
     if not isinstance(found, type) or not hasattr(found, "aevaluate"):
         raise ConfigError(
             f"{where}: must be a class with a method aevaluate (found {type_name!r}, of type "

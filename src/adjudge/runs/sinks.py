@@ -1,4 +1,5 @@
-"""Where a run's metrics go beside its own ``metrics.jsonl``: Trackio, TensorBoard or W&B.
+"""Where a run's metrics go beside its own ``metrics.jsonl``: Trackio, TensorBoard, W&B, or a
+class of the user's own.
 
 The run's file is the truth, and what a library shows is a copy of it. So a run that is resumed
 begins the copy anew from the rows that its file still has, under the same id: no point is there
@@ -19,13 +20,23 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from adjudge.config import check_allowed
 from adjudge.errors import ConfigError
+from adjudge.extensions import load_extension
 from adjudge.files import iter_rows
 
-DESTINATIONS = ("auto", "trackio", "tensorboard", "wandb", "none")
+SINK_GROUP = "adjudge.sinks"
+"""The entry-point group of sinks that other packages bring."""
+
+SHIPPED_SINKS = {
+    "auto": "adjudge.runs.sinks:open_auto_sink",
+    "trackio": "adjudge.runs.sinks:TrackioSink",
+    "tensorboard": "adjudge.runs.sinks:TensorBoardSink",
+    "wandb": "adjudge.runs.sinks:WandbSink",
+    "none": "adjudge.runs.sinks:NullSink",
+}
+"""What ``[logging] to`` may be, beside a sink of the user's own or of a package."""
 
 _INSTALL = {
     "trackio": "pip install 'adjudge[dashboard]'",
@@ -39,58 +50,47 @@ _log = logging.getLogger("adjudge")
 
 
 class Sink(Protocol):
-    """Takes a run's metrics, a row a step."""
+    """Takes a run's metrics, a row a step; made with ``(folder, label=..., config=...)``.
 
-    hint: str
-    """A command that shows what was logged; empty where there is nothing to show."""
+    ``folder`` is the run's, ``label`` its name and ``config`` its settings. What a sink raises is
+    logged as a warning, once, and the run goes on without it. An attribute ``hint`` may be a
+    command that shows what was logged.
+    """
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
-        """Log the metrics of ``step``; steps grow. Raises nothing."""
+        """Log the metrics of ``step``; steps grow."""
 
     def close(self) -> None:
-        """Write what is still to be written. Raises nothing; a second call does nothing."""
+        """Write what is still to be written; called once, at the end."""
 
 
-def check_sink(to: str) -> None:
-    """Raise :class:`ConfigError` for a library that is named and not installed.
+def check_sink(to: str, *, beside: Path | None = None) -> None:
+    """Raise :class:`ConfigError` for a sink that cannot be imported or lacks its library.
 
     For those who would rather know before they make a folder.
     """
-    if to in _LIBRARIES and find_spec(to) is None:
+    _load_sink(to, beside)
+    if to in _INSTALL and find_spec(to) is None:
         raise _refusal(to, ModuleNotFoundError(name=to))
 
 
-def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -> Sink:
+def open_sink(
+    to: str, folder: Path, *, label: str, config: Mapping[str, Any], beside: Path | None = None
+) -> GuardedSink:
     """A sink for the run in ``folder``, with the rows of its ``metrics.jsonl`` already logged.
 
-    A resumed run cuts that file back to its checkpoint first, then calls this. ``to``:
-
-    - ``"trackio"``: in ``folder/trackio``, or where ``TRACKIO_DIR``, ``TRACKIO_SPACE_ID`` or
-      ``TRACKIO_SERVER_URL`` say. Trackio fixes its folder when it is imported, so this comes before
-      the import of TRL, which imports it. Where a Hugging Face token is stored, Trackio asks the
-      hub for its owner's name.
-    - ``"tensorboard"``: event files in ``folder/tensorboard``.
-    - ``"wandb"``: in ``folder/wandb``, offline unless ``WANDB_MODE`` says otherwise. Where a run
-      is not on this machine, steps that its server has are not sent again.
-    - ``"auto"``: Trackio where it is installed, else nothing. ``"none"``: nothing.
-
+    A resumed run cuts that file back to its checkpoint first, then calls this. ``to`` is one of
+    :data:`SHIPPED_SINKS`, an installed name, or ``module:Class``, which may stand in ``beside``.
     ``label`` and ``config`` name and describe the run. Raises :class:`ConfigError` for another
-    ``to``, and, for a library that was named, when it is not installed or does not start. A failure
-    after that is logged as a warning, once; the sink then does nothing, and the run goes on.
+    ``to``, and for a sink that does not start. A failure after that is logged as a warning, once;
+    the sink then does nothing, and the run goes on.
     """
-    check_allowed("logging.to", to, DESTINATIONS)
-    name = to if to != "auto" else "trackio" if find_spec("trackio") else "none"
-    if name == "none":
-        return _NullSink()
+    make = _load_sink(to, beside)
     try:
-        library = importlib.import_module(_MODULES[name]) if name != "trackio" else _trackio(folder)
-        inner = _LIBRARIES[name](library, _SinkRun(folder, label, config))
+        inner = make(folder, label=label, config=config)
     except Exception as error:
-        if to == "auto":
-            _log.warning("metrics are not sent to %s: %s", name, _describe_error(error))
-            return _NullSink()
-        raise _refusal(name, error) from error
-    sink = _GuardedSink(name, inner)
+        raise _refusal(to, error) from error
+    sink = GuardedSink("trackio" if to == "auto" else to, inner)
     for row in iter_rows(folder / "metrics.jsonl", dict[str, Any]):
         if type(row.get("step")) is not int:
             break
@@ -98,8 +98,16 @@ def open_sink(to: str, folder: Path, *, label: str, config: Mapping[str, Any]) -
     return sink
 
 
+def _load_sink(to: str, beside: Path | None) -> Callable[..., Sink]:
+    found: Callable[..., Sink] = load_extension(
+        SINK_GROUP, to, where="logging.to", folder=beside, shipped=SHIPPED_SINKS
+    )
+    return found
+
+
 def _refusal(name: str, error: Exception) -> ConfigError:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == name:
+    lacking = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0]
+    if name in _INSTALL and lacking == name:
         return ConfigError(
             f"logging.to: {name!r} is not installed. Run: {_INSTALL[name]}, "
             'or choose another with [logging] to = "..."'
@@ -119,38 +127,39 @@ def _numeric_values(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-class _SinkRun(NamedTuple):
-    folder: Path
-    label: str
-    config: Mapping[str, Any]
+class NullSink:
+    """``"none"``: nothing is logged."""
 
-
-class _NullSink:
-    hint = ""
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
-        pass
+        """Do nothing."""
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
 
-class _GuardedSink:
-    """Keeps a library's failures from the run, and sees to it that no step is logged twice."""
+class GuardedSink:
+    """Keeps a sink's failures from the run, and sees to it that no step is logged twice.
+
+    Neither method raises; a second ``close`` does nothing.
+    """
 
     def __init__(self, name: str, inner: Sink) -> None:
-        self.hint = inner.hint
+        self.hint: str = getattr(inner, "hint", "")
         self._name = name
         self._inner: Sink | None = inner
         self._last: int | None = None
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
+        """Log the numbers of ``row``."""
         if self._inner is None or (self._last is not None and step <= self._last):
             return
         self._last = step
         self._do(self._inner.log, step, _numeric_values(row))
 
     def close(self) -> None:
+        """Close the sink."""
         if self._inner is not None:
             self._do(self._inner.close)
             self._inner = None
@@ -158,7 +167,7 @@ class _GuardedSink:
     def _do(self, work: Callable[..., None], *arguments: Any) -> None:
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001  (whatever a library raises, the run goes on)
+        except Exception as error:  # noqa: BLE001  (whatever a sink raises, the run goes on)
             self._inner = None
             _log.warning("metrics are no longer sent to %s: %s", self._name, _describe_error(error))
 
@@ -179,7 +188,18 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _trackio(folder: Path) -> Any:
+def open_auto_sink(folder: Path, *, label: str, config: Mapping[str, Any]) -> Sink:
+    """``"auto"``: Trackio where it is installed and starts, else nothing."""
+    if find_spec("trackio") is None:
+        return NullSink()
+    try:
+        return TrackioSink(folder, label=label, config=config)
+    except Exception as error:  # noqa: BLE001  (nobody asked for Trackio)
+        _log.warning("metrics are not sent to trackio: %s", _describe_error(error))
+        return NullSink()
+
+
+def _import_trackio(folder: Path) -> Any:
     """Trackio, told where to write if nobody else has."""
     before = os.environ.get("TRACKIO_DIR")
     os.environ["TRACKIO_DIR"] = before or str((folder / "trackio").resolve())
@@ -191,9 +211,17 @@ def _trackio(folder: Path) -> Any:
             del os.environ["TRACKIO_DIR"]
 
 
-class _Trackio:
-    def __init__(self, trackio: Any, run: _SinkRun) -> None:
-        name = f"{run.label}-{_identity(run.folder)}"
+class TrackioSink:
+    """``"trackio"``: in ``folder/trackio``, or where the variables of Trackio say.
+
+    ``TRACKIO_DIR``, ``TRACKIO_SPACE_ID`` and ``TRACKIO_SERVER_URL`` are these. Trackio fixes its
+    folder when it is imported, so this comes before the import of TRL, which imports it. Where a
+    Hugging Face token is stored, Trackio asks the hub for its owner's name.
+    """
+
+    def __init__(self, folder: Path, *, label: str, config: Mapping[str, Any]) -> None:
+        trackio = _import_trackio(folder)
+        name = f"{label}-{_identity(folder)}"
         self._trackio = trackio
         remote = any(os.environ.get(f"TRACKIO_{one}") for one in ("SPACE_ID", "SERVER_URL"))
         if not remote:
@@ -202,7 +230,7 @@ class _Trackio:
             self._run = trackio.init(
                 project=_PROJECT,
                 name=name,
-                config={key: value for key, value in run.config.items() if not key.startswith("_")},
+                config={key: value for key, value in config.items() if not key.startswith("_")},
                 resume="allow",
                 embed=False,
                 auto_log_gpu=False,
@@ -223,10 +251,12 @@ class _Trackio:
                 old.delete()
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
+        """Log the metrics of ``step``."""
         if step >= self._first:
             self._run.log(dict(row), step=step)
 
     def close(self) -> None:
+        """Write what is left."""
         with _quiet():
             if self._trackio.context_vars.current_run.get() is self._run:
                 self._trackio.finish()  # else it is finished, aloud, when the process ends
@@ -234,38 +264,49 @@ class _Trackio:
                 self._run.finish()
 
 
-class _TensorBoard:
-    def __init__(self, summary: Any, run: _SinkRun) -> None:
-        place = run.folder / "tensorboard"
+class TensorBoardSink:
+    """``"tensorboard"``: event files in ``folder/tensorboard``."""
+
+    def __init__(self, folder: Path, *, label: str, config: Mapping[str, Any]) -> None:  # noqa: ARG002
+        summary = importlib.import_module("tensorboard.summary")
+        place = folder / "tensorboard"
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = summary.Writer(str(place))
         self.hint = f"tensorboard --logdir {shlex.quote(str(place))}"
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
+        """Log the metrics of ``step``."""
         for key, value in row.items():
             self._writer.add_scalar(key, value, step)
         self._writer.flush()
 
     def close(self) -> None:
+        """Write what is left."""
         self._writer.close()
 
 
-class _Wandb:
-    def __init__(self, wandb: Any, run: _SinkRun) -> None:
-        identity = _identity(run.folder)
+class WandbSink:
+    """``"wandb"``: in ``folder/wandb``, offline unless ``WANDB_MODE`` says otherwise.
+
+    Where a run is not on this machine, steps that its server has are not sent again.
+    """
+
+    def __init__(self, folder: Path, *, label: str, config: Mapping[str, Any]) -> None:
+        wandb: Any = importlib.import_module("wandb")
+        identity = _identity(folder)
         here = os.environ.get("WANDB_MODE", "offline") in _OFFLINE_MODES
         if (
             here
         ):  # it cannot resume what was never sent: of two folders, one would replace the other
-            for old in (run.folder / "wandb").glob(f"offline-run-*-{identity}"):
+            for old in (folder / "wandb").glob(f"offline-run-*-{identity}"):
                 shutil.rmtree(old)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
             id=identity,
-            name=run.label,
-            dir=str(run.folder.resolve()),
-            config=dict(run.config),
+            name=label,
+            dir=str(folder.resolve()),
+            config=dict(config),
             mode=None if "WANDB_MODE" in os.environ else "offline",
             resume="allow",
             reinit="create_new",
@@ -278,21 +319,13 @@ class _Wandb:
             ),
         )
         self._first = 0 if here else int(self._run.step)
-        self.hint = (
-            f"wandb sync {run.folder / 'wandb'}/offline-run-*" if here else str(self._run.url)
-        )
+        self.hint = f"wandb sync {folder / 'wandb'}/offline-run-*" if here else str(self._run.url)
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
+        """Log the metrics of ``step``."""
         if step >= self._first:
             self._run.log(dict(row), step=step)
 
     def close(self) -> None:
+        """Write what is left."""
         self._run.finish()
-
-
-_MODULES = {"tensorboard": "tensorboard.summary", "wandb": "wandb"}
-_LIBRARIES: dict[str, Callable[[Any, _SinkRun], Sink]] = {
-    "trackio": _Trackio,
-    "tensorboard": _TensorBoard,
-    "wandb": _Wandb,
-}

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from adjudge.errors import ConfigError
+from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE
@@ -103,6 +104,10 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
     yield from _unsupported_warm_start(run)
     yield from _unsupported_training(run, version)
     yield from _unsupported_scaffold(run, version)
+    if run.logging.to not in SHIPPED_SINKS:
+        yield UnsupportedSetting(
+            "logging.to", repr(run.logging.to), "it is not called", "verl logs by its own loggers"
+        )
     if run.evaluation.kl:
         yield UnsupportedSetting(
             "evaluation.kl", "true", "it is not measured", "verl evaluates by itself, by reward"

@@ -163,7 +163,7 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     check_run_machine(job.run)
     load_libraries(hub=needs_hub(job.run))
     check_service_libraries(job.run)
-    check_sink(job.run.logging.to)
+    check_sink(job.run.logging.to, beside=job.run.folder)
     folder = TrainingFolder(job.folder, job.run, job.source)
     with (
         closing(folder),
@@ -211,7 +211,11 @@ class _TrainingRun:
         run = self._run
         calls = start_call_counter()
         self._sink = open_sink(
-            run.logging.to, self._dir.path, label=run.model.label, config=grpo_settings(run)
+            run.logging.to,
+            self._dir.path,
+            label=run.model.label,
+            config=grpo_settings(run),
+            beside=run.folder,
         )
         with self._timed("warm_start"):
             model, tokenizer, losses = self._first(scratch)

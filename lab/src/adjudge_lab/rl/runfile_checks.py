@@ -16,6 +16,7 @@ from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
+from adjudge.runs.sinks import SHIPPED_SINKS, SINK_GROUP
 from adjudge_lab.environments.tasks import (
     RUBRIC_COLUMNS,
     has_rubrics,
@@ -82,6 +83,9 @@ def check_run_file(run: RunFile) -> None:
     """
     _check_batches(run)
     _check_task(run)
+    check_extension_name(
+        SINK_GROUP, run.logging.to, where=f"{run.where}: logging.to", shipped=SHIPPED_SINKS
+    )
     if run.judge.enabled:
         _check_judge(run)
         _check_mock(run)

@@ -353,10 +353,10 @@ class EvaluationTable(ConfigTable):
 class LoggingTable(ConfigTable):
     """``[logging]``: where metrics go beside the run's own files.
 
-    ``auto`` is Trackio where it is installed, else nowhere.
+    ``auto`` is Trackio where it is installed, else nowhere; ``module:Class`` a sink of one's own.
     """
 
-    to: Literal["auto", "trackio", "tensorboard", "wandb", "none"] = "auto"
+    to: str = "auto"
 
 
 class SentinelTable(ConfigTable):

@@ -18,6 +18,7 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.rewards import format_toml, start_run_judge
 from adjudge_lab.rl.runfile import RunFile
@@ -332,7 +333,7 @@ def _logger_names(run: RunFile) -> list[str]:
     to = run.logging.to
     if to == "auto":
         return ["trackio"] if find_spec("trackio") else []
-    return [] if to == "none" else [to]
+    return [to] if to in SHIPPED_SINKS and to != "none" else []
 
 
 def format_hydra_value(value: Any) -> str:
