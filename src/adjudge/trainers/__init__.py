@@ -2,3 +2,44 @@
 
 Nothing here imports a trainer before it is used.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adjudge.errors import ConfigError
+from adjudge.extensions import load_extension
+
+if TYPE_CHECKING:
+    from adjudge.rewards.spec import RewardSpec
+
+__all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
+
+SHIPPED_TRAINERS = {
+    "trl": "adjudge.trainers.trl:make_reward",
+    "verifiers": "adjudge.trainers.verifiers:make_reward",
+    "verl": "adjudge.trainers.verl.reward_managers:make_reward",
+}
+"""Trainers by their names, and the adapter of each: ``make_reward(spec, **options)``."""
+
+
+def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **options: Any) -> Any:
+    """A reward spec in the form that ``trainer`` calls.
+
+    ``trainer`` is one of :data:`SHIPPED_TRAINERS`, the name of an installed package's adapter, or
+    ``module:function`` of the user's own, which may stand beside the spec. The adapter gets
+    ``spec`` as it is, and ``options``. Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    beside = None
+    if isinstance(spec, Path | str) and Path(spec).is_file():  # not a judge service's address
+        beside = Path(spec).parent
+    adapter = load_extension(
+        "adjudge.trainers", trainer, where="trainer", folder=beside, shipped=SHIPPED_TRAINERS
+    )
+    if not callable(adapter):
+        raise ConfigError(
+            f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "
+            f"{type(adapter).__name__})"
+        )
+    return adapter(spec, **options)

@@ -8,7 +8,8 @@ As a plug-in, where the config names a module that exports one judge::
 
     judges = [{ id = "my_judge", spec = "reward.toml" }]
 
-or without a module of one's own, as a plugged reward that reads ``ADJUDGE_SPEC``::
+or as a plugged reward, ``quality = make_reward("reward.toml")`` in a module of one's own and
+``fn = "my_module:quality"``; or without such a module, with the spec in ``ADJUDGE_SPEC``::
 
     rewards = { quality = { fn = "adjudge.trainers.verifiers:reward" } }
 
@@ -19,6 +20,7 @@ no score, and its own retry rules may run it again.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,10 +29,11 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
 from adjudge.errors import ConfigError, GradingFailure
+from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.types import RewardResult, RewardSample, Usage
 
-__all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "reward", "to_verifiers_usage"]
+__all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_verifiers_usage"]
 
 _REFERENCES = ("reference", "ground_truth", "answer", "solution")
 _ROLLOUT_FIELDS = {"prompt", "response", "messages", "finish_reason", "env_reward"}
@@ -71,6 +74,26 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
         )
 
 
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    name: str = "adjudge",
+    reference_field: str = "",
+) -> Callable[[vf.TaskData, vf.Trace], Coroutine[Any, Any, float]]:
+    """A function like :func:`reward` with a spec of its own; ``name`` opens its metrics' names.
+
+    Raises :class:`~adjudge.errors.ConfigError` for a spec that compares rollouts.
+    """
+    scorer = _check_scorer(Scorer(spec))
+
+    async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
+        sample = _sample(task, trace, reference_field)
+        return _record_reward(await scorer.ascore([sample], [trace.id]), trace, name)
+
+    scored.__name__ = scored.__qualname__ = name
+    return scored
+
+
 async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
     """The reward of one rollout, as :class:`AdjudgeJudge`; ``ADJUDGE_SPEC`` names the spec."""
     scored = await _scorer(os.environ.get(SPEC_VARIABLE, "")).ascore(
@@ -82,7 +105,11 @@ async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
 @lru_cache(maxsize=16)
 def _scorer(spec: str) -> Scorer:
     """One scorer per spec and process: verifiers builds a new judge for every rollout."""
-    scorer = Scorer(spec)
+    return _check_scorer(Scorer(spec))
+
+
+def _check_scorer(scorer: Scorer) -> Scorer:
+    """``scorer``, where its spec needs one rollout at a time."""
     where = scorer.spec.where
     if needs := scorer.compares_groups:
         raise ConfigError(

@@ -13,8 +13,9 @@ vf: Any = pytest.importorskip(
     "verifiers.v1", reason="verifiers is not installed here; run `make test-verifiers`"
 )
 
-from adjudge.errors import ConfigError  # noqa: E402
+from adjudge.errors import ConfigError, GradingFailure  # noqa: E402
 from adjudge.mock import MockSettings, start_mock  # noqa: E402
+from adjudge.trainers import make_trainer_reward  # noqa: E402
 from adjudge.trainers.scoring import SPEC_VARIABLE  # noqa: E402
 from adjudge.trainers.verifiers import to_verifiers_usage  # noqa: E402
 from adjudge.types import Usage  # noqa: E402
@@ -235,3 +236,13 @@ def test_specs_that_need_more_than_one_rollout_are_refused_at_the_start(
 def test_without_a_spec_the_variable_is_named(spec: Path) -> None:
     with pytest.raises(ConfigError, match=SPEC_VARIABLE):
         vf.load_judge(config().judges[0])
+
+
+def test_a_reward_made_for_a_module_of_one_s_own(spec: Path) -> None:
+    quality = make_trainer_reward(spec, "verifiers", name="quality", reference_field="answer")
+    task = Plain(Data(prompt="What is it?"), vf.TaskConfig())
+    trace = trace_of(task, "good answer")
+    assert asyncio.run(quality(task.data, trace)) == 1.0
+    assert trace.metrics["quality/quality_score"] == 1.0
+    with pytest.raises(GradingFailure, match="no reward: unparsable"):
+        asyncio.run(quality(task.data, trace_of(task, "fail")))

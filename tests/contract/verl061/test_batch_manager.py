@@ -17,6 +17,7 @@ from verl.trainer.ppo.reward import compute_reward, load_reward_manager
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
 from adjudge.rollouts.samples import sample_from_row
+from adjudge.trainers import make_trainer_reward
 from adjudge.trainers.trl_batch import TrlBatch
 from adjudge.trainers.verl import JudgeRewardManager, register
 from adjudge.trainers.verl.advantage import MissingRewardUid
@@ -76,6 +77,12 @@ def test_keys_do_not_depend_on_what_is_missing(spec: str) -> None:
 def test_without_a_dict_the_tensor_alone_comes_back(spec: str) -> None:
     tensor = manager(spec)(tiny.batch(RESPONSES))
     assert isinstance(tensor, torch.Tensor)
+
+
+def test_the_manager_that_a_script_makes(spec: str) -> None:
+    made = make_trainer_reward(spec, "verl", tokenizer=tiny.tokenizer(), num_examine=0)
+    data = tiny.batch(RESPONSES)
+    assert torch.equal(compute_reward(data, made)[0], compute_reward(data, manager(spec))[0])
 
 
 def test_groups_are_uids_else_prompts(spec: str) -> None:

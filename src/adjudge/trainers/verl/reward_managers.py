@@ -306,6 +306,20 @@ class JudgeRewardManager:
         )  # fmt: skip
 
 
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    tokenizer: Any,
+    num_examine: int = 0,
+    adv_estimator: str | None = None,
+) -> JudgeRewardManager:
+    """A manager for ``reward_fn=`` of verl 0.6.1's ``RayPPOTrainer``, in a script of one's own.
+
+    verl 0.9.1 makes its managers itself, in workers: name one in its configuration.
+    """
+    return JudgeRewardManager(tokenizer, num_examine, spec=spec, adv_estimator=adv_estimator)
+
+
 def _mark_missing_uids(groups: Sequence[str], rewards: Sequence[float | None]) -> Any:
     import numpy as np  # noqa: PLC0415  (verl's)
 

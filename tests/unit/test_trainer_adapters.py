@@ -1,0 +1,78 @@
+"""A reward spec in the form of a trainer that is named: shipped, installed, or one's own."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.helpers.packages import Packages
+
+from adjudge import extensions
+from adjudge.errors import ConfigError
+from adjudge.trainers import SHIPPED_TRAINERS, make_trainer_reward
+
+SPEC = '[[graders]]\nname = "answer"\ntype = "answer"\nanswer_type = "NUMBER"\n'
+ADAPTER = """
+from adjudge import RewardSample
+from adjudge.trainers.scoring import Scorer
+
+def make_reward(spec, *, scale=1.0):
+    scorer = Scorer(spec)
+
+    def score_texts(texts, reference):
+        extra = {"reference": reference}
+        samples = [RewardSample(i, 0, "", text, extra=extra) for i, text in enumerate(texts)]
+        rewards = scorer.score(samples, ["0"] * len(samples)).rewards
+        return [None if reward is None else scale * reward for reward in rewards]
+
+    return score_texts
+
+NUMBER = 7
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (path := tmp_path / "reward.toml").write_text(SPEC)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_adapter", raising=False)
+    return path
+
+
+def test_a_shipped_trainer(spec: Path) -> None:
+    reward = make_trainer_reward(spec, "trl", name="quality")
+    assert reward.__name__ == "quality"
+    prompts, answers = ["2 + 2?"] * 2, ["It is 4.", "It is 5."]
+    assert asyncio.run(reward(prompts, answers, reference=["4", "4"])) == [1.0, 0.0]
+
+
+def test_an_adapter_beside_the_spec(spec: Path) -> None:
+    (spec.parent / "my_adapter.py").write_text(ADAPTER)
+    reward = make_trainer_reward(spec, "my_adapter:make_reward", scale=2.0)
+    assert reward(["It is 4.", "It is 5."], "4") == [2.0, 0.0]
+
+
+def test_an_installed_adapter(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = Packages(spec.parent, ADAPTER)
+    packages.install("my_adapter", {"mine": "my_adapter:make_reward"}, group="adjudge.trainers")
+    monkeypatch.setattr(extensions, "entry_points", packages.entry_points)
+    monkeypatch.syspath_prepend(str(spec.parent))
+    assert make_trainer_reward(spec, "mine")(["4"], "4") == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ("trll", r"trainer: the trainer adapter is unknown; did you mean 'trl'\? \(found 'trll'"),
+        ("my_adapter:NUMBER", r"trainer: must be a function make_reward\(spec, \*\*options\) \(f"),
+        ("my_adapter:none", r"trainer: 'my_adapter:none' cannot be imported: AttributeError"),
+    ],
+)
+def test_what_is_no_adapter(spec: Path, trainer: str, message: str) -> None:
+    (spec.parent / "my_adapter.py").write_text(ADAPTER)
+    with pytest.raises(ConfigError, match=message):
+        make_trainer_reward(spec, trainer)
+
+
+def test_the_shipped_names(spec: Path) -> None:
+    assert list(SHIPPED_TRAINERS) == ["trl", "verifiers", "verl"]
