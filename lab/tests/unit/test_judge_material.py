@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -15,9 +16,9 @@ from adjudge.stats.agreement import calibrate_scores
 from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
 from adjudge_lab.judge_training import bradley_terry
 from adjudge_lab.judge_training.dataset import EncodedRows, encode_rows, load_preferences
-from adjudge_lab.judge_training.generative_methods import JudgementMethod
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import load_labelled
+from adjudge_lab.judge_training.methods import JudgementMethod
 
 SAID = {"chosen": "yes", "rejected": "no"}
 USER = {"role": "user", "content": "Which is larger, 2 or 3?"}
@@ -173,9 +174,10 @@ def test_outputs_that_are_no_numbers_are_no_metrics_and_the_worst_choice(
     side = bradley_terry._BradleyTerrySide(
         val, judge_of(tmp_path, "bradley_terry", train="f.jsonl")
     )
-    assert side.validate(None, 0, None, shared=False) == {"eval_choice": -1.0}
+    trainer: Any = MagicMock(is_fsdp_enabled=True)
+    assert side.validate(trainer) == {"eval_choice": -1.0}
     scores[1] = (0.0, 3e38)
-    found = side.validate(None, 0, None, shared=False)
+    found = side.validate(trainer)
     assert found["eval_accuracy"] == 0.5
     assert -1.0 < found["eval_choice"] < 0.5
 

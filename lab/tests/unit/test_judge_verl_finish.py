@@ -11,6 +11,7 @@ from lab.tests.unit.helpers.verl_judges import GRPO, SFT, files_of, judge_of
 
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
+from adjudge_lab.judge_training.methods import validation_metrics
 from adjudge_lab.judge_training.run import JudgeFolder
 from adjudge_lab.judge_training.verl import run
 
@@ -71,16 +72,16 @@ def test_the_speed_of_a_run_that_went_on_is_that_of_its_last_start(tmp_path: Pat
 
 def test_the_validation_on_the_card_is_that_of_the_model_that_is_left() -> None:
     rows = [{"step": 1, "val/loss": 0.5}, {"step": 2, "train/loss": 1.0}]  # of 2 it was no number
-    assert run._validation_metrics(rows, 1) == {"loss": 0.5}
-    assert run._validation_metrics(rows, 2) == {}
-    assert run._validation_metrics(rows, 3) == {}
+    assert validation_metrics(rows, 1) == {"loss": 0.5}
+    assert validation_metrics(rows, 2) == {}
+    assert validation_metrics(rows, 3) == {}
 
 
 def test_an_end_that_was_interrupted_leaves_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_weight_counts", lambda _: {"parameters": 1, "trainable": 1})
-    monkeypatch.setattr(run, "write_judge_report", lambda *_: None)
+    monkeypatch.setattr("adjudge_lab.judge_training.run.write_judge_report", lambda *_: None)
     judge, source, out = judge_of(tmp_path, GRPO), tmp_path / "judge.toml", tmp_path / "out"
     source.write_text("x")
     model = out / "checkpoints" / "global_step_2" / "actor" / "huggingface"

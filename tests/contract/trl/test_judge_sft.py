@@ -22,6 +22,7 @@ from adjudge_lab.judge_training.dataset import (
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.sft import IGNORED_LABEL, _dataset, token_labels, train_sft
+from adjudge_lab.judge_training.trl_trainers import TrainerContext
 
 TURNS = [
     {"role": "user", "content": "What is the capital of Peru?"},
@@ -68,10 +69,7 @@ def trained(judge: JudgeFile, folder: Path) -> tuple[Any, list[dict[str, float]]
         encode_rows(material.train, encoder, judge, "data.train"),
         encode_rows(material.val, encoder, judge, "data.val"),
         judge,
-        folder=folder,
-        resume=None,
-        on_row=lambda _, row: told.append(row),
-        on_saved=lambda _: None,
+        TrainerContext(folder, None, lambda _, row: told.append(row)),
     )
     return found["model"], told
 

@@ -8,9 +8,8 @@ the best checkpoint by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from adjudge.datasets.rows import Preference
@@ -21,13 +20,17 @@ from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.distributed import all_gather, distributed_rank, world_size
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 from adjudge_lab.judge_training.trl_trainers import (
+    CHOICE_METRIC,
+    SUPERVISED_METRICS,
     LengthGroupedSampler,
+    OwnOrder,
+    TrainerContext,
+    ValidationShare,
     metrics_callback,
-    process_share,
+    run_trainer,
     trainer_arguments,
     training_steps,
 )
-from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
 PairScores = list[tuple[float, float]]
 """Scores of chosen and rejected."""
@@ -46,18 +49,13 @@ def train_bradley_terry(
     train: EncodedRows[Preference],
     val: EncodedRows[Preference],
     judge: JudgeFile,
-    *,
-    folder: Path,
-    resume: Path | None,
-    on_row: Callable[[int, MetricRow], None],
-    on_saved: Callable[[int], None],
+    context: TrainerContext,
 ) -> dict[str, Any]:
     """Train ``model`` in place, which then is the best of the validated ones.
 
-    −log σ(r_chosen − r_rejected), less the margin where the file wants it. Checkpoints go to
-    ``folder``; ``resume`` is the one to go on from. Returns ``best_step``, ``tokens``, of which
-    padding is not part, and ``model``: the trained one, which is another object where several GPUs
-    had it in parts.
+    −log σ(r_chosen − r_rejected), less the margin where the file wants it. Returns ``best_step``,
+    ``tokens``, of which padding is not part, and ``model``: the trained one, which is another
+    object where several GPUs had it in parts.
     """
     import trl  # noqa: PLC0415
 
@@ -70,24 +68,21 @@ def train_bradley_terry(
         train_dataset=_dataset(train, judge),
         eval_dataset=_dataset(val, judge),
         args=trl.RewardConfig(
-            metric_for_best_model="eval_choice",
+            metric_for_best_model=CHOICE_METRIC,
             greater_is_better=True,
-            **trainer_arguments(judge, steps, folder, resumed=resume is not None),
+            **trainer_arguments(judge, steps, context),
         ),
-        callbacks=[metrics_callback(side.batch_metrics, on_row, on_saved)],
+        callbacks=[metrics_callback(SUPERVISED_METRICS, side.batch_metrics, context.on_row)],
     )
     trainer.side = side
     trainer.order = LengthGroupedSampler(
-        [_longest_side(sides) for sides in train.ids],
+        [max(map(len, sides)) for sides in train.ids],
         judge.data.micro_batch_size * world_size(),
         judge.trainer.seed,
     )
     _score_in_float32(model)
-    disable_trainer_logging(trainer)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    state = trainer.state
     return {
-        "best_step": state.best_global_step or state.global_step,
+        "best_step": run_trainer(trainer, context.resume),
         "tokens": side.tokens,
         "model": gather_full_model(trainer, model, plain),
     }
@@ -134,20 +129,16 @@ class _BradleyTerrySide:
         self._lengths: list[Any] = []
         self._cells = 0
 
-    def validate(self, model: Any, pad: int, autocast: Any, *, shared: bool) -> dict[str, float]:
-        """Metrics of the validation rows, and by what the best step is chosen.
-
-        ``shared``: each process scores its share of them.
-        """
-        count = len(self._val.ids)
-        places = process_share(count) if shared else range(count)
-        mine = score_pairs(
-            model, pad, [self._val.ids[place] for place in places], self.size, autocast
-        )
-        placed = list(zip(places, mine, strict=True))
-        scores = [pair for _, pair in sorted(all_gather(placed) if shared else placed)]
+    def validate(self, trainer: Any) -> dict[str, float]:
+        """Metrics of the validation rows, and by what the best step is chosen."""
+        share = ValidationShare(trainer, len(self._val.ids))
+        pad, autocast = trainer.processing_class.pad_token_id, trainer.accelerator.autocast
+        ids = [self._val.ids[place] for place in share.places]
+        mine = score_pairs(share.model, pad, ids, self.size, autocast)
+        placed = share.gather(list(zip(share.places, mine, strict=True)))
+        scores = [pair for _, pair in sorted(placed)]
         if not all(math.isfinite(score) for pair in scores for score in pair):
-            return {"eval_choice": _NEVER_BEST}
+            return {CHOICE_METRIC: _NEVER_BEST}
         lengths = [(len(chosen), len(rejected)) for chosen, rejected in self._val.ids]
         found = measure_pairs(scores, lengths, self._margins)
         found["choice"] = found["accuracy"] - _TIE_BREAK * min(found["loss"], _MAX_LOSS)
@@ -162,7 +153,7 @@ class _BradleyTerrySide:
         self._lengths.append((longer[0] - longer[1], lengths.sum()))
         self._cells += mask.numel()
 
-    def batch_metrics(self) -> MetricRow:
+    def batch_metrics(self, _row: MetricRow) -> MetricRow:
         """Correlation with length and share of padding since the last time."""
         mine = (
             [d for batch in self._differences for d in batch.tolist()],
@@ -187,15 +178,8 @@ class _BradleyTerrySide:
 def _trainer_class() -> Any:
     import trl  # noqa: PLC0415
 
-    class PairTrainer(trl.RewardTrainer):  # type: ignore[misc]  # the base is untyped
+    class PairTrainer(OwnOrder, trl.RewardTrainer):  # type: ignore[misc]  # the base is untyped
         """``RewardTrainer`` with rows in the run's order, and the run's validation."""
-
-        side: _BradleyTerrySide
-        order: LengthGroupedSampler
-        control: Any
-
-        def _get_train_sampler(self, _dataset: Any = None) -> Any:
-            return self.order
 
         def compute_loss(
             self, model: Any, inputs: Any, return_outputs: bool = False, **given: Any
@@ -204,18 +188,6 @@ def _trainer_class() -> Any:
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **given)
             self.side.record_batch(outputs.logits, mask)
             return (loss, outputs) if return_outputs else loss
-
-        def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
-            pad = self.processing_class.pad_token_id
-            # A model in parts is computed by all processes at once, on the same rows.
-            parts = self.is_fsdp_enabled
-            model = self.model_wrapped if parts else self.model
-            autocast = self.accelerator.autocast
-            metrics = self.side.validate(model, pad, autocast, shared=not parts)
-            self.control = self.callback_handler.on_evaluate(
-                self.args, self.state, self.control, metrics
-            )
-            return metrics
 
     return PairTrainer
 
@@ -235,10 +207,6 @@ def _dataset(rows: EncodedRows[Preference], judge: JudgeFile) -> Any:
 def row_margins(rows: EncodedRows[Preference], judge: JudgeFile) -> list[float] | None:
     """Each row's margin, 0 where nobody said one; ``None``: the file wants none."""
     return [row.margin or 0.0 for row in rows.rows] if judge.data.use_margin else None
-
-
-def _longest_side(sides: Sequence[Sequence[int]]) -> int:
-    return max(map(len, sides))
 
 
 def _score_in_float32(model: Any) -> None:

@@ -164,16 +164,15 @@ def _why_unusable(
     if truncation == "right":
         prompt, _ = split_answers(row)
         empty = encode([*prompt, {"role": "assistant", "content": ""}])
-        if any(len(side) > most and _common_prefix(empty, side) >= most for side in tokens):
+        if any(len(side) > most and common_prefix(empty, side) >= most for side in tokens):
             return "cut, nothing of an answer is left"
     return None
 
 
-def _common_prefix(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    for number, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return number
-    return min(len(one), len(other))
+def common_prefix(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+    """How many items both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _length_limit_text(length: int) -> str:

@@ -9,13 +9,10 @@ checkpoint.
 from __future__ import annotations
 
 import copy
-import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
@@ -31,8 +28,14 @@ from adjudge_lab.judge_training.judgement_rewards import (
     reply_metrics,
     selection_metric,
 )
-from adjudge_lab.judge_training.trl_trainers import trainer_arguments
-from adjudge_lab.rl.trl_backend import disable_trainer_logging
+from adjudge_lab.judge_training.trl_trainers import (
+    CHOICE_METRIC,
+    OwnValidation,
+    TrainerContext,
+    metrics_callback,
+    run_trainer,
+    trainer_arguments,
+)
 
 
 def count_grpo_steps(judge: JudgeFile, prompts: int) -> int:
@@ -96,13 +99,13 @@ class GrpoCallbacks:
         validation: GreedyValidation,
         *,
         opened: bool,
+        beta: float,
     ) -> None:
         self.questions, self.form, self.validation = questions, form, validation
-        self._opened = opened
+        self._opened, self._beta = opened, beta
         self._found: MetricRow = {}
         self.tokenizer: Any = None
         self.ends: set[int] = set()
-        self.tokens_before = 0
 
     def rewards(
         self, *, completion_ids: Sequence[Sequence[int]], place: Sequence[int], **_: Any
@@ -122,20 +125,22 @@ class GrpoCallbacks:
         self._found = {f"train/{k}": v for k, v in reply_metrics(judged, self.form).items()}
         return [reward for row in batch_rewards(judged, self.form) for reward in row]
 
-    def batch_metrics(self) -> MetricRow:
+    def batch_metrics(self, row: MetricRow) -> MetricRow:
         """What the last batch showed."""
         found, self._found = self._found, {}
-        return found
+        return {**found, **policy_loss(row, self._beta)}
 
-    def validate(self, model: Any, autocast: Callable[[], Any]) -> dict[str, float]:
+    def validate(self, trainer: Any) -> dict[str, float]:
         """Metrics of held-out questions, and by what the best step is chosen."""
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        autocast = trainer.accelerator.autocast
         judged = self.validation.ask_questions(model, self.tokenizer, autocast)
-        found = self.validation.metrics(judged)
-        found["choice"] = selection_metric(judged, self.form)
-        return {f"eval_{name}": value for name, value in found.items()}
+        metrics = self.validation.metrics(judged).items()
+        found = {f"eval_{name}": value for name, value in metrics}
+        return {**found, CHOICE_METRIC: selection_metric(judged, self.form)}
 
 
-def grpo_arguments(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool) -> dict[str, Any]:
+def grpo_arguments(judge: JudgeFile, steps: int, context: TrainerContext) -> dict[str, Any]:
     """The ``GRPOConfig`` that a training file means, by TRL's names; needs torch.
 
     ``beta`` is 0 here: the trainer would load its reference by the model's name, which a model that
@@ -144,7 +149,7 @@ def grpo_arguments(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool)
     data, grpo = judge.data, judge.grpo
     replies = data.train_batch_size * grpo.rollout_n
     return {
-        **trainer_arguments(judge, steps, folder, resumed=resumed),
+        **trainer_arguments(judge, steps, context),
         "max_steps": steps,
         "per_device_train_batch_size": data.micro_batch_size,
         "per_device_eval_batch_size": grpo.rollout_n,  # validation is the run's own
@@ -154,7 +159,7 @@ def grpo_arguments(judge: JudgeFile, steps: int, folder: Path, *, resumed: bool)
         "temperature": grpo.temperature,
         "beta": 0.0,
         "shuffle_dataset": False,
-        "metric_for_best_model": "eval_choice",
+        "metric_for_best_model": CHOICE_METRIC,
         "greater_is_better": True,
     }
 
@@ -165,47 +170,40 @@ def train_grpo(
     train: EncodedRows[JudgeQuestion],
     side: GrpoCallbacks,
     judge: JudgeFile,
-    *,
-    folder: Path,
-    resume: Path | None,
-    on_row: Callable[[int, MetricRow], None],
-    on_saved: Callable[[int], None],
+    context: TrainerContext,
 ) -> dict[str, Any]:
     """Train ``model`` in place, which then is the best of the validated ones.
 
     The reference of the KL term is the model as it was given; of adapters, the model without them.
-    Arguments and result as those of ``train_bradley_terry``.
+    The result is as that of ``train_bradley_terry``, without ``model``.
     """
     import trl  # noqa: PLC0415
 
     steps = count_grpo_steps(judge, len(train.rows))
-    wanted = grpo_arguments(judge, steps, folder, resumed=resume is not None)
+    wanted = grpo_arguments(judge, steps, context)
     known = {one.name for one in fields(trl.GRPOConfig)}
     tokenizer.padding_side = "left"
     side.tokenizer, side.ends = tokenizer, end_token_ids(model, tokenizer)
     reference = copy.deepcopy(model) if judge.grpo.kl_loss_coef and judge.lora is None else None
     dataset = _dataset(train, ConversationEncoder(tokenizer), judge)
-    trainer = _trainer_class()(
+    watch = metrics_callback(_TRAINER_METRICS, side.batch_metrics, context.on_row)
+    trainer = type("JudgeTrainer", (OwnValidation, trl.GRPOTrainer), {})(
         model=model,
         processing_class=tokenizer,
         reward_funcs=[side.rewards],
         train_dataset=dataset,
         eval_dataset=dataset.select([0]),  # the trainer wants one; validation is the run's own
         args=trl.GRPOConfig(**{name: value for name, value in wanted.items() if name in known}),
-        callbacks=[_grpo_metrics_callback(side, judge.grpo.kl_loss_coef, on_row, on_saved)],
+        callbacks=[watch],
     )
     trainer.side = side
     trainer.beta = judge.grpo.kl_loss_coef
     if reference is not None:
         _set_reference(trainer, reference)
-    disable_trainer_logging(trainer)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    state = trainer.state
-    return {
-        "best_step": state.best_global_step or state.global_step,
-        # Since the run went on, as its time is.
-        "tokens": int(state.num_input_tokens_seen) - side.tokens_before,
-    }
+    best_step = run_trainer(trainer, context.resume)
+    # Since the run went on, as its time is.
+    tokens = int(trainer.state.num_input_tokens_seen) - watch.tokens_before
+    return {"best_step": best_step, "tokens": tokens}
 
 
 def _set_reference(trainer: Any, reference: Any) -> None:
@@ -216,27 +214,6 @@ def _set_reference(trainer: Any, reference: Any) -> None:
         # The trainer asks it for log-probabilities of tokens, at the temperature of the replies.
         scored(reference, temperature=trainer.temperature)
     trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
-
-
-@cache
-def _trainer_class() -> Any:
-    import trl  # noqa: PLC0415
-
-    class JudgeTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # the base is untyped
-        """``GRPOTrainer`` with the run's validation."""
-
-        side: GrpoCallbacks
-        control: Any
-
-        def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
-            model = self.accelerator.unwrap_model(self.model)
-            metrics = self.side.validate(model, self.accelerator.autocast)
-            self.control = self.callback_handler.on_evaluate(
-                self.args, self.state, self.control, metrics
-            )
-            return metrics
-
-    return JudgeTrainer
 
 
 def _dataset(
@@ -267,56 +244,3 @@ def policy_loss(row: MetricRow, beta: float) -> MetricRow:
     if loss is None or divergence is None:
         return {}
     return {"train/policy_loss": loss - beta * divergence}
-
-
-def _grpo_metrics_callback(
-    side: GrpoCallbacks,
-    beta: float,
-    on_row: Callable[[int, MetricRow], None],
-    on_saved: Callable[[int], None],
-) -> Any:
-    import transformers  # noqa: PLC0415
-
-    class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
-        def __init__(self) -> None:
-            self._row: MetricRow = {}
-
-        def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
-            # A resumed state names the best checkpoint by where the folder was then.
-            if state.best_global_step:
-                best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
-                state.best_model_checkpoint = str(best)
-            side.tokens_before = state.num_input_tokens_seen
-
-        def on_log(self, _: Any, state: Any, control: Any, **given: Any) -> None:
-            logs = given["logs"]
-            if "reward" not in logs:
-                return
-            self._row = {**_numeric_logs(logs), **side.batch_metrics()}
-            self._row |= policy_loss(self._row, beta)
-            if not control.should_evaluate:
-                self._tell(state.global_step)
-
-        def on_evaluate(self, _: Any, state: Any, _control: Any, **given: Any) -> None:
-            metrics = given["metrics"].items()
-            found = {f"val/{name.removeprefix('eval_')}": value for name, value in metrics}
-            found.pop("val/choice", None)
-            self._row |= found
-            self._tell(state.global_step)
-
-        def on_save(self, _: Any, state: Any, _control: Any, **_given: Any) -> None:
-            on_saved(state.global_step)
-
-        def _tell(self, step: int) -> None:
-            row, self._row = self._row, {}
-            on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
-
-    return Watch()
-
-
-def _numeric_logs(logs: Mapping[str, Any]) -> MetricRow:
-    return {
-        ours: float(logs[theirs])
-        for theirs, ours in _TRAINER_METRICS.items()
-        if isinstance(logs.get(theirs), int | float)
-    }

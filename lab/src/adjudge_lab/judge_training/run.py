@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,11 +42,17 @@ from adjudge_lab.judge_training.distributed import (
     process_count,
     run_distributed,
 )
-from adjudge_lab.judge_training.generative_methods import GrpoMethod, JudgementMethod
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob, MetricRow
-from adjudge_lab.judge_training.method import BradleyTerryMethod, ConversationMethod, TrainingMethod
+from adjudge_lab.judge_training.methods import (
+    BradleyTerryMethod,
+    ConversationMethod,
+    GrpoMethod,
+    JudgementMethod,
+    TrainingMethod,
+    validation_metrics,
+)
 from adjudge_lab.judge_training.report import write_judge_report
-from adjudge_lab.judge_training.trl_trainers import unsupported_settings
+from adjudge_lab.judge_training.trl_trainers import TrainerContext, unsupported_settings
 from adjudge_lab.rl.run_folder import (
     check_base_model,
     find_newest_checkpoint,
@@ -184,9 +190,7 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
             f"{judge.where}: backend = 'verl' does not train on this machine. Set backend = 'trl'."
         )
     started = time.perf_counter()
-    for name, value in judge.overrides.items():
-        table, key, _ = JUDGE_VARIABLES[name]
-        _log.warning("%s.%s is %s, set by the environment variable %s", table, key, value, name)
+    warn_overrides(judge)
     for note in unsupported_settings(judge):
         _log.warning("%s", note)
     if process_count(judge) > 1 and distributed_rank() is None:
@@ -198,6 +202,69 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
     return job.summary
 
 
+def warn_overrides(judge: JudgeFile) -> None:
+    """Log the keys that the environment sets."""
+    for name, value in judge.overrides.items():
+        table, key, _ = JUDGE_VARIABLES[name]
+        _log.warning("%s.%s is %s, set by the environment variable %s", table, key, value, name)
+
+
+def make_judge_card(
+    judge: JudgeFile, source: Path, data: dict[str, Any], validation: dict[str, Any], **fields: Any
+) -> JudgeCard:
+    """The card of a judge that learned from ``data``; ``fields`` are its method's own."""
+    return JudgeCard(
+        adjudge=adjudge.__version__,
+        kind="scalar" if judge.is_scalar else "generative",
+        method=judge.method,
+        mode=judge.mode,
+        label=judge.model.label or source.stem,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        base={"path": judge.model.path, "digest": compute_model_digest(judge.base)},
+        data=data,
+        config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
+        validation=validation,
+        max_length=judge.data.max_length,
+        **fields,
+    )
+
+
+def write_judge(
+    folder: JudgeFolder,
+    judge: JudgeFile,
+    card: JudgeCard,
+    rows: Sequence[Mapping[str, float]],
+    seconds: Mapping[str, float],
+    **found: Any,
+) -> dict[str, Any]:
+    """Write what makes a folder with a model a judge, and what people read; the summary.
+
+    ``rows`` are the metrics of all steps, ``found`` what else the summary says.
+    """
+    if (spec := reward_spec_of_card(card)) is not None:
+        folder.write(SPEC_FILE, spec.encode())
+    folder.write_json(CARD_FILE, card)
+    summary = {
+        "adjudge": card.adjudge,
+        "created": card.created,
+        "label": card.label,
+        "method": judge.method,
+        "mode": judge.mode,
+        "base": judge.model.path,
+        "seed": judge.trainer.seed,
+        "overrides": judge.overrides,
+        "batch_size": judge.data.train_batch_size,
+        "data": card.data,
+        "first": validation_metrics(rows, 0),
+        "validation": card.validation,
+        **found,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+    write_judge_report(folder.path / "report.html", summary, rows, card)
+    folder.write_json("summary.json", summary)
+    return summary
+
+
 def _method_class(judge: JudgeFile) -> type[TrainingMethod]:
     """Who knows how the file's method is done."""
     if judge.method == "sft":
@@ -206,33 +273,31 @@ def _method_class(judge: JudgeFile) -> type[TrainingMethod]:
 
 
 class _JudgeRun:
-    """The state of one run on its way; what its :class:`TrainingMethod` is told."""
+    """The state of one run on its way."""
 
-    def __init__(
-        self, job: JudgeJob, folder: JudgeFolder | ReadOnlyJudgeFolder, started: float
-    ) -> None:
+    def __init__(self, job: JudgeJob, folder: JudgeFolder, started: float) -> None:
         self._job, self._judge, self._folder = job, job.judge, folder
         self._rows: list[MetricRow] = list(folder.rows())
         self._started = started
         self._seconds = {"imports": time.perf_counter() - started}
-        self.folder, self.resume = folder.checkpoints, folder.checkpoint
 
     def go(self) -> None:
         """Train and write."""
-        judge = self._judge
+        judge, folder = self._judge, self._folder
         with self._timed("data"):
-            self._method = _method_class(judge)(judge, self._folder.path)
+            self._method = _method_class(judge)(judge, folder.path)
             model, tokenizer = self._method.base()
             _check_model_length(judge, model, self._method.tokens())
             self._method.tokenizer, self._method.rows = tokenizer, self._rows
             self._method.encode(ConversationEncoder(tokenizer))
             self._data = self._method.data()
-            self._folder.record_data_digests({k: v for k, v in self._data.items() if "sha256" in k})
+            folder.record_data_digests({k: v for k, v in self._data.items() if "sha256" in k})
         self._steps = self._method.steps()
         self._model = model = add_lora(model, judge.lora, scalar=judge.is_scalar)
         before = weight_snapshot(model)
         with self._timed("training"):
-            found = self._method.learn(model, self)
+            context = TrainerContext(folder.checkpoints, folder.checkpoint, self._on_row)
+            found = self._method.learn(model, context)
         model = found.pop("model", model)
         if not is_main_process():
             return
@@ -243,10 +308,9 @@ class _JudgeRun:
             validation = self._method.validate(model)
         if self._method.material.bayes_accuracy is not None:
             validation["bayes_accuracy"] = self._method.material.bayes_accuracy
-        assert isinstance(self._folder, JudgeFolder)  # noqa: S101  (this process leads)
-        self._finish(self._folder, model, tokenizer, validation, found)
+        self._finish(model, tokenizer, validation, found)
 
-    def on_row(self, step: int, row: MetricRow) -> None:
+    def _on_row(self, step: int, row: MetricRow) -> None:
         """One step's metrics, from the trainer."""
         row = {"step": step, **self._method.complete_row(row, self._model)}
         self._rows.append(row)
@@ -255,63 +319,33 @@ class _JudgeRun:
         self._job.on_progress("training", step, self._steps)
 
     def _finish(
-        self,
-        folder: JudgeFolder,
-        model: Any,
-        tokenizer: Any,
-        validation: dict[str, Any],
-        found: dict[str, Any],
+        self, model: Any, tokenizer: Any, validation: dict[str, Any], found: dict[str, Any]
     ) -> None:
-        judge, method, data = self._judge, self._method, self._data
+        judge, method, folder = self._judge, self._method, self._folder
         # Who serves the judge shows it as much of a conversation as it was trained on.
         tokenizer.model_max_length = method.tokens()
         folder.save_judge(model, tokenizer)
-        card = self._card(validation)
-        if (spec := reward_spec_of_card(card)) is not None:
-            folder.write(SPEC_FILE, spec.encode())
-        folder.write_json(CARD_FILE, card)
-        seconds = {**self._seconds, "total": time.perf_counter() - self._started}
-        self._job.summary = {
-            "adjudge": adjudge.__version__,
-            "created": card.created,
-            "label": card.label,
-            "method": judge.method,
-            "mode": judge.mode,
-            "base": judge.model.path,
-            "seed": judge.trainer.seed,
-            "overrides": judge.overrides,
-            "not_done": unsupported_settings(judge),
-            "steps": self._steps,
-            "batch_size": judge.data.train_batch_size,
+        card = make_judge_card(
+            judge,
+            self._job.source,
+            self._data,
+            validation,
+            trained_ids=method.trained_ids(),
+            **method.card_fields(),
+        )
+        self._job.summary = write_judge(
+            folder,
+            judge,
+            card,
+            self._rows,
+            {**self._seconds, "total": time.perf_counter() - self._started},
             **found,
-            "tokens_per_s": found["tokens"] / max(self._seconds["training"], 1e-9),
-            "learned": method.learning_target(),
-            "data": data,
-            "first": _first_validation_metrics(self._rows),
-            "validation": validation,
+            not_done=unsupported_settings(judge),
+            steps=self._steps,
+            tokens_per_s=found["tokens"] / max(self._seconds["training"], 1e-9),
+            learned=method.learning_target(),
             **method.summary_fields(),
-            "resumed_from": folder.step if folder.resumed else None,
-            "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        }
-        write_judge_report(folder.path / "report.html", self._job.summary, self._rows, card)
-        folder.write_json("summary.json", self._job.summary)
-
-    def _card(self, validation: dict[str, Any]) -> JudgeCard:
-        judge = self._judge
-        return JudgeCard(
-            adjudge=adjudge.__version__,
-            kind="scalar" if judge.is_scalar else "generative",
-            method=judge.method,
-            mode=judge.mode,
-            label=judge.model.label or self._job.source.stem,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            base={"path": judge.model.path, "digest": compute_model_digest(judge.base)},
-            data=self._data,
-            config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
-            validation=validation,
-            max_length=judge.data.max_length,
-            trained_ids=self._method.trained_ids(),
-            **self._method.card_fields(),
+            resumed_from=folder.step if folder.resumed else None,
         )
 
     @contextmanager
@@ -328,9 +362,3 @@ def _check_model_length(judge: JudgeFile, model: Any, tokens: int) -> None:
             "data.max_length",
             f"makes {tokens} tokens, but the model takes at most {most}. Lower it.",
         )
-
-
-def _first_validation_metrics(rows: list[MetricRow]) -> MetricRow:
-    """The metrics before any step."""
-    first = next((row for row in rows if row["step"] == 0), {})
-    return {k.removeprefix("val/"): v for k, v in first.items() if k.startswith("val/")}

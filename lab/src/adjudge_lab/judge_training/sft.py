@@ -6,26 +6,28 @@ and an exact validation are the run's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from adjudge.datasets.rows import ChatMessages, Demonstration
 from adjudge.judges.models.local_inference import batch_by_length
 from adjudge.judges.models.local_loading import apply_chat_template
 from adjudge_lab.judge_training.base_model import gather_full_model, unwrap_model
-from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows
+from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows, common_prefix
 from adjudge_lab.judge_training.distributed import all_gather, distributed_rank, world_size
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
 from adjudge_lab.judge_training.trl_trainers import (
+    SUPERVISED_METRICS,
     LengthGroupedSampler,
+    OwnOrder,
+    TrainerContext,
+    ValidationShare,
     metrics_callback,
-    process_share,
+    run_trainer,
     trainer_arguments,
     training_steps,
 )
-from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
 IGNORED_LABEL = -100
 """The label of a token that is read but not learned."""
@@ -45,7 +47,7 @@ def token_labels(tokenizer: Any, turns: ChatMessages) -> list[int]:
     if not template_marks_assistant(tokenizer):
         ids = apply_chat_template(tokenizer, turns, reply=False)
         asked = apply_chat_template(tokenizer, turns[:-1], reply=True)
-        start = _common_prefix(asked, ids)
+        start = common_prefix(asked, ids)
         return [IGNORED_LABEL] * start + ids[start:]
     found = tokenizer.apply_chat_template(
         turns, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
@@ -60,22 +62,17 @@ def train_sft(
     train: EncodedRows[Demonstration],
     val: EncodedRows[Demonstration],
     judge: JudgeFile,
-    *,
-    folder: Path,
-    resume: Path | None,
-    on_row: Callable[[int, MetricRow], None],
-    on_saved: Callable[[int], None],
+    context: TrainerContext,
 ) -> dict[str, Any]:
     """Train ``model`` in place on the assistant's turns; it then is the best of the validated ones.
 
-    Arguments and result as those of ``train_bradley_terry``. Raises :class:`ConfigError` for a row
+    The result is as that of ``train_bradley_terry``. Raises :class:`ConfigError` for a row
     of which the cut at ``max_length`` leaves nothing to learn.
     """
     import trl  # noqa: PLC0415
 
     plain = unwrap_model(model) if distributed_rank() else model
     steps = training_steps(judge, len(train.rows))
-    settings = trainer_arguments(judge, steps, folder, resumed=resume is not None)
     held_out = _dataset(val, tokenizer, judge)
     side = _SftSide(held_out, judge.data.micro_batch_size)
     trainer = _trainer_class()(
@@ -86,9 +83,9 @@ def train_sft(
         args=trl.SFTConfig(
             metric_for_best_model="eval_loss",
             greater_is_better=False,
-            **settings,
+            **trainer_arguments(judge, steps, context),
         ),
-        callbacks=[metrics_callback(side.batch_metrics, on_row, on_saved)],
+        callbacks=[metrics_callback(SUPERVISED_METRICS, side.batch_metrics, context.on_row)],
     )
     trainer.side = side
     trainer.order = LengthGroupedSampler(
@@ -96,11 +93,8 @@ def train_sft(
         judge.data.micro_batch_size * world_size(),
         judge.trainer.seed,
     )
-    disable_trainer_logging(trainer)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    state = trainer.state
     return {
-        "best_step": state.best_global_step or state.global_step,
+        "best_step": run_trainer(trainer, context.resume),
         "tokens": side.tokens,
         "model": gather_full_model(trainer, model, plain),
     }
@@ -121,10 +115,8 @@ class _SftSide:
         """
         import torch  # noqa: PLC0415
 
-        # A model in parts is computed by all processes at once, on the same rows.
-        parts = trainer.is_fsdp_enabled
-        model = trainer.model_wrapped if parts else trainer.model
-        places = range(len(self._rows)) if parts else process_share(len(self._rows))
+        share = ValidationShare(trainer, len(self._rows))
+        model, places = share.model, share.places
         lengths = [len(self._rows[place]["input_ids"]) for place in places]
         was_training = model.training
         model.eval()
@@ -139,16 +131,16 @@ class _SftSide:
             right += float(found.is_top1.sum())
             count += float(found.label_mask.sum())
         model.train(was_training)
-        sums = [(loss, right, count)] if parts else all_gather([(loss, right, count)])
+        sums = share.gather([(loss, right, count)])
         loss, right, count = (sum(part) for part in zip(*sums, strict=True))
-        return {"eval_loss": loss / count, "eval_mean_token_accuracy": right / count}
+        return {"eval_loss": loss / count, "eval_token_accuracy": right / count}
 
     def record_batch(self, mask: Any) -> None:
         """One batch of training: which tokens are no padding."""
         self._seen += int(mask.sum())
         self._cells += mask.numel()
 
-    def batch_metrics(self) -> MetricRow:
+    def batch_metrics(self, _row: MetricRow) -> MetricRow:
         """Share of padding since the last time."""
         found = all_gather([(self._seen, self._cells)])
         seen, cells = (sum(part) for part in zip(*found, strict=True))
@@ -161,26 +153,12 @@ class _SftSide:
 def _trainer_class() -> Any:
     import trl  # noqa: PLC0415
 
-    class GroupedTrainer(trl.SFTTrainer):  # type: ignore[misc]  # the base is untyped
+    class GroupedTrainer(OwnOrder, trl.SFTTrainer):  # type: ignore[misc]  # the base is untyped
         """``SFTTrainer`` with rows in the run's order, and the run's validation."""
-
-        side: _SftSide
-        order: LengthGroupedSampler
-        control: Any
-
-        def _get_train_sampler(self, _dataset: Any = None) -> Any:
-            return self.order
 
         def compute_loss(self, model: Any, inputs: Any, *more: Any, **given: Any) -> Any:
             self.side.record_batch(inputs["attention_mask"])
             return super().compute_loss(model, inputs, *more, **given)
-
-        def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
-            metrics = self.side.validate(self)
-            self.control = self.callback_handler.on_evaluate(
-                self.args, self.state, self.control, metrics
-            )
-            return metrics
 
     return GroupedTrainer
 
@@ -213,8 +191,3 @@ def _cut_labels(
         return labels[: len(ids)]
     kept = 1 if ids[0] == tokenizer.bos_token_id else 0  # as Encoder.cut does
     return labels[:kept] + labels[kept + over :]
-
-
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""What TRL's trainers share: arguments, logs as metric rows, and the order of training rows.
+"""What TRL's trainers share: arguments, logs as metric rows, validation, and the order of rows.
 
 Rows of like lengths are in one batch, so that little is padding.
 """
@@ -9,10 +9,11 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge_lab.judge_training.distributed import (
     ProcessRank,
+    all_gather,
     distributed_rank,
     gpu_count,
     is_main_process,
@@ -20,6 +21,7 @@ from adjudge_lab.judge_training.distributed import (
     world_size,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
+from adjudge_lab.rl.trl_backend import disable_trainer_logging
 
 _SCHEDULERS = {
     "cosine": "cosine",
@@ -27,7 +29,7 @@ _SCHEDULERS = {
     "linear": "linear",
     "wsd": "warmup_stable_decay",
 }
-_TRAINER_METRICS = {
+SUPERVISED_METRICS = {
     "loss": "train/loss",
     "accuracy": "train/accuracy",
     "margin": "train/margin",
@@ -36,6 +38,14 @@ _TRAINER_METRICS = {
     "learning_rate": "lr",
     "num_tokens": "tokens",
 }
+
+
+class TrainerContext(NamedTuple):
+    """Where a trainer saves, the checkpoint to go on from, and who hears of a step's metrics."""
+
+    folder: Path
+    resume: Path | None
+    on_row: Callable[[int, MetricRow], None]
 
 
 def training_steps(judge: JudgeFile, rows: int) -> int:
@@ -48,10 +58,8 @@ def validation_interval(judge: JudgeFile, steps: int) -> int:
     return min(steps, judge.trainer.eval_every or math.ceil(steps / 10))
 
 
-def trainer_arguments(
-    judge: JudgeFile, steps: int, folder: Path, *, resumed: bool
-) -> dict[str, Any]:
-    """Arguments that ``RewardConfig`` and ``SFTConfig`` share; needs torch.
+def trainer_arguments(judge: JudgeFile, steps: int, context: TrainerContext) -> dict[str, Any]:
+    """Arguments that the configurations of TRL's trainers share; needs torch.
 
     Sixteen bits are for a GPU's arithmetic only: weights and the optimiser stay float32. Of several
     processes each computes its part of a batch of ``train_batch_size`` rows.
@@ -63,7 +71,7 @@ def trainer_arguments(
     every = validation_interval(judge, steps)
     cuda = torch.cuda.is_available()
     settings: dict[str, Any] = {
-        "output_dir": str(folder),
+        "output_dir": str(context.folder),
         "num_train_epochs": trainer.total_epochs,
         "per_device_train_batch_size": data.micro_batch_size,
         "per_device_eval_batch_size": data.micro_batch_size,
@@ -80,7 +88,7 @@ def trainer_arguments(
         "logging_steps": 1,
         "eval_strategy": "steps",
         "eval_steps": every,
-        "eval_on_start": not resumed,
+        "eval_on_start": context.resume is None,
         "save_strategy": "steps",
         "save_steps": every,
         "save_total_limit": 2,
@@ -116,70 +124,108 @@ def unsupported_settings(judge: JudgeFile) -> list[str]:
 
 
 def metrics_callback(
-    measured: Callable[[], Mapping[str, float]],
+    names: Mapping[str, str],
+    measured: Callable[[MetricRow], MetricRow],
     on_row: Callable[[int, MetricRow], None],
-    on_saved: Callable[[int], None],
 ) -> Any:
     """A callback of transformers that makes one row of a step: training's, and validation's.
 
-    ``measured`` gives (and forgets) what the run itself found since the last row. Of several
-    processes the first alone tells of rows and checkpoints.
+    ``names``: the trainer's numbers by ours, the first of which every training step has.
+    ``measured`` gives (and forgets) what the run itself found since the last row, beside those. Of
+    several processes the first alone tells of rows. ``tokens_before``: those that the trainer had
+    seen when it began, which is more than none where it goes on.
     """
     import transformers  # noqa: PLC0415
-
-    on_row, on_saved = _on_main_process(on_row), _on_main_process(on_saved)
 
     class Watch(transformers.TrainerCallback):  # type: ignore[misc]  # the base is untyped
         def __init__(self) -> None:
             self._row: MetricRow = {}
+            self.tokens_before = 0
 
         def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
             # A resumed state names the best checkpoint by where the folder was then.
             if state.best_global_step:
                 best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
                 state.best_model_checkpoint = str(best)
+            self.tokens_before = state.num_input_tokens_seen
 
         def on_log(self, _: Any, state: Any, control: Any, **given: Any) -> None:
             logs = given["logs"]
-            if "loss" in logs:
-                found = {
-                    ours: float(logs[theirs])
-                    for theirs, ours in _TRAINER_METRICS.items()
-                    if isinstance(logs.get(theirs), int | float)
-                }
-                self._row = {**found, **measured()}
-                if not control.should_evaluate:
-                    self._tell(state.global_step)
+            if next(iter(names)) not in logs:
+                return
+            row = {
+                ours: float(logs[theirs])
+                for theirs, ours in names.items()
+                if isinstance(logs.get(theirs), int | float)
+            }
+            self._row = {**row, **measured(row)}
+            if not control.should_evaluate:
+                self._tell(state.global_step)
 
         def on_evaluate(self, _: Any, state: Any, _control: Any, **given: Any) -> None:
             for name, value in given["metrics"].items():
-                key = name.removeprefix("eval_")
-                if key in _VALIDATION_METRICS and isinstance(value, int | float):
-                    self._row[_VALIDATION_METRICS[key]] = float(value)
+                if name != CHOICE_METRIC:
+                    self._row[f"val/{name.removeprefix('eval_')}"] = float(value)
             self._tell(state.global_step)
-
-        def on_save(self, _: Any, state: Any, _control: Any, **_given: Any) -> None:
-            on_saved(state.global_step)
 
         def _tell(self, step: int) -> None:
             row, self._row = self._row, {}
-            on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
+            if is_main_process():
+                on_row(step, {name: value for name, value in row.items() if math.isfinite(value)})
 
     return Watch()
 
 
-def _on_main_process(tell: Callable[..., None]) -> Callable[..., None]:
-    return tell if is_main_process() else lambda *_: None
+CHOICE_METRIC = "eval_choice"
+"""By what the best step is chosen, where that is no metric of its own."""
 
 
-_VALIDATION_METRICS = {
-    "loss": "val/loss",
-    "accuracy": "val/accuracy",
-    "margin": "val/margin",
-    "calibration_error": "val/calibration_error",
-    "length_corr": "val/length_corr",
-    "mean_token_accuracy": "val/token_accuracy",
-}
+class OwnValidation:
+    """Before a trainer of TRL among the bases of a class: the run's own validation, by ``side``."""
+
+    side: Any
+    control: Any
+
+    def evaluate(self, *_: Any, **_given: Any) -> Mapping[str, float]:
+        """What ``side`` measures, by names that begin with ``eval_``."""
+        trainer: Any = self
+        metrics: Mapping[str, float] = self.side.validate(trainer)
+        self.control = trainer.callback_handler.on_evaluate(
+            trainer.args, trainer.state, trainer.control, metrics
+        )
+        return metrics
+
+
+class OwnOrder(OwnValidation):
+    """The same with rows in the run's order."""
+
+    order: LengthGroupedSampler
+
+    def _get_train_sampler(self, _dataset: Any = None) -> LengthGroupedSampler:
+        return self.order
+
+
+def run_trainer(trainer: Any, resume: Path | None) -> int:
+    """Train, from the checkpoint ``resume`` on; the step of the model that is left, the best."""
+    disable_trainer_logging(trainer)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    return int(trainer.state.best_global_step or trainer.state.global_step)
+
+
+class ValidationShare:
+    """A process's own part of ``count`` held-out rows, and the model that computes it.
+
+    A model in parts is computed by all processes at once, on the same rows.
+    """
+
+    def __init__(self, trainer: Any, count: int) -> None:
+        self._in_parts = trainer.is_fsdp_enabled
+        self.model = trainer.model_wrapped if self._in_parts else trainer.model
+        self.places = range(count) if self._in_parts else process_share(count)
+
+    def gather(self, found: list[Any]) -> list[Any]:
+        """What all processes have found."""
+        return found if self._in_parts else all_gather(found)
 
 
 _BATCHES_PER_GROUP = 50

@@ -6,7 +6,6 @@ The folder has the model, its card, its curves and its report.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -15,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,20 +21,17 @@ from typing import Any
 
 import msgspec
 
-import adjudge
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge import card_prompt
-from adjudge.graders.llm.trained_judge_card import (
-    CARD_FILE,
-    SPEC_FILE,
-    JudgeCard,
-    reward_spec_of_card,
-)
-from adjudge.judges.models.local_loading import compute_model_digest
 from adjudge.runs.folder import hold_lock
-from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile
-from adjudge_lab.judge_training.report import write_judge_report
-from adjudge_lab.judge_training.run import JudgeFolder
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.methods import validation_metrics
+from adjudge_lab.judge_training.run import (
+    JudgeFolder,
+    make_judge_card,
+    warn_overrides,
+    write_judge,
+)
 from adjudge_lab.judge_training.verl.inputs import (
     JUDGE_DATA_SOURCE,
     JudgeFiles,
@@ -86,22 +81,36 @@ def finish_verl_judge(
     for row in rows:
         folder.append(row)
     _copy_model_files(model, folder, judge.data.max_length)
-    validation = _validation_metrics(rows, step)
+    validation = validation_metrics(rows, step)
     if validation and files.bayes_accuracy is not None:
         validation["bayes_accuracy"] = files.bayes_accuracy
-    card = _make_card(judge, source, files, validation)
-    if (spec := reward_spec_of_card(card)) is not None:
-        folder.write(SPEC_FILE, spec.encode())
-    folder.write_json(CARD_FILE, card)
-    summary = {
-        **_make_summary(judge, card, files, step, rows),
-        "weights": _weight_counts(folder.path),
+    form = files.form
+    card = make_judge_card(
+        judge,
+        source,
+        files.facts,
+        validation,
+        prompt=None if form is None else card_prompt(form),
+        verdict=None if form is None else form.verdict,
+        trained_ids=files.trained_ids,
+    )
+    return write_judge(
+        folder,
+        judge,
+        card,
+        rows,
+        seconds,
+        backend="verl 0.6.1",
+        not_done=_list_not_done(judge, files, step, validation),
+        steps=verl_steps(judge, files.train_rows),
+        best_step=step,
+        learned="all turns" if judge.method == "sft" else "replies",
+        **({"baselines": files.baselines} if files.baselines else {}),
+        **({} if form is None else {"form": msgspec.to_builtins(form)}),
+        resumed_from=None,
+        weights=_weight_counts(folder.path),
         **_speed(files, rows, _merge_logs(_log_files(folder.path)[-1:]), seconds["training"]),
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
-    }
-    write_judge_report(folder.path / "report.html", summary, rows, card)
-    folder.write_json("summary.json", summary)
-    return summary
+    )
 
 
 def find_trained_model(checkpoints: Path, judge: JudgeFile) -> tuple[int, Path]:
@@ -193,63 +202,16 @@ def _copy_model_files(model: Path, folder: JudgeFolder, longest: int) -> None:
         folder.write_json(settings.name, {**said, "model_max_length": longest})
 
 
-def _make_card(
-    judge: JudgeFile, source: Path, files: JudgeFiles, validation: dict[str, float]
-) -> JudgeCard:
-    form = files.form
-    return JudgeCard(
-        adjudge=adjudge.__version__,
-        kind="generative",
-        method=judge.method,
-        mode=judge.mode,
-        label=judge.model.label or source.stem,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        base={"path": judge.model.path, "digest": compute_model_digest(judge.base)},
-        data=files.facts,
-        config={**judge.model_dump(mode="json"), "overrides": judge.overrides},
-        validation=validation,
-        max_length=judge.data.max_length,
-        prompt=None if form is None else card_prompt(form),
-        verdict=None if form is None else form.verdict,
-        trained_ids=files.trained_ids,
-    )
-
-
-def _make_summary(
-    judge: JudgeFile,
-    card: JudgeCard,
-    files: JudgeFiles,
-    step: int,
-    rows: Sequence[Mapping[str, float]],
-) -> dict[str, Any]:
+def _list_not_done(
+    judge: JudgeFile, files: JudgeFiles, step: int, validation: Mapping[str, float]
+) -> list[str]:
     left_out = files.train_rows % judge.data.train_batch_size
     notes = ["the best checkpoint was not looked for: the last one is the judge"]
-    if not card.validation:
+    if not validation:
         notes.append(f"verl gave no number for the validation after step {step}; see its output")
     if left_out:
         notes.append(f"{left_out} rows of each epoch fill no batch, and verl leaves them out")
-    return {
-        "adjudge": card.adjudge,
-        "created": card.created,
-        "label": card.label,
-        "method": judge.method,
-        "mode": judge.mode,
-        "backend": "verl 0.6.1",
-        "base": judge.model.path,
-        "seed": judge.trainer.seed,
-        "overrides": judge.overrides,
-        "not_done": notes,
-        "steps": verl_steps(judge, files.train_rows),
-        "batch_size": judge.data.train_batch_size,
-        "best_step": step,
-        "learned": "all turns" if judge.method == "sft" else "replies",
-        "data": files.facts,
-        "first": _validation_metrics(rows, 0),
-        "validation": card.validation,
-        **({"baselines": files.baselines} if files.baselines else {}),
-        **({} if files.form is None else {"form": msgspec.to_builtins(files.form)}),
-        "resumed_from": None,
-    }
+    return notes
 
 
 def _speed(
@@ -274,12 +236,6 @@ def _speed(
     }
 
 
-def _validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
-    """The metrics of the validation after ``step``, of which the model is; no other's."""
-    row = next((row for row in rows if row["step"] == step), {})
-    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
-
-
 def _weight_counts(folder: Path) -> dict[str, int]:
     """How many weights the model has, all of which were trained."""
     safetensors: Any = import_module("safetensors")  # verl's environment has it
@@ -290,8 +246,6 @@ def _weight_counts(folder: Path) -> dict[str, int]:
             count += sum(math.prod(opened.get_slice(key).get_shape()) for key in opened.keys())  # noqa: SIM118  (no dict)
     return {"parameters": count, "trainable": count}
 
-
-_log = logging.getLogger("adjudge")
 
 COMMAND_FILE = "verl.sh"
 """The file in which a written plan has its command."""
@@ -372,9 +326,7 @@ def run_verl_judge(
             "in an environment of its own: pip install verl==0.6.1"
         )
     started = time.perf_counter()
-    for name, value in judge.overrides.items():
-        table, key, _ = JUDGE_VARIABLES[name]
-        _log.warning("%s.%s is %s, set by the environment variable %s", table, key, value, name)
+    warn_overrides(judge)
     tokenizer = load_tokenizer(judge)
     folder = folder.resolve()
     with closing(JudgeFolder(folder, judge, source)) as claimed:

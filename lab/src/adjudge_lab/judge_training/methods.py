@@ -1,30 +1,52 @@
-"""Judges that write verdicts: imitation of judgements, and GRPO on labels."""
+"""What a training method does in a run, and the methods that there are.
+
+On rows as they are: Bradley-Terry on preferences, and SFT on conversations. Of judges that write
+verdicts: imitation of judgements, and GRPO on labels.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from adjudge.datasets.rows import Comparison, Demonstration, Rating, render_transcript
+from adjudge.datasets.rows import (
+    Comparison,
+    Demonstration,
+    Rating,
+    render_transcript,
+    split_answers,
+)
 from adjudge.graders.llm.trained_judge import card_prompt
-from adjudge.stats.agreement import calibrate_ratings
+from adjudge.graders.llm.trained_judge_card import fit_normalisation
+from adjudge.stats.agreement import calibrate_ratings, calibrate_scores, measure_pairs
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
-from adjudge_lab.judge_training.base_model import tiny_generative_model
+from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model
+from adjudge_lab.judge_training.bradley_terry import (
+    PairScores,
+    row_margins,
+    score_pairs,
+    train_bradley_terry,
+)
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,
+    JudgeDataset,
     digest_rows,
     encode_rows,
+    load_demonstrations,
+    load_preferences,
     token_lengths,
 )
 from adjudge_lab.judge_training.distributed import barrier, distributed_rank, is_main_process
 from adjudge_lab.judge_training.grpo import GrpoCallbacks, count_grpo_steps, train_grpo
-from adjudge_lab.judge_training.judge_file import TINY_MODEL, MetricRow
+from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, MetricRow
 from adjudge_lab.judge_training.judge_questions import (
     JudgeQuestion,
     LabelledDataset,
@@ -43,13 +65,220 @@ from adjudge_lab.judge_training.judgement_rewards import (
     JudgedQuestion,
     question_baselines,
 )
-from adjudge_lab.judge_training.method import (
-    TrainerContext,
-    TrainingMethod,
-    best_step_metrics,
-    message_texts,
-)
-from adjudge_lab.judge_training.sft import train_sft
+from adjudge_lab.judge_training.sft import template_marks_assistant, train_sft
+from adjudge_lab.judge_training.trl_trainers import TrainerContext, training_steps
+
+
+class TrainingMethod(ABC):
+    """One way of training: its rows, its trainer, its validation, its part of the card.
+
+    Made from the file before any model is there; :meth:`encode` then makes ``train`` and ``val``.
+    ``rows``: the metrics of all steps so far, which the run keeps. ``kept``: the step whose model
+    is left, once it is known.
+    """
+
+    material: JudgeDataset[Any]
+    tokenizer: Any
+    rows: Sequence[MetricRow]
+    best_step: int
+    train: EncodedRows[Any]
+    val: EncodedRows[Any]
+    lengths: Any
+
+    def __init__(self, judge: JudgeFile, folder: Path) -> None:
+        self.judge, self.folder = judge, folder
+        self.read()
+
+    @abstractmethod
+    def read(self) -> None:
+        """Read or make the rows; raises :class:`~adjudge.errors.ConfigError`."""
+
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """All that is said in the training rows, for a tiny model's tokenizer."""
+
+    @abstractmethod
+    def encode(self, encoder: ConversationEncoder) -> None:
+        """Make ``train``, ``val`` and ``lengths``; raises as :meth:`read` does.
+
+        ``tokenizer`` is known by then.
+        """
+
+    @abstractmethod
+    def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
+        """Train ``model`` in place; ``best_step``, ``tokens`` and what else was found."""
+
+    @abstractmethod
+    def validate(self, model: Any) -> dict[str, Any]:
+        """Metrics of the model that is kept on held-out rows; needs ``kept``."""
+
+    @abstractmethod
+    def learning_target(self) -> str:
+        """What of a row is learned from."""
+
+    def base(self) -> tuple[Any, Any]:
+        """Model and tokenizer to begin with."""
+        return load_base_model(self.judge, self.texts())
+
+    def steps(self) -> int:
+        """Updates in the whole run; needs :meth:`encode`."""
+        return training_steps(self.judge, len(self.train.rows))
+
+    def tokens(self) -> int:
+        """Tokens that the model must take at once."""
+        return self.judge.data.max_length
+
+    def complete_row(self, row: MetricRow, _model: Any) -> MetricRow:
+        """A validated step's metrics, completed where the trainer knows only some."""
+        return row
+
+    @abstractmethod
+    def data(self) -> dict[str, Any]:
+        """Counts, hashes and lengths of the rows, for card and summary; needs :meth:`encode`."""
+
+    def data_facts(
+        self, train: tuple[Sequence[Any], Any], val: tuple[Sequence[Any], Any]
+    ) -> dict[str, Any]:
+        """What :meth:`data` says of rows, each part with its counts."""
+        return {
+            **self.material.facts,
+            "train_rows": train[1],
+            "val_rows": val[1],
+            "train_sha256": digest_rows(train[0]),
+            "val_sha256": digest_rows(val[0]),
+            "lengths": self.lengths,
+        }
+
+    def trained_ids(self) -> tuple[str, ...]:
+        """Source ids of all rows that were used: held-out ones chose the step that is kept."""
+        rows = (*self.train.rows, *self.val.rows)
+        return tuple(sorted({one for row in rows for one in row.source_ids}))
+
+    def card_fields(self) -> dict[str, Any]:
+        """The method's own fields of the card; needs :meth:`validated`."""
+        return {}
+
+    def summary_fields(self) -> dict[str, Any]:
+        """What else the summary says."""
+        return {}
+
+
+def message_texts(turns: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The texts of messages."""
+    return (turn["content"] for turn in turns if isinstance(turn["content"], str))
+
+
+def validation_metrics(rows: Sequence[Mapping[str, float]], step: int) -> dict[str, float]:
+    """What the validation after ``step`` said; nothing where there was none."""
+    row = next((row for row in rows if row["step"] == step), {})
+    return {k.removeprefix("val/"): v for k, v in row.items() if k.startswith("val/")}
+
+
+def best_step_metrics(rows: Sequence[MetricRow], step: int, judge: JudgeFile) -> dict[str, Any]:
+    """What the validation of ``step``, whose model is kept, said.
+
+    Raises :class:`~adjudge.errors.ConfigError` where it said no loss.
+    """
+    found = validation_metrics(rows, step)
+    if "loss" not in found:
+        judge.refuse("optim.lr", "the validation loss became NaN. Lower the learning rate.")
+    return found
+
+
+class _EncodedRowsMethod(TrainingMethod):
+    """Rows that are encoded as they stand."""
+
+    def encode(self, encoder: ConversationEncoder) -> None:
+        """Cut at the maximum length."""
+        self.train = encode_rows(self.material.train, encoder, self.judge, "data.train")
+        self.val = encode_rows(self.material.val, encoder, self.judge, "data.val")
+        self.lengths = token_lengths(self.train, encoder, self.judge)
+
+    def data(self) -> dict[str, Any]:
+        """Counts, hashes and lengths."""
+        train, val = self.train, self.val
+        return self.data_facts((train.rows, train.facts), (val.rows, val.facts))
+
+
+class BradleyTerryMethod(_EncodedRowsMethod):
+    """A scalar judge from preferences, by Bradley-Terry."""
+
+    _scores: PairScores
+
+    def read(self) -> None:
+        """Preferences, from files or made up."""
+        self.material = load_preferences(self.judge)
+
+    def texts(self) -> Iterator[str]:
+        """Both sides."""
+        for row in self.material.train:
+            yield from message_texts(row.chosen)
+            yield from message_texts(row.rejected)
+
+    def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
+        """Train on differences of scores."""
+        return train_bradley_terry(model, self.tokenizer, self.train, self.val, self.judge, context)
+
+    def learning_target(self) -> str:
+        """Which of two answers is better."""
+        return "answers"
+
+    def validate(self, model: Any) -> dict[str, Any]:
+        """Scores of all held-out pairs, anew."""
+        val, judge = self.val, self.judge
+        # In float32, as the judge is saved.
+        size = judge.data.micro_batch_size
+        scores = score_pairs(model, self.tokenizer.pad_token_id, val.ids, size, nullcontext)
+        if not all(math.isfinite(score) for pair in scores for score in pair):
+            judge.refuse(
+                "optim.lr",
+                "the judge's outputs are no longer finite numbers. Lower the learning rate.",
+            )
+        self._scores = scores
+        lengths = [(len(chosen), len(rejected)) for chosen, rejected in val.ids]
+        subsets: dict[str, list[bool]] = {}
+        for row, (chosen, rejected) in zip(val.rows, scores, strict=True):
+            subsets.setdefault(row.subset or "all", []).append(chosen > rejected)
+        by_subset = {
+            name: {"rows": len(right), "accuracy": sum(right) / len(right)}
+            for name, right in sorted(subsets.items())
+        }
+        metrics: dict[str, Any] = measure_pairs(scores, lengths, row_margins(val, judge))
+        return {**metrics, "rows": len(scores), "subsets": by_subset}
+
+    def card_fields(self) -> dict[str, Any]:
+        """Ranks and probabilities from outputs."""
+        asked = [render_transcript(split_answers(row)[0]) for row in self.val.rows]
+        return {
+            "normalisation": fit_normalisation([s for pair in self._scores for s in pair]),
+            "calibration": calibrate_scores(self._scores, asked),
+        }
+
+
+class ConversationMethod(_EncodedRowsMethod):
+    """Imitation of conversations as they are."""
+
+    def read(self) -> None:
+        """Conversations, from files or made up."""
+        self.material = load_demonstrations(self.judge)
+
+    def texts(self) -> Iterator[str]:
+        """All turns."""
+        for row in self.material.train:
+            yield from message_texts(row.messages)
+
+    def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
+        """Train on the assistant's turns."""
+        return train_sft(model, self.tokenizer, self.train, self.val, self.judge, context)
+
+    def learning_target(self) -> str:
+        """All turns where the chat template marks them."""
+        return "all turns" if template_marks_assistant(self.tokenizer) else "last turns"
+
+    def validate(self, _model: Any) -> dict[str, Any]:
+        """What the step that is kept said."""
+        return best_step_metrics(self.rows, self.best_step, self.judge)
+
 
 _EXTRA_REPLY_TOKENS = 8
 """Tokens that a reply may have beyond twice the longest that is imitated."""
@@ -188,15 +417,16 @@ class GrpoMethod(_GenerativeMethod):
         """A question and its reply."""
         return self.judge.data.max_length + self.judge.grpo.max_response_length
 
-    def learn(self, model: Any, told: TrainerContext) -> dict[str, Any]:
+    def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
         """Train on the rewards of drawn replies."""
         side = GrpoCallbacks(
-            self.train.rows, self.labelled.form, self.validation, opened=self.thinking_opened
+            self.train.rows,
+            self.labelled.form,
+            self.validation,
+            opened=self.thinking_opened,
+            beta=self.judge.grpo.kl_loss_coef,
         )
-        return train_grpo(
-            model, self.tokenizer, self.train, side, self.judge,
-            folder=told.folder, resume=told.resume, on_row=told.on_row, on_saved=lambda _: None,
-        )  # fmt: skip
+        return train_grpo(model, self.tokenizer, self.train, side, self.judge, context)
 
     def learning_target(self) -> str:
         """What is learned from."""
@@ -206,14 +436,10 @@ class GrpoMethod(_GenerativeMethod):
         """Counts by rows and prompts, hashes and lengths."""
         train = _question_rows(self.train.rows, self.material.train)
         val = _question_rows(self.val.rows, self.material.val)
-        return {
-            **self.material.facts,
-            "train_rows": _encoding_counts(self.train, len(train)),
-            "val_rows": _encoding_counts(self.val, len(val)),
-            "train_sha256": digest_rows(train),
-            "val_sha256": digest_rows(val),
-            "lengths": self.lengths,
-        }
+        return self.data_facts(
+            (train, _encoding_counts(self.train, len(train))),
+            (val, _encoding_counts(self.val, len(val))),
+        )
 
 
 class JudgementMethod(_GenerativeMethod):
@@ -257,12 +483,9 @@ class JudgementMethod(_GenerativeMethod):
         """A question and its reply, once replies are known."""
         return self.judge.data.max_length + (self.longest_reply() if self._longest else 0)
 
-    def learn(self, model: Any, told: TrainerContext) -> dict[str, Any]:
+    def learn(self, model: Any, context: TrainerContext) -> dict[str, Any]:
         """Train on the judge's turns."""
-        return train_sft(
-            model, self.tokenizer, *self._imitated, self.judge,
-            folder=told.folder, resume=told.resume, on_row=told.on_row, on_saved=lambda _: None,
-        )  # fmt: skip
+        return train_sft(model, self.tokenizer, *self._imitated, self.judge, context)
 
     def complete_row(self, row: MetricRow, model: Any) -> MetricRow:
         """With greedy verdicts beside the loss."""
@@ -288,16 +511,11 @@ class JudgementMethod(_GenerativeMethod):
 
     def data(self) -> dict[str, Any]:
         """Counts by rows and prompts, hashes and lengths."""
-        train, val = self._imitated
-        return {
-            **self.material.facts,
-            "train_rows": _encoding_counts(train, len({row.where for row in train.rows})),
-            "val_rows": _encoding_counts(val, len({row.where for row in val.rows})),
-            "train_sha256": digest_rows(train.rows),
-            "val_sha256": digest_rows(val.rows),
-            "with_reasons": len(self.labelled.reasons),
-            "lengths": self.lengths,
-        }
+        train, val = (
+            (one.rows, _encoding_counts(one, len({row.where for row in one.rows})))
+            for one in self._imitated
+        )
+        return {**self.data_facts(train, val), "with_reasons": len(self.labelled.reasons)}
 
 
 def _question_rows(
