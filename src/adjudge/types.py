@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,6 +37,9 @@ Message = Mapping[str, Any]
 
 ScoreRange = tuple[float | None, float | None]
 """Lowest and highest possible score, both included; ``None`` is an open end."""
+
+Reduce = Literal["mean", "median", "vote", "soft_min"]
+"""How the answers of several judges, or of several draws, become one."""
 
 
 class GraderMode(StrEnum):

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from adjudge.graders.answers.extraction import (
-    find_json_text,
     find_last_box,
-    find_last_json,
     find_last_marked,
     find_last_math,
     intersection_over_union,
@@ -22,6 +20,7 @@ from adjudge.graders.answers.extraction import (
     strip_wrappers,
 )
 from adjudge.graders.answers.numbers import find_last_number, numbers_match, read_number
+from adjudge.graders.rules.json_validation import find_json_text, find_last_json
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
 from adjudge.graders.llm.llm_grader import LLMGrader
-from adjudge.graders.llm.multi_judge import MultiJudge, modal_share, reduce_values, soft_min
+from adjudge.graders.llm.multi_judge import MultiJudge, modal_share, reduce_values
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
+from adjudge.stats import soft_min
 from adjudge.types import (
     GraderError,
     GraderMode,

@@ -17,7 +17,6 @@ from pydantic.errors import PydanticSchemaGenerationError
 from adjudge.config import unknown_key
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
-from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -153,6 +152,8 @@ def build_grader(
     """
     if panel is None and (judge is None or isinstance(judge, str)):
         return _build_one(type_name, name, given, where, folder, judges, judge)
+    from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
+
     named = [judge] if isinstance(judge, str) else list(judge or judges)
     members = {one: _build_one(type_name, name, given, where, folder, judges, one) for one in named}
     try:

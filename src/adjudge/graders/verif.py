@@ -18,21 +18,16 @@ from typing import Any
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import check_flag, check_integer, check_number, require_text
+from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    ask_all,
-    describe_failure,
-    extract_query,
-    get_group_name,
-    join_failures,
-    sum_costs,
-)
-from adjudge.graders.llm.judge_input import (
-    CandidateView,
     TruncationMode,
     conversation_query,
+    extract_query,
     first_present,
+    get_group_name,
     is_blank,
     missing_field_failure,
     read_turns,

@@ -1,6 +1,5 @@
 """From what graders said to the reward that a trainer gets."""
 
-from adjudge.graders.llm.multi_judge import soft_min
 from adjudge.rewards.aggregate import (
     AggregateTerm,
     aggregate,
@@ -11,6 +10,7 @@ from adjudge.rewards.aggregate import (
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import soft_min
 from adjudge.types import RewardFunction, RewardResult, RewardSample, check_results
 
 __all__ = [

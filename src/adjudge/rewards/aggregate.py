@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adjudge.errors import Cause, ErrorKind
-from adjudge.graders.llm.multi_judge import soft_min
+from adjudge.stats import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
 AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]

@@ -20,7 +20,6 @@ from adjudge.config import suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
-from adjudge.graders.llm.multi_judge import Reduce
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
@@ -35,7 +34,7 @@ from adjudge.rewards.aggregate import (
     NotApplicable,
 )
 from adjudge.rewards.groups import GroupStep, MissingPolicy
-from adjudge.types import Role, finite_range
+from adjudge.types import Reduce, Role, finite_range
 from adjudge.version import __version__
 
 GraderScope = Literal["outcome", "event"]

@@ -1,15 +1,34 @@
 """Reply text to verdict, or why there is none: pure, total, and never a guess.
 
 A prompt that asks for a form of ours is answered in that form or not at all: :func:`read_object`.
-The other readers are for replies that have no form of ours, whose authors word the ending.
+The other readers are for replies that have no form of ours, whose authors word the ending; they
+are imported when the first such reply is read.
 """
 
-from adjudge.verdicts.base import Menu, NumberScale, UnreadableReply, Verdict, parse_score
-from adjudge.verdicts.choice import CHOICE_KEYS, read_choice
-from adjudge.verdicts.criterion_marks import read_mark, read_marks
-from adjudge.verdicts.reply import extract_reason, read_fields
-from adjudge.verdicts.score import places_in, read_ranking, read_score
-from adjudge.verdicts.strict import Ending, find_key_fault, parse_number, read_ending, read_object
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from adjudge.verdicts.strict import (
+    Ending,
+    NumberScale,
+    UnreadableReply,
+    Verdict,
+    extract_reason,
+    find_key_fault,
+    parse_number,
+    places_in,
+    read_ending,
+    read_object,
+)
+
+if TYPE_CHECKING:
+    from adjudge.verdicts.choice import CHOICE_KEYS, read_choice
+    from adjudge.verdicts.criterion_marks import read_mark, read_marks
+    from adjudge.verdicts.notation import Menu, parse_score
+    from adjudge.verdicts.reply import read_fields
+    from adjudge.verdicts.score import read_ranking, read_score
 
 __all__ = [
     "CHOICE_KEYS",
@@ -32,3 +51,14 @@ __all__ = [
     "read_ranking",
     "read_score",
 ]
+
+_LENIENT = ("notation", "reply", "score", "choice", "criterion_marks")
+
+
+def __getattr__(name: str) -> Any:
+    for module in _LENIENT if name in __all__ else ():
+        found = vars(import_module(f"adjudge.verdicts.{module}"))
+        if name in found:
+            globals()[name] = found[name]
+            return found[name]
+    raise AttributeError(f"module 'adjudge.verdicts' has no attribute {name!r}")

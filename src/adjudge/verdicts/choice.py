@@ -16,23 +16,18 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
 from adjudge.verdicts import wording
-from adjudge.verdicts.base import (
-    LABEL_NOT_IN_MENU,
-    TIE_NOT_ALLOWED,
-    Menu,
-    TooManyMatchesError,
-    UnreadableReply,
-    Verdict,
-)
+from adjudge.verdicts.notation import LABEL_NOT_IN_MENU, TIE_NOT_ALLOWED, Menu
 from adjudge.verdicts.reply import (
     MAX_MATCHES,
     NO_VERDICT,
     ReplyText,
+    TooManyMatchesError,
     VerdictMatch,
     apply_reader,
     missing_verdict,
     select_verdict,
 )
+from adjudge.verdicts.strict import UnreadableReply, Verdict
 
 FIRST_SIGN = 0xE000
 """A mention of label *i* is ``FIRST_SIGN + i``, then :data:`FILL_SIGN` up to its length."""

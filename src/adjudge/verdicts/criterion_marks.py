@@ -8,9 +8,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from adjudge.verdicts.base import UnreadableReply, Verdict, normalize_signs
-from adjudge.verdicts.json_text import DUPLICATE_KEY, WRAPPER_KEYS, normalize_key
-from adjudge.verdicts.reply import ReplyText, apply_reader, extract_reason, missing_verdict
+from adjudge.verdicts.json_text import WRAPPER_KEYS, normalize_key
+from adjudge.verdicts.notation import normalize_signs
+from adjudge.verdicts.reply import ReplyText, apply_reader, missing_verdict
+from adjudge.verdicts.strict import DUPLICATE_KEY, UnreadableReply, Verdict, extract_reason
 
 _MET = (
     "present", "met", "yes", "true", "1", "pass", "passed", "satisfied", "fulfilled", "correct",

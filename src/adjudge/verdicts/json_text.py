@@ -9,41 +9,25 @@ budget of work that is linear in the text bounds what broken objects cost.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple
 
-from adjudge.text import SURROGATES
-
-MAX_REPLY_DEPTH = 48
-"""Deepest nesting that is read."""
+from adjudge.verdicts.strict import (
+    DUPLICATE_KEY,
+    MAX_REPLY_DEPTH,
+    MAX_REPLY_DIGITS,
+    REPLY_DECODER,
+    JsonPiece,
+    iter_levels,
+    read_single_object,
+)
 
 _WORK_PER_CHARACTER = 4
 _WORK_TOO_DEEP = 4_000
-_MOST_DIGITS = 300
 _MOST_VALUES = 400
 """More objects and lists in one text are given up on."""
-
-
-class _DuplicateKey:
-    """Stands for the values of a key that an object gives twice with different values."""
-
-    def __repr__(self) -> str:
-        return "CLASH"
-
-
-DUPLICATE_KEY: Any = _DuplicateKey()
-
-
-class JsonPiece(NamedTuple):
-    """A JSON value in a text: ``text[start:end]``."""
-
-    start: int
-    end: int
-    value: Any
 
 
 class JsonValues(NamedTuple):
@@ -130,20 +114,7 @@ def find_json_values(text: str) -> JsonValues:
 
 def has_duplicate_keys(value: Any) -> bool:
     """Whether an object anywhere in ``value`` gives a key twice with different values."""
-    return any(child is DUPLICATE_KEY for level in _levels(value) for child in level)
-
-
-def _levels(value: Any) -> Iterator[list[Any]]:
-    """What stands in ``value`` at each depth, without recursion."""
-    level = [value]
-    while level:
-        yield level
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
+    return any(child is DUPLICATE_KEY for level in iter_levels(value) for child in level)
 
 
 _OPENING = re.compile(
@@ -152,85 +123,6 @@ _OPENING = re.compile(
 # A list without an object: in prose it is none, and need not be read.
 _PLAIN_ITEMS = r"[^\[\]{}\"'“”‘’#/]{0,200}"
 _SIMPLE = re.compile(rf"\[(?:{_PLAIN_ITEMS}|\[{_PLAIN_ITEMS}\])\]")
-_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
-
-
-def read_single_object(text: str, *, unique: bool = False) -> JsonPiece | None:
-    """The usual reply, one JSON object and nothing else, at the speed of the C decoder.
-
-    With ``unique`` an object that has a key twice is none.
-    """
-    start = len(text) - len(text.lstrip())
-    end = len(text.rstrip())
-    if (fence := _FENCE.match(text, start)) is not None and text.endswith("```", 0, end):
-        inner = text[fence.end() : end - 3]
-        start = fence.end() + len(inner) - len(inner.lstrip())
-        end = fence.end() + len(inner.rstrip())
-    if not text.startswith("{", start) or text[end - 1] != "}":
-        return None
-    try:
-        value = (_UNIQUE if unique else _DECODER).decode(text[start:end])
-    except (ValueError, RecursionError):
-        return None
-    if text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _deep(value):
-        return None
-    return JsonPiece(start, end, value if "\\u" not in text else _with_characters(value))
-
-
-def _deep(value: Any) -> bool:
-    """Whether ``value`` is nested deeper than :data:`MAX_REPLY_DEPTH`."""
-    deepest = next(islice(_levels(value), MAX_REPLY_DEPTH, None), [])
-    return any(isinstance(node, dict | list) for node in deepest)
-
-
-_HALF = re.compile(f"[{SURROGATES}]")
-
-
-def _with_characters(value: Any) -> Any:
-    """``value``, at most :data:`MAX_REPLY_DEPTH` deep, with U+FFFD for halves of pairs."""
-    if isinstance(value, str):
-        return _HALF.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_with_characters(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return _pairs([(_HALF.sub("\ufffd", key), _with_characters(v)) for key, v in value.items()])
-
-
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) == len(pairs):
-        return made
-    made = {}
-    for key, value in pairs:
-        _put(made, key, value)
-    return made
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key twice")
-    return made
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, strict=False)
-_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
-
-
-def _put(target: dict[str, Any], key: str, value: Any) -> None:
-    if key in target and not _same(target[key], value):
-        target[key] = DUPLICATE_KEY
-    else:
-        target[key] = value
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
 
 
 def _listing(text: str, at: int, value: Any) -> bool:
@@ -272,7 +164,7 @@ def _read(text: str, at: int) -> tuple[int, Any]:
             written.append(_rewritten(token))
         at = token.end()
     try:
-        return at, _DECODER.decode("".join(written))
+        return at, REPLY_DECODER.decode("".join(written))
     except (ValueError, RecursionError):
         raise _Broken(at) from None
 
@@ -281,7 +173,7 @@ def _rewritten(token: re.Match[str]) -> str:
     """A key or a value as JSON has it."""
     kind, content = token.lastgroup or "", token[token.lastgroup or 0]
     if kind == "number":
-        if len(content) > _MOST_DIGITS:
+        if len(content) > MAX_REPLY_DIGITS:
             return "Infinity"
         return json.dumps(int(content) if content.lstrip("+-").isdigit() else float(content))
     if kind == "words" and content.lower().lstrip("+") in _LITERALS:

@@ -13,21 +13,20 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
 from adjudge.text import separate_thinking
-from adjudge.verdicts.base import (
-    TooManyMatchesError,
-    UnreadableReply,
-    Verdict,
-    normalize_signs,
-    normalize_text,
-    strip_invisible,
-)
 from adjudge.verdicts.json_text import (
     JsonValues,
     find_json_values,
     find_under_keys,
     has_duplicate_keys,
-    read_single_object,
     tag_pattern,
+)
+from adjudge.verdicts.notation import normalize_signs, normalize_text
+from adjudge.verdicts.strict import (
+    UnreadableReply,
+    Verdict,
+    extract_reason,
+    read_single_object,
+    strip_invisible,
 )
 
 _SHORT = 40
@@ -52,6 +51,13 @@ _OWN_WORD = re.compile(
     re.IGNORECASE,
 )
 _STOPS = re.compile(r"[*_`\"' \t]{0,8}(?:[\n.,;:!。，；！]|\Z|because\b|since\b|as\b)")
+
+
+class TooManyMatchesError(Exception):
+    """A reply has too many places to read; in this package it becomes ``UnreadableReply``.
+
+    Passing over the rest of them could leave the wrong verdict.
+    """
 
 
 class Quotes:
@@ -200,10 +206,6 @@ _NEGATION = re.compile(
     r"(?:(?:a|an|the|be|is|deserve|choose|pick|say|give|select|it|worth)[\s\"'*_`(]{1,4}){0,3}\Z",
     re.IGNORECASE,
 )
-_REASON_KEYS = (
-    "reason", "reasoning", "reasons", "rationale", "explanation", "justification", "analysis",
-    "feedback", "comment", "evidence", "thought", "理由", "原因", "解释", "分析", "评语", "评价",
-)  # fmt: skip
 
 
 class VerdictMatch(NamedTuple):
@@ -398,14 +400,6 @@ def missing_verdict(reply: ReplyText) -> UnreadableReply:
         why = "there is only thinking" if reply.thinking else "the reply is empty"
         return UnreadableReply(why=why)
     return UnreadableReply(why="no verdict was found")
-
-
-def extract_reason(fields: dict[str, Any]) -> str:
-    """The judge's reason as an object gives it under one of the usual keys."""
-    for key, value in fields.items():
-        if isinstance(value, str) and key.strip().lower() in _REASON_KEYS:
-            return value.strip()
-    return ""
 
 
 def apply_reader(

@@ -9,17 +9,14 @@ from itertools import islice
 from typing import Any
 
 from adjudge.errors import ErrorKind
-from adjudge.verdicts.base import (
+from adjudge.verdicts.json_text import find_under_keys, normalize_key
+from adjudge.verdicts.notation import (
     ANSWER_NOUNS,
     NUMBER_PATTERN,
-    NumberScale,
-    UnreadableReply,
-    Verdict,
     normalize_signs,
     parse_amount,
     parse_score,
 )
-from adjudge.verdicts.json_text import find_under_keys, normalize_key
 from adjudge.verdicts.reply import (
     MAX_MATCHES,
     NO_VERDICT,
@@ -29,6 +26,7 @@ from adjudge.verdicts.reply import (
     missing_verdict,
     select_verdict,
 )
+from adjudge.verdicts.strict import NumberScale, UnreadableReply, Verdict, check_places
 
 _SCORE = (
     "score", "rating", "grade", "mark", "verdict", "judge?ment", "evaluation", "assessment",
@@ -349,7 +347,7 @@ def _places(value: Any, n: int) -> list[int] | None:
         return None
     if all(isinstance(item, str) and not item.strip().isdigit() for item in value):
         return _by_sample({_sample(item): place for place, item in enumerate(value, 1)}, n)
-    return _valid([_whole(item) for item in value], n)
+    return check_places([_whole(item) for item in value], n)
 
 
 def _whole(place: Any) -> int | None:
@@ -368,30 +366,4 @@ def _sample(name: str) -> int | None:
 def _by_sample(places: Mapping[int | None, int | None], n: int) -> list[int] | None:
     if set(places) != set(range(1, n + 1)):
         return None
-    return _valid([places[sample] for sample in range(1, n + 1)], n)
-
-
-def places_in(value: Any, n: int) -> list[int] | None:
-    """A JSON list of ``n`` places from 1, the best; ``None`` for anything else.
-
-    >>> places_in([3, 1, 1], 3), places_in([2, 3, 4], 3), places_in([1, "2"], 2)
-    ([3, 1, 1], None, None)
-    """
-    if not isinstance(value, list) or not all(type(place) is int for place in value):
-        return None
-    return _valid(value, n)
-
-
-def _valid(places: Sequence[int | None], n: int) -> list[int] | None:
-    """``places`` when they are a ranking: none missing but those that a tie takes."""
-    whole = [place for place in places if place is not None]
-    if len(whole) != n or len(places) != n:
-        return None
-    allowed = {1}
-    different: set[int] = set()
-    for number, place in enumerate(sorted(whole), 1):
-        if place not in allowed:
-            return None
-        different.add(place)
-        allowed = {place, number + 1, len(different) + 1}
-    return whole
+    return check_places([places[sample] for sample in range(1, n + 1)], n)

@@ -1,17 +1,199 @@
-"""Reading the form that a prompt asked for: nothing outside it is a verdict."""
+"""What reading a reply comes to, and the reader of the form that a prompt asked for.
+
+A verdict, or why there is none. Of a form that was asked for nothing outside it is a verdict: the
+reply is the one JSON object, or one block holds it.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.text import separate_thinking
-from adjudge.verdicts.base import NumberScale, UnreadableReply, strip_invisible
-from adjudge.verdicts.json_text import read_single_object
+from adjudge.text import SURROGATES, separate_thinking
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The one verdict that a reply gives.
+
+    ``value``: a number (:func:`~adjudge.verdicts.read_score`), a menu's label
+    (:func:`~adjudge.verdicts.read_choice`), marks by item (:func:`~adjudge.verdicts.read_marks`), a
+    list of places (:func:`~adjudge.verdicts.read_ranking`) or the object itself
+    (:func:`~adjudge.verdicts.read_fields`). ``reason``: the judge's own words for it, as far as the
+    reply parts them. ``form``: the shape it was read from (``json``, ``tag``,
+    ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole object where it was JSON.
+    """
+
+    value: Any
+    reason: str = ""
+    form: str = ""
+    fields: dict[str, Any] = {}
+
+
+class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
+    """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
+
+    ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
+    clear verdict outside the scale or the menu) or ``truncated`` (the reply was cut before one).
+    """
+
+    why: str
+    kind: ErrorKind = ErrorKind.UNPARSABLE
+
+
+class NumberScale(NamedTuple):
+    """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
+
+    low: float | None = None
+    high: float | None = None
+    integer: bool = False
+
+    @property
+    def boolean(self) -> bool:
+        """Whether it is 0 or 1, so that yes and no are scores."""
+        return self.low == 0 and self.high == 1
+
+    def holds(self, score: float) -> bool:
+        """Whether ``score`` lies on the scale."""
+        if self.integer and score != int(score):
+            return False
+        return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
+
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+# Half a surrogate pair is no character; private-use characters are what the phrase reader puts in
+# the place of names, so a reply must not bring its own.
+_NO_CHARACTER = re.compile(f"[{SURROGATES}\ue000-\uf8ff]")
+_PLAIN_ASCII = re.compile(r"[\t\n -~]*")
+
+_WIDE, _HIGH = " " * 8, "\n" * 4
+_RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
+
+
+def strip_invisible(text: str) -> str:
+    """``text`` without invisible characters and halves of surrogate pairs; CRLF becomes LF.
+
+    Long runs of white space become short ones, so that no pattern has to walk through them.
+    """
+    if not _PLAIN_ASCII.fullmatch(text):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _NO_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", text))
+    if _WIDE in text or _HIGH in text:
+        text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
+    return text
+
+
+MAX_REPLY_DEPTH = 48
+"""Deepest nesting that is read."""
+
+MAX_REPLY_DIGITS = 300
+
+
+DUPLICATE_KEY: Any = object()
+"""Stands for the values of a key that an object gives twice with different values."""
+
+
+class JsonPiece(NamedTuple):
+    """A JSON value in a text: ``text[start:end]``."""
+
+    start: int
+    end: int
+    value: Any
+
+
+def iter_levels(value: Any) -> Iterator[list[Any]]:
+    """What stands in ``value`` at each depth, without recursion."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+
+
+_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
+
+
+def read_single_object(text: str, *, unique: bool = False) -> JsonPiece | None:
+    """The usual reply, one JSON object and nothing else, at the speed of the C decoder.
+
+    With ``unique`` an object that has a key twice is none.
+    """
+    start = len(text) - len(text.lstrip())
+    end = len(text.rstrip())
+    if (fence := _FENCE.match(text, start)) is not None and text.endswith("```", 0, end):
+        inner = text[fence.end() : end - 3]
+        start = fence.end() + len(inner) - len(inner.lstrip())
+        end = fence.end() + len(inner.rstrip())
+    if not text.startswith("{", start) or text[end - 1] != "}":
+        return None
+    try:
+        value = (_UNIQUE if unique else REPLY_DECODER).decode(text[start:end])
+    except (ValueError, RecursionError):
+        return None
+    if text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _deep(value):
+        return None
+    return JsonPiece(start, end, value if "\\u" not in text else _with_characters(value))
+
+
+def _deep(value: Any) -> bool:
+    """Whether ``value`` is nested deeper than :data:`MAX_REPLY_DEPTH`."""
+    deepest = next(islice(iter_levels(value), MAX_REPLY_DEPTH, None), [])
+    return any(isinstance(node, dict | list) for node in deepest)
+
+
+_HALF = re.compile(f"[{SURROGATES}]")
+
+
+def _with_characters(value: Any) -> Any:
+    """``value``, at most :data:`MAX_REPLY_DEPTH` deep, with U+FFFD for halves of pairs."""
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_with_characters(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return _pairs([(_HALF.sub("\ufffd", key), _with_characters(v)) for key, v in value.items()])
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_REPLY_DIGITS else math.inf
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        made.clear()
+        for key, value in pairs:
+            first = made.get(key, value)
+            same = type(first) is type(value) and first == value
+            made[key] = value if same else DUPLICATE_KEY
+    return made
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a key twice")
+    return made
+
+
+REPLY_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, strict=False)
+_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
+
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _EMPHASIS = str.maketrans("", "", "*`#")
@@ -89,6 +271,20 @@ def _unread(why: str, cut: bool) -> UnreadableReply:
     return UnreadableReply(why=why)
 
 
+_REASON_KEYS = (
+    "reason", "reasoning", "reasons", "rationale", "explanation", "justification", "analysis",
+    "feedback", "comment", "evidence", "thought", "理由", "原因", "解释", "分析", "评语", "评价",
+)  # fmt: skip
+
+
+def extract_reason(fields: dict[str, Any]) -> str:
+    """The judge's reason as an object gives it under one of the usual keys."""
+    for key, value in fields.items():
+        if isinstance(value, str) and key.strip().lower() in _REASON_KEYS:
+            return value.strip()
+    return ""
+
+
 def find_key_fault(found: Mapping[str, Any], wanted: str) -> UnreadableReply | None:
     """Why ``found`` is not an object of the key ``wanted`` and perhaps a reason."""
     if wanted not in found:
@@ -107,6 +303,32 @@ def parse_number(value: Any, scale: NumberScale) -> float | UnreadableReply:
     if not -_LARGEST < value < _LARGEST or not scale.holds(value):  # NaN is in no range
         return UnreadableReply(kind=ErrorKind.OUT_OF_RANGE, why="a number outside the scale")
     return float(value)
+
+
+def places_in(value: Any, n: int) -> list[int] | None:
+    """A JSON list of ``n`` places from 1, the best; ``None`` for anything else.
+
+    >>> places_in([3, 1, 1], 3), places_in([2, 3, 4], 3), places_in([1, "2"], 2)
+    ([3, 1, 1], None, None)
+    """
+    if not isinstance(value, list) or not all(type(place) is int for place in value):
+        return None
+    return check_places(value, n)
+
+
+def check_places(places: Sequence[int | None], n: int) -> list[int] | None:
+    """``places`` when they are a ranking: none missing but those that a tie takes."""
+    whole = [place for place in places if place is not None]
+    if len(whole) != n or len(places) != n:
+        return None
+    allowed = {1}
+    different: set[int] = set()
+    for number, place in enumerate(sorted(whole), 1):
+        if place not in allowed:
+            return None
+        different.add(place)
+        allowed = {place, number + 1, len(different) + 1}
+    return whole
 
 
 class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,8 @@ from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
-from adjudge.verdicts.json_text import find_json_values, read_single_object
+from adjudge.verdicts.json_text import find_json_values
+from adjudge.verdicts.strict import read_single_object
 from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
 DUMP_FIELDS: Mapping[str, tuple[str, ...]] = {

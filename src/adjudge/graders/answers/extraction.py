@@ -1,8 +1,8 @@
 r"""The answer in a response, as text: where it stands and what it says.
 
 Marked answers (the last ``<answer>`` or ``\boxed{}``), else a candidate for one; option letters and
-yes or no as whole words; bounding boxes and how far two overlap; JSON; texts compared with OCR
-tolerance; regular expressions. The last two run in killable processes, as a pattern may backtrack
+yes or no as whole words; bounding boxes and how far two overlap; texts compared with OCR tolerance;
+regular expressions. The last two run in killable processes, as a pattern may backtrack
 for ever. All other functions are pure and take linear time: none of their patterns can backtrack
 over more than it has just matched.
 
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from rapidfuzz.distance import Levenshtein
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
 
 SEARCHED_CHARS = 200_000
 """A final answer stands at the end: markers are looked for in this many characters before it,"""
@@ -32,7 +31,6 @@ _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _TEX = re.compile(r"(\\(?:boxed|fbox)\s*+\{)|\\.|([{}])", re.DOTALL)
 _JOINED_BOXES = re.compile(r"[\s$]*+(?:[,;/]|(?:\\text\{\s?)?(?:or|and)\b\s?\}?)[\s$]*+")
 _MATH = re.compile(r"\$\$?|\\[\[\]()]|\\.", re.DOTALL)
-_JSON = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\\.|([\[\]{}])', re.DOTALL)
 _WRAPPED = re.compile(
     r"(?:\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|\*\*(.*)\*\*|`(.*)`"
     r"|\\(?:text|textbf|mathrm|mathbf|textit|mbox|boxed|fbox)\s*\{(.*)\}|\{(.*)\})",
@@ -112,25 +110,6 @@ def find_last_math(text: str) -> MarkedText | None:
             best = MarkedText(start, content) if content else best
             closing = None
     return best
-
-
-def find_last_json(text: str) -> str | None:
-    """The last balanced ``{…}`` or ``[…]`` that lies in no other; ``None`` without one.
-
-    >>> find_last_json('first {"a": 1}, then {"b": ["}"]} it is')
-    '{"b": ["}"]}'
-    """
-    opened: list[tuple[str, int]] = []
-    best = None
-    for token in _JSON.finditer(text):
-        bracket = token[1]
-        if not bracket:
-            continue
-        if bracket in "[{":
-            opened.append(("]" if bracket == "[" else "}", token.start()))
-        elif opened and opened[-1][0] == bracket:
-            best = (opened.pop()[1], token.end())
-    return text[best[0] : best[1]] if best else None
 
 
 def strip_wrappers(text: str) -> str:
@@ -399,20 +378,6 @@ def ocr_similarity(answer: str, reference: str) -> float:
 def best_ocr_similarity(payload: dict[str, Any]) -> float:
     """The best :func:`ocr_similarity` of ``answer`` with any of ``references``."""
     return max(ocr_similarity(payload["answer"], one) for one in payload["references"])
-
-
-def find_json_text(text: str) -> str | None:
-    """All of ``text`` when it is JSON, else its last ``{…}`` or ``[…]``; ``None`` without one.
-
-    >>> find_json_text("17"), find_json_text('It is {"a": 1}.'), find_json_text("seventeen")
-    ('17', '{"a": 1}', None)
-    """
-    text = text.strip()
-    try:
-        decode_strict_json(text)
-    except InvalidJson:
-        return find_last_json(text)
-    return text
 
 
 REGEX_FLAGS = {

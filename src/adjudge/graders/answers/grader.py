@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.processes import CandidateLimitExceeded, get_pool
@@ -24,7 +25,6 @@ from adjudge.graders.answers.extraction import (
     best_ocr_similarity,
     compile_pattern,
     equal_ignoring_case,
-    find_json_text,
     find_last_box,
     find_last_marked,
     find_last_math,
@@ -49,7 +49,6 @@ from adjudge.graders.base import (
     require_package,
     text_in_view,
 )
-from adjudge.graders.rules.json_graders import JsonMatchGrader
 from adjudge.text import replace_surrogates, shorten_text
 from adjudge.types import GraderScore
 
@@ -63,7 +62,6 @@ class AnswerMatch(NamedTuple):
 
 
 _MATHS_DIGITS = 1e-5
-_json_match = JsonMatchGrader(view="full")
 
 
 def compare_number(
@@ -129,10 +127,19 @@ def compare_exact(text: str, reference: Any) -> AnswerMatch:
     return _equality(text.strip() in wanted, text)
 
 
+@cache
+def _json_match() -> RuleGrader:
+    from adjudge.graders.rules.json_graders import JsonMatchGrader  # noqa: PLC0415  (JSON alone)
+
+    return JsonMatchGrader(view="full")
+
+
 def compare_json(text: str, reference: Any) -> AnswerMatch:
     """1 when the JSON in ``text`` is the reference value (text is read as JSON)."""
+    from adjudge.graders.rules.json_validation import find_json_text  # noqa: PLC0415  (likewise)
+
     found = find_json_text(text)
-    result = _json_match.evaluate(found or "", reference)
+    result = _json_match().evaluate(found or "", reference)
     return (
         _nothing("JSON value") if found is None else AnswerMatch(result.score, found, result.reason)
     )

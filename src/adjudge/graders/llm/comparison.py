@@ -10,21 +10,21 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_choice, check_flag, check_integer, view_text
+from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures
 from adjudge.graders.llm.judge_grader import (
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
     TemplateInput,
+    TruncationMode,
     add_query,
-    ask_all,
-    describe_failure,
     extract_query,
     get_group_name,
-    join_failures,
+    is_blank,
     parse_ending,
     resolve_template,
     sum_provenance,
 )
-from adjudge.graders.llm.judge_input import CandidateView, TruncationMode, is_blank
 from adjudge.graders.llm.reply_forms import ChoiceForm, build_object_schema
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate

@@ -1,41 +1,27 @@
-"""The base of graders that ask a judge: the prompt, one question with one repair ask, several asks.
+"""The base of graders that ask a judge: what it is shown of a sample, and one question.
+
+Of a sample it is shown fields by name, or read out of the messages; of the response, thinking is
+stripped or not, and a cut is said. A question that gets no verdict is asked once more.
 
 The question has the shipped wording or one of the user's own. Shipped prompts are files beside
 their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
 ``=====`` parts: what is the same for every sample (the system message: task, criteria, scale,
 ``{reply_form}``), and the material. That order, static text first and the candidate last, is what
 prefix caches hit on.
-
-Of several asks at once each may fail; their failures come to one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
-from adjudge.engine.loop import run_all
-from adjudge.errors import (
-    PASSING_KINDS,
-    REDRAW_KINDS,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-    is_passing,
-)
-from adjudge.graders.base import BaseGrader, docstring_summary
-from adjudge.graders.llm.judge_input import (
-    conversation_query,
-    first_present,
-    is_blank,
-    missing_field_failure,
-    read_turns,
-    split_question,
-)
+from adjudge.config import check_allowed
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import BaseGrader, View, docstring_summary
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
@@ -43,7 +29,10 @@ from adjudge.graders.llm.reply_forms import (
     describe_object,
 )
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.messages import content_text
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
+from adjudge.prompts.template import render_value
+from adjudge.text import final_text
 from adjudge.types import GraderMode, Provenance, Usage
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
 
@@ -62,6 +51,209 @@ def _messages(name: str, language: LanguageEnum) -> list[ChatMessage]:
     file = resources.files("adjudge.graders.llm").joinpath(f"prompts/{name}.{language}.txt")
     static, _, material = file.read_text(encoding="utf-8").partition(_PART)
     return [ChatMessage("system", static.strip()), ChatMessage("user", material.strip())]
+
+
+TruncationMode = Literal["judge", "mask"]
+"""``judge``: a response that hit its length limit is judged, and the judge is told. ``mask``: it is
+``GraderError(invalid_input)``, so the reward is missing."""
+
+_CUT = {
+    LanguageEnum.EN: "\n[The response ends here because it reached its length limit.]",
+    LanguageEnum.ZH: "\n[回复在此处因达到长度上限而被截断。]",
+}
+
+
+class CandidateView:
+    """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
+
+    def __init__(self, view: View = "final", truncated: TruncationMode = "judge") -> None:
+        for name, found, allowed in (
+            ("view", view, ("final", "full")),
+            ("truncated", truncated, ("judge", "mask")),
+        ):
+            check_allowed(name, found, allowed, "is not allowed")
+        self.view, self.truncated = view, truncated
+
+    def render(
+        self,
+        fields: Mapping[str, Any],
+        language: LanguageEnum = LanguageEnum.EN,
+        *,
+        reads_messages: bool = True,
+    ) -> dict[str, Any] | None:
+        """``fields`` as a judge sees them; ``None`` when thinking never ended, so nothing was said.
+
+        ``response`` and the assistant's turns in ``messages`` lose their thinking under ``final``.
+        A sample whose ``finish_reason`` is ``length`` was cut: the response says so, or
+        ``GradingFailure(invalid_input)`` under ``mask``. Without ``reads_messages`` the question
+        shows no ``messages``, so beside a response they are left as they are.
+        """
+        seen = dict(fields)
+        cut = fields.get("finish_reason") == "length"
+        if cut and self.truncated == "mask":
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the rollout was cut at its length limit")
+        if self.view == "final":
+            if (response := seen.get("response")) is not None:
+                seen["response"] = stripped = _final(response)
+                if stripped is None:
+                    return None
+            needed = reads_messages or response is None
+            if needed and (messages := seen.get("messages")) is not None:
+                seen["messages"], unended = _final_messages(messages)
+                if unended and response is None:  # else that decides, being what is judged
+                    return None
+        if cut and isinstance(seen.get("response"), str):
+            seen["response"] += _CUT[language]
+        return seen
+
+
+def _final(response: Any) -> Any:
+    return final_text(response) if isinstance(response, str) else response
+
+
+def _final_messages(messages: Any) -> tuple[Any, bool]:
+    """The messages with the assistant's thinking taken out, and whether the last never ended it."""
+    if not isinstance(messages, list):
+        return messages, False
+    shown = []
+    unended = False
+    last = len(messages) - 1
+    for place, message in enumerate(messages):
+        if not isinstance(message, Mapping) or message.get("role") != "assistant":
+            shown.append(message)
+            continue
+        content = message.get("content")
+        if isinstance(content, list) and any(map(_is_image, content)):
+            shown.append(message)
+            continue
+        text = final_text(content_text(content))
+        unended |= text is None and place == last and not message.get("tool_calls")
+        shown.append({**message, "content": text or ""})
+    return shown, unended
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Mapping) and not isinstance(part.get("text"), str)
+
+
+Transcript = list[dict[str, Any]]
+"""Chat messages, one object with a role each."""
+
+
+def read_turns(messages: Any) -> Transcript:
+    """Chat messages as a transcript shows them: one object with a role each.
+
+    ``{"message": …}`` is unwrapped and the former ``function_call`` becomes a tool call. Raises
+    ``GradingFailure(invalid_input)`` for what is no list of messages, or an empty one.
+
+    >>> read_turns([{"message": {"role": "user", "content": "Hello"}}])
+    [{'role': 'user', 'content': 'Hello'}]
+    """
+    if not isinstance(messages, list | tuple) or not messages:
+        found = "empty" if isinstance(messages, list | tuple) else type(messages).__name__
+        raise _invalid(f"messages is {found}, must be a list of chat messages")
+    return [_turn(message, place) for place, message in enumerate(messages)]
+
+
+def _turn(message: Any, place: int) -> dict[str, Any]:
+    inner = message.get("message", message) if isinstance(message, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("role"), str):
+        raise _invalid(f"messages[{place}] is no object with a role")
+    turn = dict(inner)
+    if turn["role"] == "assistant" and isinstance(turn.get("content"), Mapping):
+        turn["content"] = "".join(str(piece) for piece in render_value(turn["content"]))
+    calls, legacy = turn.get("tool_calls"), turn.pop("function_call", None)
+    if calls is not None and not isinstance(calls, list):
+        raise _invalid(f"messages[{place}].tool_calls is {type(calls).__name__}, must be a list")
+    if not calls and legacy is not None:
+        turn["tool_calls"] = [legacy]
+    return turn
+
+
+def find_answer_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+    """Where the last assistant turn that says something stands; ``None`` when none does."""
+    for place in range(len(turns) - 1, -1, -1):
+        if turns[place]["role"] == "assistant" and not is_blank(turn_content(turns[place])):
+            return place
+    return None
+
+
+def turn_content(turn: Mapping[str, Any]) -> Any:
+    """The text of a turn, or its parts where some are no text."""
+    content = turn.get("content")
+    if isinstance(content, list) and any(map(_is_image, content)):
+        return content
+    return content_text(content)
+
+
+def split_question(turns: Transcript, response: Any) -> tuple[int, Any]:
+    """How many turns come before ``response`` (``None``: the last thing said), and the response.
+
+    A response of the sample's own that is not the last thing said follows the conversation, unless
+    that ends with an assistant's turn, which it then stands for. A trajectory in which the
+    assistant says nothing has the response ``""``; without an assistant's turn it is ``None``.
+    """
+    place = find_answer_turn(turns)
+    if response is None:
+        if place is None:
+            acted = any(turn["role"] == "assistant" for turn in turns)
+            return len(turns), "" if acted else None
+        return place, turn_content(turns[place])
+    same = (
+        place is not None and isinstance(response, str) and turn_content(turns[place]) == response
+    )
+    if place is not None and (same or place == len(turns) - 1):
+        return place, response
+    return len(turns), response
+
+
+def conversation_query(turns: Transcript) -> Any:
+    """A conversation as a query: one user's turn alone is its content; ``None`` without any."""
+    if len(turns) == 1 and turns[0]["role"] == "user":
+        return turn_content(turns[0])
+    return turns if any(turn["role"] == "user" for turn in turns) else None
+
+
+def count_opening_turns(turns: Transcript) -> int:
+    """How many turns come before the assistant's first."""
+    for place, turn in enumerate(turns):
+        if turn["role"] == "assistant":
+            return place
+    return len(turns)
+
+
+def is_blank(value: Any) -> bool:
+    """Whether there is nothing to show: null, white space, an empty list or object."""
+    if isinstance(value, str):
+        return not value or value.isspace()
+    return value is None or (isinstance(value, list | tuple | dict) and not value)
+
+
+def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The first of several fields that has something to show, else ``None``."""
+    for name in names:
+        value = fields.get(name)
+        if value is not None and not is_blank(value):
+            return value
+    return None
+
+
+def join_lines(value: Any) -> Any:
+    """A list of tool definitions or calls with one JSON object per line; text as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    return "\n".join(str(piece) for item in value for piece in render_value(item))
+
+
+def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> GradingFailure:
+    """The failure of a sample that has none of the fields ``names``."""
+    has = ", ".join(sorted(map(str, fields))[:20])
+    wanted = " or ".join(repr(name) for name in names)
+    return _invalid(f"the sample has no field {wanted} (it has: {has})")
+
+
+def _invalid(message: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message)
 
 
 REPLY_FORM = "reply_form"
@@ -272,91 +464,6 @@ def sum_provenance(several: Sequence[Provenance]) -> Provenance:
 
 def _common_value(values: Sequence[str | None]) -> str | None:
     return values[0] if len(set(values)) == 1 else None
-
-
-_T = TypeVar("_T")
-
-
-async def ask_all(asks: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T | GradingFailure]:
-    """Await all at once, in order; a failure stands in its ask's place and cancels no other.
-
-    ``auth`` alone is raised, and cancels: with a refused key no other ask does better.
-    """
-    asks = list(asks)
-    done: dict[int, _T | GradingFailure] = {}
-
-    async def one(place: int, ask: Callable[[], Awaitable[_T]]) -> None:
-        try:
-            done[place] = await ask()
-        except GradingFailure as failure:
-            if failure.kind is ErrorKind.AUTH:
-                raise
-            done[place] = failure
-
-    await run_all(one(place, ask) for place, ask in enumerate(asks))
-    return [done[place] for place in range(len(asks))]
-
-
-def join_failures(
-    failures: Sequence[GradingFailure],
-    message: str,
-    metadata: Mapping[str, Any],
-    *,
-    answered: Sequence[Provenance | None] = (),
-    otherwise: ErrorKind = ErrorKind.INCOMPLETE,
-) -> GradingFailure:
-    """One failure for an answer whose parts failed; ``answered``: where its other parts came from.
-
-    Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
-    again; where nothing was answered, the kind that all share; else ``otherwise``, marked
-    ``redraw`` where a fresh draw may cure it. ``suspect`` where any was. What was spent is summed.
-    """
-    kinds = [failure.kind for failure in failures]
-    shared = not answered and len(set(kinds)) == 1
-    kind = kinds[0] if shared or all(map(_is_passing_failure, failures)) else otherwise
-    metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
-    if _are_failures_redrawable(failures):
-        metadata["redraw"] = True
-    if shared and "status" in failures[0].metadata:
-        metadata["status"] = failures[0].metadata["status"]
-    return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
-
-
-def are_redrawable(kinds: Iterable[ErrorKind]) -> bool:
-    """Whether parts that failed in these ways may all answer when they are asked anew."""
-    kinds = set(kinds)
-    return bool(kinds & REDRAW_KINDS) and kinds <= PASSING_KINDS | REDRAW_KINDS
-
-
-def _are_failures_redrawable(failures: Sequence[GradingFailure]) -> bool:
-    drawn = [failure for failure in failures if is_redrawable(failure)]
-    rest = [failure for failure in failures if not is_redrawable(failure)]
-    return bool(drawn) and all(map(_is_passing_failure, rest))
-
-
-def is_redrawable(failure: GradingFailure) -> bool:
-    """Whether a fresh draw may cure a part that failed."""
-    return failure.kind in REDRAW_KINDS or bool(failure.metadata.get("redraw"))
-
-
-def sum_costs(
-    answered: Iterable[Provenance | None], failures: Iterable[GradingFailure] = ()
-) -> Provenance | None:
-    """The sum of what answers and failures cost; ``None`` where nothing is known of it."""
-    known = [one for one in (*answered, *(f.provenance for f in failures)) if one is not None]
-    return sum_provenance(known) if known else None
-
-
-def describe_failure(failure: GradingFailure) -> dict[str, Any]:
-    """What a result's metadata keeps of a part that failed: kind, message, the raw replies."""
-    note: dict[str, Any] = {"kind": str(failure.kind), "error": str(failure)}
-    if "raw" in failure.metadata:
-        note["raw"] = failure.metadata["raw"]
-    return note
-
-
-def _is_passing_failure(failure: GradingFailure) -> bool:
-    return is_passing(failure.kind, failure.metadata)
 
 
 TemplateInput = Any

@@ -6,24 +6,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from adjudge import verdicts
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import GraderAnswer, View
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
     REPLY_FORM,
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
+    TruncationMode,
     extract_query,
     get_group_name,
     parse_ending,
 )
-from adjudge.graders.llm.judge_input import CandidateView, TruncationMode
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
-from adjudge.verdicts import UnreadableReply, Verdict, read_fields
+from adjudge.verdicts import UnreadableReply, Verdict
 
 ScoreFrom = str | Sequence[str] | Callable[[Mapping[str, Any]], float]
 """A key of the reply, several keys (their mean), or a function of the reply's object."""
@@ -243,7 +245,7 @@ def _with_hint(failure: GradingFailure, form: JudgeReplyForm) -> GradingFailure:
     raw = failure.metadata.get("raw")
     if failure.kind is not ErrorKind.UNPARSABLE or not isinstance(form, ScoreForm) or not raw:
         return failure
-    found = read_fields(raw[-1])
+    found = verdicts.read_fields(raw[-1])
     if isinstance(found, UnreadableReply) or "score" in found.value:
         return failure
     keys = ", ".join(sorted(map(str, found.value)))[:200]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median, pstdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
@@ -19,18 +19,18 @@ from adjudge.graders.base import (
     check_number,
     is_listwise,
 )
-from adjudge.graders.llm.judge_grader import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.stats import soft_min
 from adjudge.types import (
     GraderError,
     GraderMode,
     GraderRank,
     GraderScore,
     Provenance,
+    Reduce,
     Role,
     mid_ranks,
 )
-
-Reduce = Literal["mean", "median", "vote", "soft_min"]
 
 
 def reduce_values(
@@ -41,7 +41,7 @@ def reduce_values(
     * ``mean``, ``median`` (of two middle values their mean);
     * ``vote``: the most frequent value; of several as frequent ones their median, which favours
       none, or for a ``gate`` the lowest: it opens only for a majority;
-    * ``soft_min``: :func:`soft_min` with ``beta``.
+    * ``soft_min``: :func:`adjudge.stats.soft_min` with ``beta``.
 
     >>> reduce_values([1.0, 4.0, 4.0, 1.0, 3.0], "vote")
     2.5
@@ -65,26 +65,6 @@ def modal_share(values: Sequence[float]) -> float:
     return max(Counter(values).values()) / len(values)
 
 
-def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
-    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
-
-    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
-    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
-    """
-    weights = [1.0] * len(values) if weights is None else weights
-    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
-    total = math.fsum(weight for _, weight in pairs)
-    low = min(value for value, _ in pairs)
-    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
-    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
-    if excess > -0.5:
-        return low - beta * math.log1p(excess)
-    # Little weight near the minimum: the sum itself, scaled by its largest term.
-    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
-    top = max(logs)
-    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))
-
-
 _MOST_VOTES = 100
 _MemberAnswer = GraderScore | GraderRank
 
@@ -98,7 +78,7 @@ class MultiJudge(BaseGrader):
 
     ``reduce``: ``mean``, ``median``, ``vote`` (the most frequent score; among equally frequent ones
     their median, for a gate the lowest) or ``soft_min`` with ``beta``
-    (:func:`~adjudge.graders.llm.multi_judge.soft_min`). Rankings are reduced by the mean (Borda) or
+    (:func:`adjudge.stats.soft_min`). Rankings are reduced by the mean (Borda) or
     median of each response's places; gates by ``vote`` only.
 
     ``quorum``: how many answers it takes, of judges × votes; default all. With fewer it is

@@ -17,17 +17,15 @@ from adjudge.graders.base import View, check_choice, check_integer, check_number
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
     REPLY_FORM,
+    CandidateView,
     JudgeGrader,
     TemplateInput,
+    TruncationMode,
     add_query,
     get_group_name,
-    resolve_template,
-)
-from adjudge.graders.llm.judge_input import (
-    CandidateView,
-    TruncationMode,
     is_blank,
     read_turns,
+    resolve_template,
     split_question,
 )
 from adjudge.judges.base import ChatModel, Reply, TokenLogprobs

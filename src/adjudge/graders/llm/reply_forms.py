@@ -2,7 +2,8 @@
 
 A form is asked for in one of two ways. Where the server honours JSON Schemas the reply *is* the
 object. Elsewhere the object stands in a block whose name ends in digits that nobody who wrote the
-judged text can know.
+judged text can know. Replies that a template's author words himself are free text, whose readers
+are imported when the first one comes.
 """
 
 from __future__ import annotations
@@ -12,24 +13,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from adjudge import verdicts
 from adjudge.prompts import LanguageEnum
 from adjudge.verdicts import (
     Ending,
-    Menu,
     NumberScale,
     UnreadableReply,
     Verdict,
     extract_reason,
     find_key_fault,
     parse_number,
-    parse_score,
     places_in,
-    read_choice,
     read_ending,
-    read_fields,
     read_object,
-    read_ranking,
-    read_score,
 )
 
 _WHY = {
@@ -168,13 +164,13 @@ class ScoreForm:
         """See :class:`FreeTextForm`."""
         if self._ending is None:
             low, high, integer = self._scale
-            return _own_verdict(self, text, quoted) or read_score(
+            return _own_verdict(self, text, quoted) or verdicts.read_score(
                 text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
             )
         written = read_ending(text, self._ending, cut=cut)
         if isinstance(written, UnreadableReply):
             return written
-        score = parse_number(parse_score(written, self._scale), self._scale)
+        score = parse_number(verdicts.parse_score(written, self._scale), self._scale)
         return (
             score
             if isinstance(score, UnreadableReply)
@@ -192,7 +188,7 @@ class ChoiceForm:
 
     def __init__(
         self,
-        menu: Menu,
+        menu: verdicts.Menu,
         labels: Sequence[str],
         key: str = "better",
         *,
@@ -221,7 +217,7 @@ class ChoiceForm:
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
         if self._ending is None:
-            return _own_verdict(self, text, quoted) or read_choice(
+            return _own_verdict(self, text, quoted) or verdicts.read_choice(
                 text, self.menu, quoted=quoted, cut=cut
             )
         written = read_ending(text, self._ending, cut=cut)
@@ -321,7 +317,7 @@ class RankingForm:
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
-        return read_ranking(text, self.n, quoted=quoted, cut=cut)
+        return verdicts.read_ranking(text, self.n, quoted=quoted, cut=cut)
 
 
 class FieldsForm:
@@ -361,6 +357,6 @@ class FieldsForm:
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
-        return _own_verdict(self, text, quoted) or read_fields(
+        return _own_verdict(self, text, quoted) or verdicts.read_fields(
             text, self.required, quoted=quoted, cut=cut
         )

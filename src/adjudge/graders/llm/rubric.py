@@ -27,16 +27,17 @@ from adjudge.errors import (
     GradingFailure,
 )
 from adjudge.graders.base import View
+from adjudge.graders.llm.joint_asks import are_redrawable
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
     REPAIR_DRAW,
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    are_redrawable,
+    TruncationMode,
     get_group_name,
     sum_provenance,
 )
-from adjudge.graders.llm.judge_input import CandidateView, TruncationMode
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
     QuestionKind,

@@ -17,10 +17,11 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import REPLY_FORM, load_shipped_prompt
-from adjudge.graders.llm.judge_input import (
+from adjudge.graders.llm.judge_grader import (
+    REPLY_FORM,
     CandidateView,
     is_blank,
+    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,

@@ -25,20 +25,18 @@ from adjudge.errors import GradingFailure
 from adjudge.graders.base import View, view_text
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    get_group_name,
-    load_shipped_prompt,
-)
-from adjudge.graders.llm.judge_input import (
-    CandidateView,
     Transcript,
     TruncationMode,
     conversation_query,
     count_opening_turns,
     first_present,
+    get_group_name,
     is_blank,
     join_lines,
+    load_shipped_prompt,
     missing_field_failure,
     read_turns,
     split_question,

@@ -19,15 +19,14 @@ from adjudge.graders.llm.comparison import (
     ResponseGroup,
     read_group,
 )
-from adjudge.graders.llm.judge_grader import (
-    TemplateInput,
+from adjudge.graders.llm.joint_asks import (
     ask_all,
     describe_failure,
     is_redrawable,
     join_failures,
     sum_costs,
 )
-from adjudge.graders.llm.judge_input import TruncationMode
+from adjudge.graders.llm.judge_grader import TemplateInput, TruncationMode
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid

@@ -22,19 +22,15 @@ import msgspec
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
 from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader
+from adjudge.graders.llm.joint_asks import ask_all, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
+    CandidateView,
     JudgeGrader,
     JudgeOutcome,
-    ask_all,
+    TruncationMode,
     extract_query,
     get_group_name,
-    join_failures,
-    sum_costs,
-)
-from adjudge.graders.llm.judge_input import (
-    CandidateView,
-    TruncationMode,
     is_blank,
     missing_field_failure,
     read_turns,

@@ -42,7 +42,7 @@ from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedP
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.verdicts import UnreadableReply, Verdict
-from adjudge.verdicts.base import strip_invisible
+from adjudge.verdicts.strict import strip_invisible
 
 
 class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):

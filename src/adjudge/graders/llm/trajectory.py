@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import View, check_number
-from adjudge.graders.llm.judge_grader import JudgeOutcome
-from adjudge.graders.llm.judge_input import (
+from adjudge.graders.llm.judge_grader import (
+    JudgeOutcome,
     Transcript,
     TruncationMode,
     count_opening_turns,

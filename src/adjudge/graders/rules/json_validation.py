@@ -87,6 +87,42 @@ def decode_strict_json(text: str, *, prefix: bool = False) -> Any:
     return value
 
 
+_BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\\.|([\[\]{}])', re.DOTALL)
+
+
+def find_last_json(text: str) -> str | None:
+    """The last balanced ``{…}`` or ``[…]`` that lies in no other; ``None`` without one.
+
+    >>> find_last_json('first {"a": 1}, then {"b": ["}"]} it is')
+    '{"b": ["}"]}'
+    """
+    opened: list[tuple[str, int]] = []
+    best = None
+    for token in _BRACKETS.finditer(text):
+        bracket = token[1]
+        if not bracket:
+            continue
+        if bracket in "[{":
+            opened.append(("]" if bracket == "[" else "}", token.start()))
+        elif opened and opened[-1][0] == bracket:
+            best = (opened.pop()[1], token.end())
+    return text[best[0] : best[1]] if best else None
+
+
+def find_json_text(text: str) -> str | None:
+    """All of ``text`` when it is JSON, else its last ``{…}`` or ``[…]``; ``None`` without one.
+
+    >>> find_json_text("17"), find_json_text('It is {"a": 1}.'), find_json_text("seventeen")
+    ('17', '{"a": 1}', None)
+    """
+    text = text.strip()
+    try:
+        decode_strict_json(text)
+    except InvalidJson:
+        return find_last_json(text)
+    return text
+
+
 def is_too_deep(value: Any) -> bool:
     """Whether ``value`` nests deeper than :data:`MAX_JSON_DEPTH`; ends on cyclic values too."""
     level = [value]

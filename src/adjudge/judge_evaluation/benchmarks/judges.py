@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, GraderAnswer, is_listwise, view_text
 from adjudge.graders.llm.comparison import PairJudge
-from adjudge.graders.llm.judge_input import conversation_query, read_turns
+from adjudge.graders.llm.judge_grader import conversation_query, read_turns
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
 from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, item_digest

@@ -1,8 +1,7 @@
-"""What reading a judge's reply comes to, and what is read: a verdict, or why there is none.
+"""How judges write what they decide: numbers on a scale, and the labels of a menu.
 
-A reply as a person reads it: nothing invisible, no thinking, signs in their plain form. What may
-stand in it: a number on a scale as judges write it (``3``, ``3.5``, ``3/5``, ``3 out of 5``,
-``4 分``), or one label of a menu, with the names that labels go by and the nouns before them.
+Text in its plain form; a number (``3``, ``3.5``, ``3/5``, ``3 out of 5``, ``4 分``), or one label
+of a menu, with the names that labels go by and the nouns before them.
 """
 
 from __future__ import annotations
@@ -11,58 +10,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from adjudge.errors import ConfigError, ErrorKind
-from adjudge.text import SURROGATES
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The one verdict that a reply gives.
-
-    ``value``: a number (:func:`~adjudge.verdicts.read_score`), a menu's label
-    (:func:`~adjudge.verdicts.read_choice`), marks by item (:func:`~adjudge.verdicts.read_marks`), a
-    list of places (:func:`~adjudge.verdicts.read_ranking`) or the object itself
-    (:func:`~adjudge.verdicts.read_fields`). ``reason``: the judge's own words for it, as far as the
-    reply parts them. ``form``: the shape it was read from (``json``, ``tag``,
-    ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole object where it was JSON.
-    """
-
-    value: Any
-    reason: str = ""
-    form: str = ""
-    fields: dict[str, Any] = {}
-
-
-class TooManyMatchesError(Exception):
-    """A reply has too many places to read; in this package it becomes ``UnreadableReply``.
-
-    Passing over the rest of them could leave the wrong verdict.
-    """
-
-
-class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
-    """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
-
-    ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
-    clear verdict outside the scale or the menu) or ``truncated`` (the reply was cut before one).
-    """
-
-    why: str
-    kind: ErrorKind = ErrorKind.UNPARSABLE
-
-
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U000e0000-\U000e0fff]"
-)
-# Half a surrogate pair is no character; private-use characters are what the phrase reader puts in
-# the place of names, so a reply must not bring its own.
-_NO_CHARACTER = re.compile(f"[{SURROGATES}\ue000-\uf8ff]")
-_PLAIN_ASCII = re.compile(r"[\t\n -~]*")
+from adjudge.errors import ConfigError
+from adjudge.verdicts.strict import NumberScale, strip_invisible
 
 _FLAT = (
     {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -74,22 +25,6 @@ _FLAT = (
     | dict.fromkeys(map(ord, "−–—―‐‑"), "-")
     | {ord("≻"): ">", ord("≺"): "<", ord("。"): "。", ord("／"): "/", ord("⁄"): "/", ord("∶"): ":"}
 )
-
-_WIDE, _HIGH = " " * 8, "\n" * 4
-_RUN = re.compile(r"[ \t]{9,}|[ \t\n]{0,8}\n{4}[ \t\n]*")
-
-
-def strip_invisible(text: str) -> str:
-    """``text`` without invisible characters and halves of surrogate pairs; CRLF becomes LF.
-
-    Long runs of white space become short ones, so that no pattern has to walk through them.
-    """
-    if not _PLAIN_ASCII.fullmatch(text):
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _NO_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", text))
-    if _WIDE in text or _HIGH in text:
-        text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
-    return text
 
 
 def normalize_signs(text: str) -> str:
@@ -131,25 +66,6 @@ NUMBER_PATTERN = (
 _ALONE = re.compile(rf"[\s*_`\"'(\[$]*{NUMBER_PATTERN}[\s*_`\"')\].。!$]*", re.IGNORECASE)
 _YES = frozenset({"true", "yes", "是", "对"})
 _NO = frozenset({"false", "no", "否", "不是"})
-
-
-class NumberScale(NamedTuple):
-    """What scores a reader takes: from ``low`` to ``high`` (``None``: open), whole ones only."""
-
-    low: float | None = None
-    high: float | None = None
-    integer: bool = False
-
-    @property
-    def boolean(self) -> bool:
-        """Whether it is 0 or 1, so that yes and no are scores."""
-        return self.low == 0 and self.high == 1
-
-    def holds(self, score: float) -> bool:
-        """Whether ``score`` lies on the scale."""
-        if self.integer and score != int(score):
-            return False
-        return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
 
 
 def parse_amount(found: re.Match[str], scale: NumberScale) -> float | None:
