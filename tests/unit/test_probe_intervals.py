@@ -102,7 +102,7 @@ def test_verdicts(low: float, high: float, two_sided: bool, verdict: str) -> Non
 
 
 def test_the_detectable_effect_of_a_mean() -> None:
-    measured = Measurement("net preference", [(0.0, 1.0)] * 40, mean_shift, bounds=(-1, 1))
+    measured = Measurement("net preference", [(0.0, 1.0)] * 40, mean_shift)
     found = detectable_effect(measured, Estimate(0.05, -0.05, 0.15), 0.25)
     assert found == pytest.approx(0.25 + 0.1 * (1 + 1.2816 / 1.9600), abs=1e-4)
     assert detectable_effect(measured, Estimate(0.1, -0.5, 0.7), 0.25) is None  # beyond 1

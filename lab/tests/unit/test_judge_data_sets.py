@@ -135,8 +135,6 @@ def test_leaks_are_found_across_kinds_of_rows() -> None:
     ]
     assert found.contaminated
     assert str(found) == "CONTAMINATED: 3 of 5 rows were trained on (Focus 2/2, Math 1/2)"
-    strict = find_leakage(train, test, unit="prompt")
-    assert [leak.test for leak in strict.leaks] == [0, 1, 2, 3]
 
 
 def test_ids_from_a_card_need_no_training_rows() -> None:

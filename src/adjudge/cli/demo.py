@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import output as console_for_output
 from adjudge.cli.grade import report_job, run_job
 from adjudge.cli.options import JsonSummary, new_folder, output_option
+from adjudge.report.elements import Element
+from adjudge.report.table import Table, lost, numeric, styled
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import GradingJob
 from adjudge.stats import z_scores
@@ -27,8 +28,7 @@ _GROUP_SIZE = 8
 
 
 def demo(
-    output: Annotated[Path | None, output_option("demo")] = None,
-    as_json: JsonSummary = False,
+    output: Annotated[Path | None, output_option("demo")] = None, as_json: JsonSummary = False
 ) -> None:
     """Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.
 
@@ -85,29 +85,23 @@ def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
     present = [result.score for result in group if result.score is not None]
     honest = iter(z_scores(present))
     console.print("[bold]One group of 8: GRPO advantages when a judge call fails[/]")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("sample", "judge", "env", "failure = 0", "adjudge"):
-        table.add_column(heading, justify="left" if heading == "sample" else "right")
+    rows = []
     for result, filled in zip(group, naive, strict=True):
-        score = result.reward_info["judge_score"]
-        failed = result.missing is not None
-        kind = result.missing.kind if result.missing is not None else ""
-        table.add_row(
-            f"{result.original_index}",
-            f"[yellow]{kind}[/]" if failed else f"{score:.3f}",
-            f"{result.reward_info['env_reward']:g}",
-            f"[bold red]{filled:+.2f}[/]" if failed else _signed_cell(filled),
-            "[green]left out[/]" if failed else _signed_cell(next(honest)),
-        )
-    console.print(table)
+        row = [result.original_index, f"{result.reward_info['env_reward']:g}"]
+        if result.missing is not None:
+            row[1:1] = [lost(result.missing.kind)]
+            row += [styled(f"{filled:+.2f}", "worst"), styled("left out", "good")]
+        else:
+            row[1:1] = [f"{result.reward_info['judge_score']:.3f}"]
+            row += [_signed_cell(filled), _signed_cell(next(honest))]
+        rows.append(row)
+    console.print(Table(["sample", *numeric("judge", "env", "failure = 0", "adjudge")], rows))
     console.print(
         "[dim]Counted as 0, the failed sample gets the lowest advantage although its answer is "
-        "right, "
-        "and the other advantages shrink. Left out, the other samples keep exactly the advantages "
-        "that they have without it.[/]\n"
+        "right, and the other advantages shrink. Left out, the other samples keep exactly the "
+        "advantages that they have without it.[/]\n"
     )
 
 
-def _signed_cell(value: float) -> str:
-    colour = "green" if value > 0 else "red"
-    return f"[{colour}]{value:+.2f}[/]"
+def _signed_cell(value: float) -> Element:
+    return styled(f"{value:+.2f}", "good" if value > 0 else "bad")

@@ -15,12 +15,11 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.engine.loop import run_blocking
@@ -28,22 +27,19 @@ from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models.http import HttpChatModel
-from adjudge.judges.table import (
-    FeatureCheck,
-    JudgeTable,
-    build_judge,
-    check_judge_features,
-)
+from adjudge.judges.table import FeatureCheck, JudgeTable, build_judge, check_judge_features
+from adjudge.report.elements import small
+from adjudge.report.table import Table, lost, styled
 from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
 from adjudge.runs.code_check import ALLOW_COMMENT, CodeFinding, check_file
 from adjudge.version import __version__
 
 _MARKS = {
-    "yes": "[green]✓[/]",
-    "no": "[yellow]no[/]",
-    "unclear": "[yellow]unclear[/]",
-    "failed": "[red]failed[/]",
-    "not offered": "[dim]not offered[/]",
+    "yes": styled("✓", "good"),
+    "no": lost("no"),
+    "unclear": lost("unclear"),
+    "failed": styled("failed", "bad"),
+    "not offered": small("not offered"),
 }
 
 
@@ -132,13 +128,9 @@ def _print_judge(
     if not findings:
         console.print("[dim]This judge has no server; no request was sent.[/]")
         return
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("feature", "supported", "sent", "observed"):
-        shown.add_column(heading, overflow="fold")
-    for one in findings:
-        sent = {True: "yes", False: "no", None: ""}[one.sent]
-        shown.add_row(one.feature, _MARKS[one.honoured], sent, clean(one.note))
-    console.print(shown)
+    sent = {True: "yes", False: "no", None: ""}
+    rows = [[one.feature, _MARKS[one.honoured], sent[one.sent], one.note] for one in findings]
+    console.print(Table(["feature", "supported", "sent", "observed"], rows))
     for advice in _advice(findings):
         console.print(f"[yellow]→[/] {clean(advice)}")
 
@@ -197,31 +189,17 @@ def _print_findings(path: Path, found: Sequence[CodeFinding]) -> None:
     errors().print(f"[dim]To allow a line, end it with the comment: # {ALLOW_COMMENT}[/]")
 
 
-class _OptionalLibrary(NamedTuple):
-    feature: str
-    module: str
-    distribution: str
-    remedy: str
-
-
 _OPTIONAL_LIBRARIES = (
-    _OptionalLibrary("fast event loop", "uvloop", "uvloop", "pip install uvloop"),
-    _OptionalLibrary(
-        "answer: mathematics", "math_verify", "math-verify", "pip install 'adjudge[rules]'"
-    ),
-    _OptionalLibrary(
-        "similarity: BLEU, chrF", "sacrebleu", "sacrebleu", "pip install 'adjudge[rules]'"
-    ),
-    _OptionalLibrary("language", "py3langid", "py3langid", "pip install 'adjudge[rules]'"),
-    _OptionalLibrary(
-        "ifeval: languages", "langdetect", "langdetect", "pip install 'adjudge[rules]'"
-    ),
-    _OptionalLibrary("json_schema", "jsonschema", "jsonschema", "pip install 'adjudge[rules]'"),
-    _OptionalLibrary(
-        "intervals of probe, eval, study", "scipy", "scipy", "pip install 'adjudge[stats]'"
-    ),
-    _OptionalLibrary("Parquet files", "pyarrow", "pyarrow", "pip install 'adjudge[parquet]'"),
+    ("fast event loop", "uvloop", "uvloop"),
+    ("answer: mathematics", "math-verify", "'adjudge[rules]'"),
+    ("similarity: BLEU, chrF", "sacrebleu", "'adjudge[rules]'"),
+    ("language", "py3langid", "'adjudge[rules]'"),
+    ("ifeval: languages", "langdetect", "'adjudge[rules]'"),
+    ("json_schema", "jsonschema", "'adjudge[rules]'"),
+    ("intervals of probe, eval, study", "scipy", "'adjudge[stats]'"),
+    ("Parquet files", "pyarrow", "'adjudge[parquet]'"),
 )
+"""What needs a library, the library, and what pip installs it by."""
 
 
 def doctor(
@@ -254,7 +232,7 @@ def doctor(
     if spec is not None:
         check_spec(spec, as_json=as_json)
         return
-    found = [_library_state(need) for need in _OPTIONAL_LIBRARIES]
+    found = [_library_state(*need) for need in _OPTIONAL_LIBRARIES]
     found.append(_sandbox_state())
     facts = {
         "adjudge": __version__,
@@ -267,23 +245,22 @@ def doctor(
         return
     console = output()
     console.print(f"adjudge {facts['adjudge']} on Python {facts['python']}, {facts['platform']}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("feature", "has", "remedy"):
-        table.add_column(heading)
-    for one in found:
-        state = f"[green]✓[/] {one['found']}" if one["ok"] else "[yellow]missing[/]"
-        table.add_row(one["feature"], state, "" if one["ok"] else one["remedy"])
-    console.print(table)
+    rows = [
+        [one["feature"], [styled("✓ ", "good"), one["found"]], ""]
+        if one["ok"]
+        else [one["feature"], lost("missing"), one["remedy"]]
+        for one in found
+    ]
+    console.print(Table(["feature", "has", "remedy"], rows))
 
 
-def _library_state(need: _OptionalLibrary) -> dict[str, Any]:
-    ok = importlib.util.find_spec(need.module) is not None
-    version = importlib.metadata.version(need.distribution) if ok else ""
+def _library_state(feature: str, library: str, installed_by: str) -> dict[str, Any]:
+    ok = importlib.util.find_spec(library.replace("-", "_")) is not None
     return {
-        "feature": need.feature,
+        "feature": feature,
         "ok": ok,
-        "found": f"{need.distribution} {version}".strip(),
-        "remedy": need.remedy,
+        "found": f"{library} {importlib.metadata.version(library)}" if ok else "",
+        "remedy": f"pip install {installed_by}",
     }
 
 

@@ -109,7 +109,6 @@ def eval_judge(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            "--benchmark",
             metavar="rewardbench2|llmbar|judgebench|preference",
             help="The benchmark [default: detected from the columns of --data].",
         ),
@@ -124,7 +123,6 @@ def eval_judge(
     mode: Annotated[
         str | None,
         typer.Option(
-            "--mode",
             metavar="pointwise|pairwise",
             help="How to ask a judge that supports both [default: pairwise where the benchmark has "
             "pairs].",
@@ -133,7 +131,6 @@ def eval_judge(
     scale: Annotated[
         str | None,
         typer.Option(
-            "--scale",
             metavar="logits|probabilities",
             help="What the judge's scores are, for calibration [default: known for scalar judges].",
         ),

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from pydantic import ConfigDict, Field
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.options import (
@@ -47,14 +46,15 @@ from adjudge.judge_evaluation.probes.run import (
     prepare_probes,
     run_probes,
 )
+from adjudge.report.elements import small
+from adjudge.report.table import Column, Table, lost, styled
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats.estimates import require_stats
 
-_STYLES = {
-    "pass": "[green]pass[/]",
-    "fail": "[bold red]FAIL[/]",
-    "uncertain": "[yellow]uncertain[/]",
-    "not applicable": "[dim]n/a[/]",
+_VERDICTS = {
+    "pass": styled("pass", "good"),
+    "fail": styled("FAIL", "worst"),
+    "uncertain": lost("uncertain"),
 }
 _UNITS = (
     "SD: standard deviations of the scores of the unchanged answers; net: share of verdicts for, "
@@ -97,26 +97,24 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
 
 
 def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("probe", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for heading in ("effect", f"{level:.4g} %", "allowed", "seen from"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("in", style="dim", no_wrap=True)
-    table.add_column("items", justify="right", style="dim")
-    for one in findings:
-        if one.verdict != "not applicable":
-            table.add_row(
-                one.probe,
-                _STYLES[one.verdict],
-                format_effect(one),
-                f"[dim]{format_effect_interval(one)}[/]",
-                format_limit(one),
-                f"[dim]{format_detectable(one)}[/]",
-                one.unit.split()[0],
-                f"{one.n:,}",
-            )
-    return table
+    rows = [
+        [
+            one.probe,
+            _VERDICTS[one.verdict],
+            format_effect(one),
+            small(format_effect_interval(one)),
+            format_limit(one),
+            small(format_detectable(one)),
+            small(one.unit.split()[0]),
+            f"{one.n:,}",
+        ]
+        for one in findings
+        if one.verdict != "not applicable"
+    ]
+    probe, verdict, unit = (Column(name, wrap=False) for name in ("probe", "verdict", "in"))
+    names = ("effect", f"{level:.4g} %", "allowed", "seen from")
+    numbers = [Column(name, "n", wrap=False) for name in names]
+    return Table([probe, verdict, *numbers, unit, Column("items", "i")], rows)
 
 
 _FILES = "probe.json  probe.xml  probe.md  report.html  answers.jsonl"
@@ -147,31 +145,24 @@ def probe(
     items: Annotated[
         Path | None,
         typer.Option(
-            "--items",
-            help="A JSONL file of your own questions [default: the 40 that ship with adjudge].",
+            help="A JSONL file of your own questions [default: the 40 that ship with adjudge]."
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="A,B", help="Run these probes only [default: all]."),
+        str | None, typer.Option(metavar="A,B", help="Run these probes only [default: all].")
     ] = None,
-    n: Annotated[
-        int | None, typer.Option("--n", min=2, help="Use so many topics [default: all].")
-    ] = None,
+    n: Annotated[int | None, typer.Option(min=2, help="Use so many topics [default: all].")] = None,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="How often the repeated questions are asked.")
+        int, typer.Option(min=1, help="How often the repeated questions are asked.")
     ] = 3,
     language: Annotated[
         LanguageName,
-        typer.Option(
-            "--language", help="The language of the questions; mixed: half of the topics in each."
-        ),
+        typer.Option(help="The language of the questions; mixed: half of the topics in each."),
     ] = LanguageName.MIXED,
     family: Annotated[
         str,
         typer.Option(
-            "--family",
-            help="The judge's own model family, as the items' answers name it [default: unknown].",
+            help="The judge's own model family, as the items' answers name it [default: unknown]."
         ),
     ] = "",
     reference: Annotated[
@@ -193,8 +184,7 @@ def probe(
         ),
     ] = None,
     thresholds: Annotated[
-        Path | None,
-        typer.Option("--thresholds", help="A TOML file with thresholds in a table [thresholds]."),
+        Path | None, typer.Option(help="A TOML file with thresholds in a table [thresholds].")
     ] = None,
     family_wise: Annotated[
         bool,
@@ -206,8 +196,7 @@ def probe(
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
     seed: Annotated[
-        int,
-        typer.Option("--seed", min=0, help="The seed of the choice of topics and the bootstrap."),
+        int, typer.Option(min=0, help="The seed of the choice of topics and the bootstrap.")
     ] = 0,
     folder: Annotated[Path | None, output_option("probe")] = None,
     record: Annotated[

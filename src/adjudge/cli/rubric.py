@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.cli.console import clean, output, print_json
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
+from adjudge.report.table import Table, numeric, styled
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import read_rows
 from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
@@ -24,7 +24,7 @@ _COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics"
 _ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _SNIPPET = 60
 _MAX_SHOWN = 100
-_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+_KINDS = {"error": "bad", "warning": "lost", "note": "small"}
 
 _LintedRubric = tuple[str, AnyRubric, list[LintFinding]]
 
@@ -126,34 +126,26 @@ def _print(console: Console, file: Path, places: list[_LintedRubric]) -> None:
 
 
 def _finding_table(places: list[_LintedRubric]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "rule", "criterion", "what", "remedy"):
-        table.add_column(heading, overflow="fold")
     shown = [(w, r, f) for w, r, findings in places for f in findings]
     shown.sort(key=lambda one: SEVERITIES.index(one[2].severity))
-    for where, rubric, finding in shown[:_MAX_SHOWN]:
-        colour = _COLOURS[finding.severity]
+    rows = []
+    for where, rubric, one in shown[:_MAX_SHOWN]:
         row = f"{where.rpartition(':')[2]}: " if len(places) > 1 else ""
-        table.add_row(
-            f"[{colour}]{finding.severity}[/]",
-            finding.rule,
-            clean(row + _criterion_label(rubric, finding)),
-            clean(finding.message),
-            clean(finding.suggestion),
-        )
-    return table
+        label = row + _criterion_label(rubric, one)
+        severity = styled(one.severity, _KINDS[one.severity])
+        rows.append([severity, one.rule, label, one.message, one.suggestion])
+    return Table(["", "rule", "criterion", "what", "remedy"], rows)
 
 
 def _rate_table(report: dict[str, Any]) -> Table:
     """How many findings each rule has, and per 100 criteria."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("rule", "severity", "findings", "per 100 criteria"):
-        table.add_column(heading, justify="left" if heading in ("rule", "severity") else "right")
     counts = Counter((one["rule"], one["severity"]) for one in report["findings"])
-    for (rule, severity), count in sorted(counts.items()):
-        share = 100 * count / max(1, report["criteria"])
-        table.add_row(rule, severity, f"{count:,}", f"{share:.1f}")
-    return table
+    criteria = max(1, report["criteria"])
+    rows = [
+        [rule, severity, f"{count:,}", f"{100 * count / criteria:.1f}"]
+        for (rule, severity), count in sorted(counts.items())
+    ]
+    return Table(["rule", "severity", *numeric("findings", "per 100 criteria")], rows)
 
 
 def _criterion_label(rubric: AnyRubric, finding: LintFinding) -> str:

@@ -10,15 +10,34 @@ import typer
 
 from adjudge.cli.console import clean, errors
 from adjudge.cli.options import RayAddress
+from adjudge.cli.settings_options import settings_options
 from adjudge.errors import ConfigError
-from adjudge.service.settings import SERVICE_KEY_VARIABLE, SERVICE_PORT, ServiceSettings
+from adjudge.service.settings import ServiceSettings
 
 if TYPE_CHECKING:  # what it needs comes with adjudge[server]
     from adjudge.service.backend import Backend
     from adjudge.service.server import RunningService
 
 
-_DEFAULT = ServiceSettings()
+_TEXTS = {
+    "host": "The address to listen on; a public one needs a key.",
+    "port": "The port; 0 picks a free one.",
+    "api_key_env": "The environment variable with the key that clients must send; without it no "
+    "key is needed.",
+    "max_batch_size": "The most requests in one batch.",
+    "batch_timeout": "How many seconds the oldest request of a batch waits for others.",
+    "max_concurrent": "The most requests that are judged at the same time, for judges without "
+    "batches.",
+    "queue_size": "The most requests that may wait; more get status 429 with Retry-After.",
+    "deadline_s": "The most seconds from a request to its answer; later it gets the error "
+    "'timeout'.",
+    "group_timeout_s": "How many seconds a group waits for its missing samples.",
+    "max_body_mb": "The largest request, in megabytes.",
+    "max_image_mb": "The largest image, in megabytes.",
+    "max_values": "The most JSON values in a request; a tenth of them may be lists and objects.",
+    "read_timeout_s": "The most seconds that a request may take to arrive.",
+    "drain_s": "The most seconds to answer accepted requests after SIGTERM or Ctrl-C.",
+}
 _GROUP_EXAMPLE = (
     '{"group_id": "g1", "group_size": 1, "request_id": "a", "prompt": "What is 2 + 2?", '
     '"completion": "4", "answer": "4"}'
@@ -26,6 +45,7 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
+@settings_options(ServiceSettings(), _TEXTS)
 def serve_command(
     target: Annotated[
         str,
@@ -34,18 +54,7 @@ def serve_command(
             help="A reward spec (.toml), the folder of a trained judge, or module:Class.",
         ),
     ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; a public one needs a key.")
-    ] = _DEFAULT.host,
-    port: Annotated[int, typer.Option(help="The port; 0 picks a free one.")] = SERVICE_PORT,
-    api_key_env: Annotated[
-        str,
-        typer.Option(
-            help="The environment variable with the key that clients must send; without it no "
-            "key is "
-            "needed."
-        ),
-    ] = SERVICE_KEY_VARIABLE,
+    *,
     arg: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,50 +70,7 @@ def serve_command(
             "[default: off].",
         ),
     ] = None,
-    max_batch_size: Annotated[
-        int, typer.Option(help="The most requests in one batch.")
-    ] = _DEFAULT.max_batch_size,
-    batch_timeout: Annotated[
-        float, typer.Option(help="How many seconds the oldest request of a batch waits for others.")
-    ] = _DEFAULT.batch_timeout,
-    max_concurrent: Annotated[
-        int,
-        typer.Option(
-            help="The most requests that are judged at the same time, for judges without batches."
-        ),
-    ] = _DEFAULT.max_concurrent,
-    queue_size: Annotated[
-        int,
-        typer.Option(help="The most requests that may wait; more get status 429 with Retry-After."),
-    ] = _DEFAULT.queue_size,
-    deadline_s: Annotated[
-        float,
-        typer.Option(
-            help="The most seconds from a request to its answer; later it gets the error 'timeout'."
-        ),
-    ] = _DEFAULT.deadline_s,
-    group_timeout_s: Annotated[
-        float, typer.Option(help="How many seconds a group waits for its missing samples.")
-    ] = _DEFAULT.group_timeout_s,
-    max_body_mb: Annotated[
-        float, typer.Option(help="The largest request, in megabytes.")
-    ] = _DEFAULT.max_body_mb,
-    max_image_mb: Annotated[
-        float, typer.Option(help="The largest image, in megabytes.")
-    ] = _DEFAULT.max_image_mb,
-    max_values: Annotated[
-        int,
-        typer.Option(
-            help="The most JSON values in a request; a tenth of them may be lists and objects."
-        ),
-    ] = _DEFAULT.max_values,
-    read_timeout_s: Annotated[
-        float, typer.Option(help="The most seconds that a request may take to arrive.")
-    ] = _DEFAULT.read_timeout_s,
-    drain_s: Annotated[
-        float,
-        typer.Option(help="The most seconds to answer accepted requests after SIGTERM or Ctrl-C."),
-    ] = _DEFAULT.drain_s,
+    settings: ServiceSettings,
     ray: Annotated[
         bool, typer.Option("--ray", help="Run the judge in replicas on a Ray cluster.")
     ] = False,
@@ -118,8 +84,7 @@ def serve_command(
         ),
     ] = None,
     max_replicas: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --ray: add replicas under load, up to so many."),
+        int | None, typer.Option(min=1, help="With --ray: add replicas under load, up to so many.")
     ] = None,
     replica_gpus: Annotated[
         float, typer.Option(min=0, help="With --ray: the GPUs of each replica.")
@@ -151,13 +116,6 @@ def serve_command(
 
     Example: adjudge serve judges:MyJudge --arg model_path=models/judge --port 9000
     """
-    settings = ServiceSettings(
-        host=host, port=port, api_key_env=api_key_env, max_batch_size=max_batch_size,
-        batch_timeout=batch_timeout, max_concurrent=max_concurrent, queue_size=queue_size,
-        deadline_s=deadline_s, group_timeout_s=group_timeout_s, max_body_mb=max_body_mb,
-        max_image_mb=max_image_mb, max_values=max_values, read_timeout_s=read_timeout_s,
-        drain_s=drain_s,
-    )  # fmt: skip
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415

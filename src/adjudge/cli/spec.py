@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.errors import ConfigError, RolloutError
@@ -26,6 +25,7 @@ from adjudge.graders.registry import (
     summarize_grader,
 )
 from adjudge.messages import parse_conversation
+from adjudge.report.table import Column, Table, styled
 from adjudge.rollouts.columns import guess_mapping
 from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
@@ -116,17 +116,20 @@ def _range_text(described: dict[str, Any]) -> str:
 
 
 def _print_all(described: dict[str, dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("type", style="cyan", no_wrap=True)
-    table.add_column("role")
-    table.add_column("range", no_wrap=True)
-    table.add_column("judge", justify="center")
-    table.add_column("what it answers")
-    for name, one in described.items():
-        asks = "✓" if one["asks_judge"] else ""
-        table.add_row(name, one["role"] or "", _range_text(one), asks, escape(one["summary"]))
+    rows = [
+        [
+            styled(name, "name"),
+            one["role"] or "",
+            _range_text(one),
+            "✓" if one["asks_judge"] else "",
+            one["summary"],
+        ]
+        for name, one in described.items()
+    ]
+    columns = [Column("type", wrap=False), "role", Column("range", wrap=False),
+               Column("judge", "c"), "what it answers"]  # fmt: skip
     console = output()
-    console.print(table)
+    console.print(Table(columns, rows))
     console.print("\n[dim]adjudge graders TYPE shows one in full.[/]")
 
 
@@ -136,14 +139,12 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     console.print(escape(one["doc"]))
     if not one["parameters"]:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("parameter", "type", "default"):
-        table.add_column(heading)
-    for parameter in one["parameters"]:
-        default = "required" if parameter.get("required") else repr(parameter["default"])
-        table.add_row(parameter["name"], escape(parameter["type"]), escape(default))
+    rows = [
+        [one["name"], one["type"], "required" if one.get("required") else repr(one["default"])]
+        for one in one["parameters"]
+    ]
     console.print()
-    console.print(table)
+    console.print(Table(["parameter", "type", "default"], rows))
 
 
 _INIT_ROWS = 50

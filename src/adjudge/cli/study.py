@@ -11,14 +11,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from adjudge.cli.console import (
-    clean,
-    errors,
-    output,
-    print_json,
-    print_problems,
-    resumable_work,
-)
+from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -88,7 +81,7 @@ def swap(
         list[Path],
         typer.Argument(
             help="Files as for `adjudge grade`, run folders of `adjudge train`, verl's "
-            "rollout_data_dir, TRL's completions, or LLMBar's dataset.json.",
+            "rollout_data_dir, TRL's completions, or LLMBar's dataset.json."
         ),
     ],
     judges: Annotated[
@@ -104,7 +97,6 @@ def swap(
     stored: Annotated[
         list[str] | None,
         typer.Option(
-            "--stored",
             metavar="[NAME=]COLUMN",
             help="Use a column with rewards as one more judge: reward, score, env_reward, … Can be "
             "repeated.",
@@ -126,7 +118,7 @@ def swap(
     budget_usd: Annotated[
         float | None, budget_option("The most that each judge may cost; needs its price.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:

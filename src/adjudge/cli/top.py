@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import time
 import urllib.request
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, Any
@@ -19,11 +19,12 @@ import msgspec
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from adjudge.cli.console import clean, output
 from adjudge.errors import ConfigError, JudgeUnavailable
+from adjudge.report.table import Column, Table, numeric, styled
 
 _MAX_BYTES = 4 << 20
 
@@ -285,7 +286,7 @@ class _LookHistory:
         if span is None:
             return Group(Text(f"{self.url}: no answer: {clean(self._problem)}", style="red"))
         rate = span.rate("judge_requests_total")
-        head = Table.grid(padding=(0, 3))
+        head = Grid.grid(padding=(0, 3))
         head.add_row(
             Text(self.url, style="bold"),
             f"{rate:,.1f} req/s",
@@ -303,35 +304,34 @@ class _LookHistory:
         return Group(*parts)
 
 
+_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable", "disconnected")
+
+
 def _routes(span: MetricsInterval) -> Table:
-    table = _table("route", "req/s", "p50", "p95", "p99", "answered", "failed", "refused",
-                   "queue full", "unavailable", "left")  # fmt: skip
     totals: dict[str, dict[str, float]] = {}
     for labels, value in span.after.series("judge_requests_total").items():
         found = dict(labels)
         totals.setdefault(found["route"], {})[found["outcome"]] = value
-    for route, outcomes in totals.items():
-        if not any(outcomes.values()):
-            continue
-        quantiles = [
-            _ms(span.quantile(_DURATION_METRIC, q, route=route)) for q in (0.5, 0.95, 0.99)
+    rows = [
+        [
+            route,
+            f"{span.rate('judge_requests_total', route=route):,.1f}",
+            *(_ms(span.quantile(_DURATION_METRIC, q, route=route)) for q in (0.5, 0.95, 0.99)),
+            *(f"{outcomes.get(name, 0):,.0f}" for name in _OUTCOMES),
         ]
-        counts = [
-            f"{outcomes.get(name, 0):,.0f}"
-            for name in ("answered", "failed", "refused", "queue_full", "unavailable",
-                         "disconnected")
-        ]  # fmt: skip
-        rate = span.rate("judge_requests_total", route=route)
-        table.add_row(clean(route), f"{rate:,.1f}", *quantiles, *counts)
-    return table
+        for route, outcomes in totals.items()
+        if any(outcomes.values())
+    ]
+    headings = [name.replace("_", " ") for name in _OUTCOMES[:-1]]
+    return _table(rows, "route", "req/s", "p50", "p95", "p99", *headings, "left")
 
 
 def _failures(span: MetricsInterval, failures: dict[str, float]) -> Table:
-    table = _table("failed as", "total", "per s")
-    for kind, total in sorted(failures.items(), key=lambda pair: -pair[1]):
-        rate = span.rate("judge_failures_total", kind=kind)
-        table.add_row(clean(kind), f"{total:,.0f}", f"{rate:,.2f}")
-    return table
+    rows = [
+        [kind, f"{total:,.0f}", f"{span.rate('judge_failures_total', kind=kind):,.2f}"]
+        for kind, total in sorted(failures.items(), key=lambda pair: -pair[1])
+    ]
+    return _table(rows, "failed as", "total", "per s")
 
 
 def _upstream(span: MetricsInterval) -> dict[str, dict[str, float]]:
@@ -349,30 +349,27 @@ def _upstream(span: MetricsInterval) -> dict[str, dict[str, float]]:
 
 
 def _endpoints(upstream: dict[str, dict[str, float]]) -> Table:
-    table = _table("judge", "calls/s", "calls", "cache hits", "retries", "re-sends", "limit",
-                   "breaker")  # fmt: skip
-    for endpoint, counts in upstream.items():
-        calls = counts.get("calls", 0)
-        share = counts.get("cache_hits", 0) / calls if calls else 0.0
-        opened = f"opened {counts.get('circuit_opened', 0):,.0f} ×"
-        table.add_row(
-            clean(endpoint),
-            f"{counts.get('calls_per_s', 0):,.1f}",
-            f"{calls:,.0f}",
-            f"{share:.0%}",
-            f"{counts.get('retries', 0):,.0f}",
-            f"{counts.get('timeouts', 0):,.0f}",
-            f"{counts.get('limit', 0):,.0f}",
-            "[red]open[/]" if counts.get("up") == 0 else opened,
+    rows = []
+    for endpoint, found in upstream.items():
+        counts = Counter(found)
+        calls, opened = counts["calls"], f"opened {counts['circuit_opened']:,.0f} ×"
+        share = counts["cache_hits"] / calls if calls else 0.0
+        rows.append(
+            [
+                endpoint,
+                f"{counts['calls_per_s']:,.1f}",
+                f"{calls:,.0f}",
+                f"{share:.0%}",
+                *(f"{counts[name]:,.0f}" for name in ("retries", "timeouts", "limit")),
+                styled("open", "bad") if found.get("up") == 0 else opened,
+            ]
         )
-    return table
+    return _table(rows, "judge", "calls/s", "calls", "cache hits", "retries", "re-sends", "limit",
+                  "breaker")  # fmt: skip
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
-    return table
+def _table(rows: Sequence[Sequence[object]], first: str, *others: str) -> Table:
+    return Table([Column(first, wrap=False), *numeric(*others)], rows)
 
 
 def _ms(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ is ``lost`` is yellow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adjudge.report.elements import Element
 
@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-_TERMINAL_STYLES: Mapping[str, str] = {"b": "bold", "small": "dim", "lost": "yellow"}
+_TERMINAL_STYLES: Mapping[str, str] = {
+    "b": "bold", "small": "dim", "lost": "yellow", "good": "green", "bad": "red",
+    "worst": "bold red", "name": "cyan",
+}  # fmt: skip
+_JUSTIFY: Mapping[str, Literal["right", "center"]] = {"n": "right", "i": "right", "c": "center"}
 
 
 class Column(NamedTuple):
     """A heading and what stands under it.
 
-    ``kind``: ``n`` numbers, ``i`` intervals beside them, ``w`` text that may wrap, ``plot`` charts;
-    by default text. ``wrap``: whether a narrow terminal may break its lines.
+    ``kind``: ``n`` numbers, ``i`` intervals beside them, ``w`` text that may wrap, ``plot`` charts,
+    ``c`` marks in the middle; by default text. ``wrap``: whether a narrow terminal may break its
+    lines.
     """
 
     heading: object
@@ -39,9 +44,14 @@ def numeric(*headings: object) -> list[Column]:
     return [Column(heading, "n") for heading in headings]
 
 
+def styled(text: object, kind: str) -> Element:
+    """Text in the terminal's colour of its ``kind``: ``good``, ``bad``, ``worst``, ``name``."""
+    return Element("span", text, class_=kind)
+
+
 def lost(text: str) -> Element:
     """What failed, in the colour of an alarm."""
-    return Element("span", text, class_="lost")
+    return styled(text, "lost")
 
 
 class Table:
@@ -105,7 +115,7 @@ class Table:
         for one in self.columns:
             table.add_column(
                 _terminal_text(one.heading),
-                justify="right" if one.kind in ("n", "i") else "left",
+                justify=_JUSTIFY.get(one.kind, "left"),
                 style="dim" if one.kind == "i" else "",
                 # A number that is broken reads as another one.
                 overflow="fold" if one.wrap and one.kind not in ("n", "i") else "ellipsis",

@@ -31,6 +31,7 @@ __all__ = [
     "histogram",
     "mean",
     "mean_and_std",
+    "mean_of_all",
     "missing_by_bin",
     "missing_by_value",
     "quantile",
@@ -118,6 +119,13 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
 def mean(values: Sequence[float]) -> float | None:
     """Arithmetic mean, summed exactly; ``None`` for no values."""
     return mean_and_std(values)[0] if values else None
+
+
+def mean_of_all(values: Iterable[float | None]) -> float | None:
+    """Arithmetic mean; ``None`` where one of the values is missing, and for no values."""
+    found = list(values)
+    present = [value for value in found if value is not None]
+    return math.fsum(present) / len(present) if present and len(present) == len(found) else None
 
 
 def std(values: Sequence[float]) -> float | None:

@@ -186,9 +186,6 @@ def _fill_bin(bins: Sequence[int], place: int) -> int:
 NEAR_THRESHOLD = 0.8
 """Jaccard index of 3-word shingles from which two rows are near duplicates."""
 
-OverlapUnit = Literal["answer", "prompt"]
-"""What must recur: a prompt with one of its answers, or the prompt alone."""
-
 MatchKind = Literal["id", "exact", "near"]
 
 
@@ -296,18 +293,16 @@ def find_leakage(
     train: Iterable[DatasetRow],
     test: Sequence[DatasetRow],
     *,
-    unit: OverlapUnit = "answer",
     near: float | None = NEAR_THRESHOLD,
     trained_ids: Collection[str] = (),
 ) -> Leakage:
     """Which rows of ``test`` a judge trained on ``train`` has seen, in whatever kind of row.
 
-    Rows match by ``source_ids`` (``trained_ids`` are further ones, from a judge's card, say), by an
-    equal unit, or by a similar one. ``unit = "prompt"`` is the strict reading: also other answers
-    to a test prompt count. Linear in the text; raises :class:`ConfigError` for a threshold outside
-    (0, 1].
+    Rows match by ``source_ids`` (``trained_ids`` are further ones, from a judge's card, say), or by
+    a prompt with one of its answers, equal or similar. Linear in the text; raises
+    :class:`ConfigError` for a threshold outside (0, 1].
     """
-    seen = _TrainingIndex(unit, near, trained_ids)
+    seen = _TrainingIndex(near, trained_ids)
     for number, row in enumerate(train):
         seen.add(number, row)
     leaks = []
@@ -331,9 +326,8 @@ def find_leakage(
 class _TrainingIndex:
     """What was trained on, for looking up test rows."""
 
-    def __init__(self, unit: OverlapUnit, near: float | None, trained_ids: Collection[str]) -> None:
+    def __init__(self, near: float | None, trained_ids: Collection[str]) -> None:
         self.where: list[str] = []
-        self._unit = unit
         self._ids: dict[str, int | None] = dict.fromkeys(trained_ids)
         self._exact: dict[bytes, int] = {}
         self._index = _index(near)
@@ -342,7 +336,7 @@ class _TrainingIndex:
         self.where.append(row.where)
         for source_id in row.source_ids:
             self._ids.setdefault(source_id, number)
-        for parts in _unit_parts(row, self._unit):
+        for parts in _prompt_and_answer(row):
             repeated = self._exact.setdefault(_digest(parts), number) != number
             if self._index and not repeated:
                 self._index.add(number, TextDocument(parts[0], parts[1:]))
@@ -351,7 +345,7 @@ class _TrainingIndex:
         for source_id in row.source_ids:
             if source_id in self._ids:
                 return self._ids[source_id], "id", 1.0
-        units = list(_unit_parts(row, self._unit))
+        units = list(_prompt_and_answer(row))
         for parts in units:
             if (number := self._exact.get(_digest(parts))) is not None:
                 return number, "exact", 1.0
@@ -378,13 +372,10 @@ def _row_parts(row: DatasetRow) -> list[list[str]]:
     ]
 
 
-def _unit_parts(row: DatasetRow, unit: OverlapUnit) -> Iterator[list[list[str]]]:
-    """Question and answer, for each answer; or the question alone."""
+def _prompt_and_answer(row: DatasetRow) -> Iterator[list[list[str]]]:
+    """Question and answer, for each answer."""
     prompt, answers = split_answers(row)
     asked = normalize_words(render_transcript(prompt))
-    if unit == "prompt":
-        yield [asked]
-        return
     for answer in answers:
         yield [asked, normalize_words(render_transcript(answer))]
 

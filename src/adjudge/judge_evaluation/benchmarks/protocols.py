@@ -106,39 +106,30 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
         return binomial_two_sided(self.primacy, found) if found else None
 
 
-class _Pair(NamedTuple):
-    label: PairLabel
-    verdicts: OrderVerdicts
-
-
 def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
     """The counts over some pairs; see :class:`OrderCounts`."""
-    pairs = [_Pair(item.label, _order_verdicts(judgement)) for item, judgement in judged]
-    sums = [_two_order_sum(pair) for pair in pairs]
-
-    def count(holds: Callable[[PairLabel, PairVerdict | None, PairVerdict | None], bool]) -> int:
-        return sum(holds(pair.label, *pair.verdicts) for pair in pairs)
-
+    rows = [(item.label, *_order_verdicts(judgement)) for item, judgement in judged]
+    pairs = [(first, second) for _, first, second in rows]
+    verdicts = [verdict for pair in pairs for verdict in pair]
+    sums = [_two_order_sum(label, pair) for (label, *_), pair in zip(rows, pairs, strict=True)]
     return OrderCounts(
-        items=len(pairs),
-        right_as_given=count(lambda label, first, _: first == label),
-        right_swapped=count(lambda label, _, second: second == label),
-        both_right=count(lambda label, first, second: first == second == label),
-        answered_as_given=count(lambda _, first, __: first is not None),
-        answered_swapped=count(lambda _, __, second: second is not None),
-        both_answered=count(lambda _, first, second: first is not None and second is not None),
-        consistent=count(lambda _, first, second: first == second is not None),
-        primacy=count(lambda _, first, second: (first, second) == ("A", "B")),
-        recency=count(lambda _, first, second: (first, second) == ("B", "A")),
-        ties=count(lambda _, first, __: first == "tie")
-        + count(lambda _, __, second: second == "tie"),
-        null_verdicts=count(lambda _, first, __: first is None)
-        + count(lambda _, __, second: second is None),
-        n_nulls=count(lambda _, first, second: first is None or second is None),
-        n_inconsistent=count(lambda _, first, second: first != second),
+        items=len(rows),
+        right_as_given=sum(first == label for label, first, _ in rows),
+        right_swapped=sum(second == label for label, _, second in rows),
+        both_right=sum(first == second == label for label, first, second in rows),
+        answered_as_given=sum(first is not None for first, _ in pairs),
+        answered_swapped=sum(second is not None for _, second in pairs),
+        both_answered=sum(None not in pair for pair in pairs),
+        consistent=sum(first == second is not None for first, second in pairs),
+        primacy=pairs.count(("A", "B")),
+        recency=pairs.count(("B", "A")),
+        ties=verdicts.count("tie"),
+        null_verdicts=verdicts.count(None),
+        n_nulls=sum(None in pair for pair in pairs),
+        n_inconsistent=sum(first != second for first, second in pairs),
         two_order_right=sum(one > 0 for one in sums),
         two_order_wrong=sum(one < 0 for one in sums),
-        two_order_even=sum(one == 0 for one in sums),
+        two_order_even=sums.count(0),
     )
 
 
@@ -147,12 +138,8 @@ def kappa_between_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> float 
 
     (p₀ − pₑ)/(1 − pₑ); ``None`` without such pairs and where pₑ = 1 (one verdict throughout).
     """
-    both = [
-        (first, second)
-        for first, second in (_order_verdicts(judgement) for _, judgement in judged)
-        if first is not None and second is not None
-    ]
-    return cohen_kappa(both)
+    found = (_order_verdicts(judgement) for _, judgement in judged)
+    return cohen_kappa([pair for pair in found if None not in pair])
 
 
 class PairRule(NamedTuple):
@@ -191,11 +178,9 @@ def _half_ties(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ..
 
 def _two_orders(label: PairLabel, verdicts: OrderVerdicts) -> tuple[ScoreCell, ...]:
     # One verdict is no answer: −1 alone would decide an item and +1 would not.
-    return (
-        missing_cell()
-        if None in verdicts
-        else known_cell(_two_order_sum(_Pair(label, verdicts)) > 0),
-    )
+    if None in verdicts:
+        return (missing_cell(),)
+    return (known_cell(_two_order_sum(label, verdicts) > 0),)
 
 
 AVERAGED_ORDERS = PairRule((0.5, 0.5), _averaged)
@@ -223,10 +208,10 @@ def _order_verdicts(judgement: Judgement) -> OrderVerdicts:
     )
 
 
-def _two_order_sum(pair: _Pair) -> int:
+def _two_order_sum(label: PairLabel, verdicts: OrderVerdicts) -> int:
     """JudgeBench's sum: +1 for the label, −1 for its opposite."""
-    opposite = "B" if pair.label == "A" else "A"
-    return sum((one == pair.label) - (one == opposite) for one in pair.verdicts)
+    opposite = "B" if label == "A" else "A"
+    return verdicts.count(label) - verdicts.count(opposite)
 
 
 TIES_WEIGHTS = (0.30, 0.30, 0.20, 0.20, 0.01)

@@ -53,19 +53,17 @@ TIES_SUBSET = "Ties"
 REWARDBENCH2_SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", TIES_SUBSET)
 
 
-def read_benchmark(
-    paths: Sequence[Path], kind: BenchmarkKind | None = None, *, subset: str | None = None
-) -> Benchmark:
+def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> Benchmark:
     """All items of ``paths``, and why the other rows are none.
 
-    ``kind`` is told from the columns of the first whole row where it is not given. ``subset`` names
-    the subset of rows that name none; by default the file does (``dataset.json`` of LLMBar: its
-    folder). An id that its subset already has is a problem of the later row. Raises
+    ``kind`` is told from the columns of the first whole row where it is not given. The file names
+    the subset of rows that name none (``dataset.json`` of LLMBar: its folder does). An id that its
+    subset already has is a problem of the later row. Raises
     :class:`~adjudge.errors.ConfigError` for a file that cannot be read, for columns that fit no
     kind, and where no row is an item.
     """
     rows = (
-        (where, row, subset or _subset_of_file(path))
+        (where, row, _subset_of_file(path))
         for path in paths
         for where, row in read_raw_rows([path])
     )
@@ -219,15 +217,15 @@ class _LlmbarReply(msgspec.Struct):
 
 
 def read_llmbar_judge(
-    path: Path, *, subset: str | None = None, entry: LlmbarEntry = "last"
+    path: Path, *, entry: LlmbarEntry = "last"
 ) -> tuple[Benchmark, list[Judgement]]:
     """Items and judgements of one of LLMBar's ``JUDGE_STRATEGY.json`` files.
 
-    ``subset`` defaults to the folder above ``judges``. Its ``winner`` already names the output, not
+    The subset is the folder above ``judges``. Its ``winner`` already names the output, not
     the position; a null one was not read from the reply and is missing as ``unparsable``. Raises
     :class:`~adjudge.errors.ConfigError` for a file of another shape.
     """
-    name = subset or (path.parent.parent.name if path.parent.name == "judges" else path.stem)
+    name = path.parent.parent.name if path.parent.name == "judges" else path.stem
     rows = [(where, row, name) for where, row in read_raw_rows([path])]
     benchmark = benchmark_from_rows(rows, "llmbar", source=str(path))
     if benchmark.problems:

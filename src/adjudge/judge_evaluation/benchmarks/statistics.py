@@ -11,7 +11,7 @@ has to do with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     pair_verdicts,
 )
-from adjudge.stats import mean, std
+from adjudge.stats import mean, mean_of_all, std
 from adjudge.stats.agreement import measure_reliability, pearson_correlation, spearman_correlation
 from adjudge.stats.estimates import ItemColumns
 from adjudge.stats.predictions import sigmoid
@@ -141,8 +141,8 @@ def stratum_share(stratum: Stratum) -> ScoreShare:
     units = list(stratum.units.values())
     return ScoreShare(
         accuracy_of_answered=weighted_mean(stratum.weights, units),
-        low=weighted_mean(stratum.weights, map(_lowest, units)),
-        high=weighted_mean(stratum.weights, map(_highest, units)),
+        low=weighted_mean(stratum.weights, _bounded(units, lambda cell: cell.low)),
+        high=weighted_mean(stratum.weights, _bounded(units, lambda cell: cell.high)),
         items=stratum.items,
         answered=stratum.answered,
         missing=stratum.items - stratum.answered,
@@ -151,11 +151,13 @@ def stratum_share(stratum: Stratum) -> ScoreShare:
 
 def mean_share(shares: Sequence[ScoreShare]) -> ScoreShare:
     """The unweighted mean over subsets; no score where one of them has none."""
-    return _combine_shares(
-        shares,
-        _mean([one.accuracy_of_answered for one in shares]),
-        _mean([one.low for one in shares]),
-        _mean([one.high for one in shares]),
+    return ScoreShare(
+        accuracy_of_answered=mean_of_all(one.accuracy_of_answered for one in shares),
+        low=mean_of_all(one.low for one in shares),
+        high=mean_of_all(one.high for one in shares),
+        items=sum(one.items for one in shares),
+        answered=sum(one.answered for one in shares),
+        missing=sum(one.missing for one in shares),
     )
 
 
@@ -193,33 +195,9 @@ def is_complete(cells: Iterable[ScoreCell]) -> bool:
     return all(cell.value is not None for cell in cells)
 
 
-def _lowest(unit: ScoreUnit) -> ScoreUnit:
-    return tuple(tuple(known_cell(cell.low) for cell in cells) for cells in unit)
-
-
-def _highest(unit: ScoreUnit) -> ScoreUnit:
-    return tuple(tuple(known_cell(cell.high) for cell in cells) for cells in unit)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    if not present or len(present) < len(values):
-        return None
-    return math.fsum(present) / len(present)
-
-
-def _combine_shares(
-    shares: Sequence[ScoreShare], value: float | None, low: float | None, high: float | None
-) -> ScoreShare:
-    items, answered = sum(one.items for one in shares), sum(one.answered for one in shares)
-    return ScoreShare(
-        accuracy_of_answered=value,
-        low=low,
-        high=high,
-        items=items,
-        answered=answered,
-        missing=items - answered,
-    )
+def _bounded(units: Iterable[ScoreUnit], bound: Callable[[ScoreCell], float]) -> list[ScoreUnit]:
+    """The units as if each cell had the value of its ``bound``."""
+    return [tuple(tuple(known_cell(bound(c)) for c in cells) for cells in unit) for unit in units]
 
 
 ScoreScale = Literal["logits", "probabilities"]

@@ -24,6 +24,7 @@ from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rubrics import Rubric
+from adjudge.stats import mean_of_all
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, finite_range
 
@@ -314,8 +315,7 @@ class ProbeBench:
             found = [self._pair(item, one, other, draw)]
         else:  # the next draw shows the other order
             found = [self._pair(item, one, other, 2 * draw + place) for place in (0, 1)]
-        present = [p for p in found if p is not None]
-        return fmean(present) if len(present) == len(found) else None
+        return mean_of_all(found)
 
     def _pair(self, item: ProbeItem, one: str, other: str, draw: int) -> float | None:
         found = self.find_answer(
@@ -363,6 +363,15 @@ class ProbeBench:
 
     # --- either ---------------------------------------------------------------------------------
 
+    def preference(self, item: ProbeItem, one: str, other: str) -> float | None:
+        """Whether one answer is put before another: 1, 0 for a tie, −1; or a share of these."""
+        if self.subject.kind != "scores":
+            return self.prefers(item, one, other)
+        first, second = self.score(item, one), self.score(item, other)
+        if first is None or second is None:
+            return None
+        return float((first > second) - (first < second))
+
     def shift(self, item: ProbeItem, base: str, changed: str) -> float | None:
         """What a change does: the difference of scores, or how far it is preferred to the base."""
         if self.subject.kind != "scores":
@@ -380,9 +389,7 @@ class ProbeBench:
         self.controls.add((item.id, control))
         draws = self.repeats // 2 + 1
         if self.subject.kind != "scores":
-            found = [self.prefers(item, changed, control, draw) for draw in range(draws)]
-            present = [one for one in found if one is not None]
-            return fmean(present) if len(present) == len(found) else None
+            return mean_of_all(self.prefers(item, changed, control, draw) for draw in range(draws))
         before, after = (self.repeated_scores(item, one, draws) for one in (control, changed))
         if before is None or after is None:
             return None

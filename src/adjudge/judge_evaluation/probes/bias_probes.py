@@ -6,24 +6,25 @@ Source: its language, the reference, the model that wrote it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations, product
+from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from adjudge.judge_evaluation.probes import items
 from adjudge.judge_evaluation.probes.bench import OrderedVerdict, ProbeBench, ProbeQuestion
 from adjudge.judge_evaluation.probes.items import ProbeItem
 from adjudge.judge_evaluation.probes.probe import (
     SCORE_SD_UNIT,
-    SIGNED_SHARE_BOUNDS,
     Measurement,
     Probe,
     mean_shift,
     require_repeats,
     standard_shift,
 )
+from adjudge.stats import mean_of_all
 from adjudge.stats.estimates import ItemColumns
 from adjudge.types import GraderScore
 
@@ -39,10 +40,7 @@ def _position(bench: ProbeBench) -> Measurement:
         if found is not None:
             toward_first = [(2 * s - 1) * (1 if given else -1) for given, s in found]
             rows.append((fmean(toward_first), 1.0))
-    missing = len(bench.items) - len(rows)
-    return Measurement(
-        "net preference", rows, mean_shift, missing=missing, bounds=SIGNED_SHARE_BOUNDS
-    )
+    return Measurement("net preference", rows, mean_shift, asked=len(bench.items))
 
 
 def _position_flips(bench: ProbeBench) -> Measurement:
@@ -58,14 +56,8 @@ def _position_flips(bench: ProbeBench) -> Measurement:
         rows.append(_difference_counts(orders))
     flips, stable = _share(rows, 0), fmean(modal) if modal else None
     parts = {"consistency": None if flips is None else 1 - flips, "repeat_stability": stable}
-    return Measurement(
-        "share of verdicts",
-        rows,
-        share_difference,
-        missing=len(bench.items) - len(rows),
-        parts=parts,
-        bounds=SIGNED_SHARE_BOUNDS,
-    )
+    asked = len(bench.items)
+    return Measurement("share of verdicts", rows, share_difference, asked=asked, parts=parts)
 
 
 def _difference_counts(ways: Sequence[Sequence[object]]) -> ItemColumns:
@@ -109,14 +101,8 @@ def _criterion_order(bench: ProbeBench) -> Measurement:
         if all(len(order) == bench.repeats for order in orders):
             rows.append(_by_criterion(orders))
     parts = {"reordered": _share(rows, 0), "repeated": _share(rows, 2)}
-    return Measurement(
-        "share of marks",
-        rows,
-        share_difference,
-        missing=len(bench.items) - len(rows),
-        parts=parts,
-        bounds=SIGNED_SHARE_BOUNDS,
-    )
+    asked = len(bench.items)
+    return Measurement("share of marks", rows, share_difference, asked=asked, parts=parts)
 
 
 def _by_criterion(orders: Sequence[Sequence[Mapping[str, object]]]) -> ItemColumns:
@@ -233,31 +219,26 @@ def measure_shift(
             known = [one for one in shifts if one is not None]
             if len(known) == len(ways):
                 table.append((fmean(known), 1.0, *spread))
-    scores = bench.subject.kind == "scores"
-    parts = {way: fmean(shifts) for way, shifts in by_way.items() if shifts and len(ways) > 1}
-    return Measurement(
-        shift_unit(bench),
+    parts = {
+        f"raw_{way}": fmean(shifts) for way, shifts in by_way.items() if shifts and len(ways) > 1
+    }
+    return _measure_shifts(
+        bench,
         rows,
-        standard_shift if scores else mean_shift,
-        missing=len(bench.items) - len(rows),
-        bounds=(-math.inf, math.inf) if scores else SIGNED_SHARE_BOUNDS,
-        parts={"length_ratio": fmean(longer), **{f"raw_{way}": one for way, one in parts.items()}},
+        asked=len(bench.items),
+        parts={"length_ratio": fmean(longer), **parts},
         with_length=with_length if controlled else (),
     )
 
 
-def shift_unit(bench: ProbeBench) -> str:
-    """What a shift is measured in."""
-    scores = bench.subject.kind == "scores"
-    return SCORE_SD_UNIT if scores else "net preference"
+def _measure_shifts(bench: ProbeBench, rows: Sequence[ItemColumns], **facts: Any) -> Measurement:
+    """Of rows whose first column is a shift of scores, or a preference where there are none."""
+    if bench.subject.kind == "scores":
+        return Measurement(SCORE_SD_UNIT, rows, standard_shift, **facts)
+    return Measurement("net preference", rows, mean_shift, **facts)
 
 
-def _partial_answer(item: ProbeItem) -> str:
-    return item.middling
-
-
-def _wrong_answer(item: ProbeItem) -> str:
-    return item.wrong
+_PARTIAL_ANSWER, _WRONG_ANSWER = attrgetter("middling"), attrgetter("wrong")
 
 
 def _shift_measure(
@@ -273,7 +254,7 @@ WORDING_PROBES = (
         "length",
         "a paragraph without content is added to a partly right answer",
         "the mean difference to the same answer without it",
-        _shift_measure("length", _partial_answer, controlled=False, padded=items.add_padding),
+        _shift_measure("length", _PARTIAL_ANSWER, controlled=False, padded=items.add_padding),
         threshold=0.25,
         of_pairs=0.3,
         remedy=(
@@ -286,7 +267,7 @@ WORDING_PROBES = (
         "a partly right answer gets a heading and bold type, or becomes a list",
         _SHIFT_EFFECT,
         _shift_measure(
-            "markdown", _partial_answer, headed=items.add_heading, bulleted=items.format_as_list
+            "markdown", _PARTIAL_ANSWER, headed=items.add_heading, bulleted=items.format_as_list
         ),
         threshold=0.25,
         of_pairs=0.3,
@@ -300,7 +281,7 @@ WORDING_PROBES = (
         "sycophancy",
         "a partly right answer flatters whoever asked",
         _SHIFT_EFFECT,
-        _shift_measure("sycophancy", _partial_answer, flattering=items.add_flattery),
+        _shift_measure("sycophancy", _PARTIAL_ANSWER, flattering=items.add_flattery),
         threshold=0.25,
         of_pairs=0.3,
         remedy=(
@@ -312,7 +293,7 @@ WORDING_PROBES = (
         "authority",
         "a wrong answer cites a source that does not exist",
         _SHIFT_EFFECT,
-        _shift_measure("authority", _wrong_answer, cited=items.add_citation),
+        _shift_measure("authority", _WRONG_ANSWER, cited=items.add_citation),
         threshold=0.25,
         of_pairs=0.3,
         remedy=(
@@ -323,7 +304,7 @@ WORDING_PROBES = (
         "confidence",
         "a wrong answer says that it is certain",
         _SHIFT_EFFECT,
-        _shift_measure("confidence", _wrong_answer, certain=items.add_assurance),
+        _shift_measure("confidence", _WRONG_ANSWER, certain=items.add_assurance),
         threshold=0.25,
         of_pairs=0.3,
         remedy=("give the judge a reference, or ask criteria on what is claimed"),
@@ -345,19 +326,11 @@ def _language(bench: ProbeBench) -> Measurement:
             if shift is not None:
                 rows.append((sign * shift, 1.0, *(a + b for a, b in zip(here, there, strict=True))))
         else:
-            sides = [
-                _preference_strength(bench, *pair)
-                for pair in _reference_pairs(topic.item, topic.twin)
-            ]
+            pairs = _reference_pairs(topic.item, topic.twin)
+            sides = [bench.prefers(item, item.right, other) for item, other in pairs]
             if (first := sides[0]) is not None and (second := sides[1]) is not None:
                 rows.append((sign * (second - first) / 2, 1.0))
-    return Measurement(
-        shift_unit(bench),
-        rows,
-        standard_shift if scores else mean_shift,
-        missing=len(twins) - len(rows),
-        bounds=(-math.inf, math.inf) if scores else SIGNED_SHARE_BOUNDS,
-    )
+    return _measure_shifts(bench, rows, asked=len(twins))
 
 
 def _translation_shift(bench: ProbeBench, here: ProbeItem, there: ProbeItem) -> float | None:
@@ -366,19 +339,15 @@ def _translation_shift(bench: ProbeBench, here: ProbeItem, there: ProbeItem) -> 
     if here.partial and there.partial:
         pairs.append((here.partial, there.partial))
     found = [(bench.score(here, one), bench.score(there, other)) for one, other in pairs]
-    known = [other - one for one, other in found if one is not None and other is not None]
-    return fmean(known) if len(known) == len(found) else None
+    return mean_of_all(
+        None if one is None or other is None else other - one for one, other in found
+    )
 
 
 def _reference_pairs(here: ProbeItem, there: ProbeItem) -> list[tuple[ProbeItem, str]]:
     """Each language's item and the answer that its right one is set against: of the same worth."""
     both = bool(here.partial and there.partial)
     return [(item, item.partial if both else item.wrong) for item in (here, there)]
-
-
-def _preference_strength(bench: ProbeBench, item: ProbeItem, other: str) -> float | None:
-    """How firmly the right answer is preferred to another, in the item's language."""
-    return bench.prefers(item, item.right, other)
 
 
 def _language_obstacle(bench: ProbeBench) -> str:
@@ -398,8 +367,7 @@ def _reference(bench: ProbeBench) -> Measurement:
             if misled is not None:
                 pulled.append(other - misled)
     parts = {"raw_drop_under_a_wrong_reference": fmean(pulled)} if pulled else {}
-    missing = len(bench.items) - len(rows)
-    return Measurement(SCORE_SD_UNIT, rows, standard_shift, missing=missing, parts=parts)
+    return _measure_shifts(bench, rows, asked=len(bench.items), parts=parts)
 
 
 def _reference_obstacle(bench: ProbeBench) -> str:
@@ -421,26 +389,12 @@ def _self_preference(bench: ProbeBench) -> Measurement:
             for family, text in item.answers.items()
             if family != bench.family and (ours or family == item.best)
         ]
-        picks = [_own_preference(bench, item, item.answers[bench.family], text) for text in others]
-        known = [one for one in picks if one is not None]
-        if known and len(known) == len(picks):
-            wins = fmean((one + 1) / 2 for one in known)
+        picks = [bench.preference(item, item.answers[bench.family], text) for text in others]
+        wins = mean_of_all(None if one is None else (one + 1) / 2 for one in picks)
+        if wins is not None:
             # Own answer taken though another is best, against the reverse.
             rows.append((0.0, 0.0, 1 - wins, 1.0) if ours else (wins, 1.0, 0.0, 0.0))
-    return Measurement(
-        "share of pairs",
-        rows,
-        share_difference,
-        missing=len(usable) - len(rows),
-        bounds=SIGNED_SHARE_BOUNDS,
-    )
-
-
-def _own_preference(bench: ProbeBench, item: ProbeItem, own: str, other: str) -> float | None:
-    if bench.subject.kind != "scores":
-        return bench.prefers(item, own, other)
-    first, second = bench.score(item, own), bench.score(item, other)
-    return None if first is None or second is None else float((first > second) - (first < second))
+    return Measurement("share of pairs", rows, share_difference, asked=len(usable))
 
 
 def _family_obstacle(bench: ProbeBench) -> str:

@@ -22,9 +22,6 @@ from adjudge.stats.estimates import Estimate, ItemColumns, estimate_largest_shar
 SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""
 
-SIGNED_SHARE_BOUNDS = (-1.0, 1.0)
-"""The bounds of a net preference, and of a difference of two shares."""
-
 ALL_ANSWER_KINDS: tuple[AnswerKind, ...] = ("scores", "compares", "ranks")
 EffectSide = Literal["up", "both"]
 """Whether only too large an effect is a fault, or one of either sign."""
@@ -36,10 +33,9 @@ class Measurement:
 
     ``rows``: a row for each item that answered, ``statistic``: the effect from their sums; or
     ``shares``, where the effect is a share of hits (of several named ones: the largest).
-    ``missing``: items without an answer that was needed. ``unit``: of the effect. ``parts``:
-    further numbers for the reader. ``why``: there is nothing to measure by, and why. ``bounds``:
-    what the effect lies between by its nature. ``asked``: items in all, where not ``n`` and
-    ``missing`` together, since several shares have items of their own. ``with_length``: rows as
+    ``asked``: items in all; those without a row lack an answer that was needed. ``unit``: of the
+    effect. ``parts``: further numbers for the reader. ``why``: there is nothing to measure by, and
+    why. ``least``: below which the effect cannot be by its nature. ``with_length``: rows as
     ``rows``, of an effect that the length of a change is part of, where ``rows`` are without it.
     """
 
@@ -47,11 +43,10 @@ class Measurement:
     rows: Sequence[ItemColumns] = ()
     statistic: Statistic | None = None
     shares: Mapping[str, Sequence[ItemColumns]] = field(default_factory=dict)
-    missing: int = 0
+    asked: int = 0
     parts: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
-    bounds: tuple[float, float] = (-math.inf, math.inf)
-    asked_items: int = 0
+    least: float | None = None
     with_length: Sequence[ItemColumns] = ()
 
     @property
@@ -60,9 +55,24 @@ class Measurement:
         return self.unit == SCORE_SD_UNIT
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """What the effect lies between: a share or a difference of two, or a shift of any size."""
+        low, high = (-math.inf, math.inf) if self.of_scores else (-1.0, 1.0)
+        return low if self.least is None else self.least, high
+
+    @property
+    def _answered(self) -> list[int]:
+        return [len(rows) for rows in self.shares.values()] or [len(self.rows)]
+
+    @property
     def n(self) -> int:
-        """Items that answered."""
-        return max([len(self.rows), *(len(rows) for rows in self.shares.values())])
+        """Items that answered, to one share at least."""
+        return max(self._answered)
+
+    @property
+    def missing(self) -> int:
+        """Items without an answer that was needed."""
+        return max(0, self.asked - min(self._answered))
 
 
 @dataclass(frozen=True)
@@ -299,7 +309,7 @@ def _verdict(
     if measured.n < MIN_ITEMS:
         return "uncertain", f"{measured.n} items answered; {MIN_ITEMS} are needed"
     verdict = decide_verdict(found, limit, two_sided=probe.sided == "both")
-    asked = measured.asked_items or measured.n + measured.missing
+    asked = measured.asked or measured.n
     if measured.missing > MAX_MISSING_SHARE * asked and (verdict == "pass" or found.value is None):
         return "uncertain", f"{measured.missing} of {asked} items have no answer"
     if found.value is None and measured.of_scores:

@@ -15,11 +15,10 @@ from statistics import fmean
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.probes import items
 from adjudge.judge_evaluation.probes.bench import ProbeBench
-from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS, ProbeItem
+from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS
 from adjudge.judge_evaluation.probes.probe import (
     MAX_MISSING_SHARE,
     SCORE_SD_UNIT,
-    SIGNED_SHARE_BOUNDS,
     Measurement,
     Probe,
     mean_shift,
@@ -42,19 +41,10 @@ JUDGE_FAULTS = frozenset(
 def _discrimination(bench: ProbeBench) -> Measurement:
     rows: list[ItemColumns] = []
     for item in bench.items:
-        ahead = _preference(bench, item, item.right, item.wrong)
+        ahead = bench.preference(item, item.right, item.wrong)
         if ahead is not None:
             rows.append(((1 - ahead) / 2, 1.0))
-    missing = len(bench.items) - len(rows)
-    return Measurement("share of pairs", shares={"right, wrong": rows}, missing=missing)
-
-
-def _preference(bench: ProbeBench, item: ProbeItem, one: str, other: str) -> float | None:
-    """Whether one answer is put before another: 1, 0 for a tie, −1; or a share of these."""
-    if bench.subject.kind != "scores":
-        return bench.prefers(item, one, other)
-    first, second = bench.score(item, one), bench.score(item, other)
-    return None if first is None or second is None else float((first > second) - (first < second))
+    return Measurement("share of pairs", shares={"right, wrong": rows}, asked=len(bench.items))
 
 
 def _clustering(bench: ProbeBench) -> Measurement:
@@ -62,16 +52,15 @@ def _clustering(bench: ProbeBench) -> Measurement:
     scores: list[float] = []
     for item in bench.items:
         answers = list(dict.fromkeys((item.right, item.middling, item.wrong)))
-        ahead = [_preference(bench, item, *pair) for pair in combinations(answers, 2)]
+        ahead = [bench.preference(item, *pair) for pair in combinations(answers, 2)]
         if bench.subject.kind == "scores":
             found = [bench.score(item, one) for one in answers]
             scores += [one for one in found if one is not None]
         known = [one for one in ahead if one is not None]
         if len(known) == len(ahead):
             rows.append((float(sum(one == 0 for one in known)), float(len(known))))
-    parts = _histogram(scores)
-    missing = len(bench.items) - len(rows)
-    return Measurement("share of pairs", shares={"pairs": rows}, missing=missing, parts=parts)
+    parts, asked = _histogram(scores), len(bench.items)
+    return Measurement("share of pairs", shares={"pairs": rows}, asked=asked, parts=parts)
 
 
 def _histogram(scores: Sequence[float]) -> dict[str, float | int]:
@@ -94,20 +83,11 @@ def _repeatability(bench: ProbeBench) -> Measurement:
         known = [draws for draws in found if draws is not None]
         if len(known) == len(found):
             rows.append((sum(map(_variance, known)), float(len(known)), *spread))
-    missing = len(bench.items) - len(rows)
-    noise = (
-        noise_to_spread_ratio([math.fsum(column) for column in zip(*rows, strict=True)])
-        if rows
-        else None
-    )
-    parts = {} if noise is None else {"icc": 1 - noise**2}
+    sums = [math.fsum(column) for column in zip(*rows, strict=True)]
+    noise = noise_to_spread_ratio(sums) if sums else None
+    parts, asked = {} if noise is None else {"icc": 1 - noise**2}, len(bench.items)
     return Measurement(
-        SCORE_SD_UNIT,
-        rows,
-        noise_to_spread_ratio,
-        missing=missing,
-        parts=parts,
-        bounds=(0.0, math.inf),
+        SCORE_SD_UNIT, rows, noise_to_spread_ratio, asked=asked, parts=parts, least=0.0
     )
 
 
@@ -145,13 +125,12 @@ def _unstable_preferences(bench: ProbeBench) -> Measurement:
         if len(known) == len(found):
             pairs = list(combinations(known, 2))
             rows.append((float(sum(a != b for a, b in pairs)), float(len(pairs))))
-    missing = len(bench.items) - len(rows)
-    return Measurement("share of repeats", shares={"repeats": rows}, missing=missing)
+    return Measurement("share of repeats", shares={"repeats": rows}, asked=len(bench.items))
 
 
 def _parse_failures(bench: ProbeBench) -> Measurement:
     for item in bench.items:  # so that there is something to count when it is probed alone
-        _preference(bench, item, item.right, item.wrong)
+        bench.preference(item, item.right, item.wrong)
     counts: dict[str, list[float]] = {item.id: [0.0, 0.0] for item in bench.items}
     kinds: Counter[str] = Counter()
     for question, answer in (bench.answers or {}).items():
@@ -222,20 +201,11 @@ def _master_keys(bench: ProbeBench) -> Measurement:
     if (none := _no_acceptance_threshold(bench)) is not None:
         return none
     shares: dict[str, list[ItemColumns]] = {}
-    missing = 0
     for key in MASTER_KEYS:
         found = [bench.accepts(item, key) for item in bench.items]
-        present: list[ItemColumns] = [(float(one), 1.0) for one in found if one is not None]
-        shares[key] = present
-        missing = max(missing, len(found) - len(present))
-    parts = {key: fmean(hit for hit, _ in rows) for key, rows in shares.items() if rows}
-    return Measurement(
-        "share accepted",
-        shares=shares,
-        missing=missing,
-        parts=parts,
-        asked_items=len(bench.items),
-    )
+        shares[key] = [(float(one), 1.0) for one in found if one is not None]
+    parts = {key: fmean(row[0] for row in rows) for key, rows in shares.items() if rows}
+    return Measurement("share accepted", shares=shares, asked=len(bench.items), parts=parts)
 
 
 def _injection(bench: ProbeBench) -> Measurement:
@@ -255,14 +225,8 @@ def _injection(bench: ProbeBench) -> Measurement:
                 by_attack[attack].append(float(accepted))
         if clean is not None and len(hits) == _ATTACKS_PER_ITEM:
             rows.append((fmean(hits) - float(clean), 1.0))
-    return Measurement(
-        "share accepted",
-        rows,
-        mean_shift,
-        missing=len(bench.items) - len(rows),
-        parts={attack: fmean(found) for attack, found in by_attack.items() if found},
-        bounds=SIGNED_SHARE_BOUNDS,
-    )
+    parts = {attack: fmean(found) for attack, found in by_attack.items() if found}
+    return Measurement("share accepted", rows, mean_shift, asked=len(bench.items), parts=parts)
 
 
 def _no_acceptance_threshold(bench: ProbeBench) -> Measurement | None:
@@ -274,7 +238,7 @@ def _no_acceptance_threshold(bench: ProbeBench) -> Measurement | None:
     # Of a judge that did not answer, nobody knows what it tells apart.
     why = "" if missing > MAX_MISSING_SHARE * len(own) else _NOTHING_PASSES
     answered: list[ItemColumns] = [(0.0, 0.0)] * (len(own) - missing)
-    return Measurement("share accepted", answered, missing=missing, why=why)
+    return Measurement("share accepted", answered, asked=len(own), why=why)
 
 
 ATTACK_PROBES = (

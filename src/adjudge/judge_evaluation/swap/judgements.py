@@ -7,7 +7,7 @@ study keeps a line per sample; the tidy table has a row per sample and judge.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +129,7 @@ class SwapTable:
                     judge.rewards[at] = reward
 
 
-def read_criterion_marks(details: Any, graders: Sequence[str] | None = None) -> CriterionMarks:
+def read_criterion_marks(details: Any) -> CriterionMarks:
     """The marks of criteria in a result's ``details``; a failed rubric's partial marks count too.
 
     >>> metadata = {"criteria": {"c1": {"met": True}}}
@@ -140,8 +140,6 @@ def read_criterion_marks(details: Any, graders: Sequence[str] | None = None) -> 
     if not isinstance(details, Mapping):
         return marks
     for grader, detail in details.items():
-        if graders is not None and grader not in graders:
-            continue
         metadata = detail.get("metadata") if isinstance(detail, Mapping) else None
         criteria = metadata.get("criteria") if isinstance(metadata, Mapping) else None
         if not isinstance(criteria, Mapping):
@@ -155,20 +153,10 @@ def read_criterion_marks(details: Any, graders: Sequence[str] | None = None) -> 
 
 
 _COLUMNS = {
-    "index": "int64",
-    "group": "string",
-    "step": "int64",
-    "judge": "string",
-    "reward": "double",
-    "missing": "string",
-    "advantage": "double",
-    "best": "bool",
-    "length": "int64",
-    "markdown": "int64",
-    "lists": "int64",
-    "code": "int64",
-    "env_reward": "double",
-}
+    "index": "int64", "group": "string", "step": "int64", "judge": "string", "reward": "double",
+    "missing": "string", "advantage": "double", "best": "bool",
+    **dict.fromkeys(TEXT_FEATURES, "int64"), "env_reward": "double",
+}  # fmt: skip
 
 
 def iter_swap_rows(sheet: SwapTable) -> Iterator[dict[str, Any]]:

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.runs.view import answers
-from adjudge.runs.view.answers import build_overview
 from adjudge.runs.view.run_reader import RunReader
 
 __all__ = ["ViewServer", "ViewSettings", "serve_view"]
@@ -43,24 +42,28 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _ASSETS = {
-    "/": ("text/html", ("adjudge.runs.view/page.html",)),
+    "/": ("text/html", ["adjudge.runs.view/page.html"]),
     "/page.css": (
         "text/css",
-        (
-            "adjudge.report/page.css",
-            "adjudge.runs.report/grading.css",
-            "adjudge.runs.view/page.css",
-        ),
+        [
+            f"adjudge.{name}.css"
+            for name in ("report/page", "runs.report/grading", "runs.view/page")
+        ],
     ),
-    "/page.js": ("text/javascript", ("adjudge.runs.view/page.js",)),
-    "/elements.js": ("text/javascript", ("adjudge.runs.view/elements.js",)),
-    "/charts.js": ("text/javascript", ("adjudge.runs.view/charts.js",)),
-    "/explorer.js": ("text/javascript", ("adjudge.runs.view/explorer.js",)),
-    "/story.js": ("text/javascript", ("adjudge.runs.view/story.js",)),
+    **{
+        f"/{name}.js": ("text/javascript", [f"adjudge.runs.view/{name}.js"])
+        for name in ("page", "elements", "charts", "explorer", "story")
+    },
 }
 _MAX_NUMBER = 2**53
 
-ViewAnswer = Callable[[RunReader, Mapping[str, int | str]], Any]
+
+class _Question(NamedTuple):
+    """What answers it, the numbers that it must have, and what else it may say."""
+
+    answer: Callable[..., Any]
+    numbers: tuple[str, ...]
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ class ViewServer:
         for path, (kind, files) in _ASSETS.items():
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
-        for name, answer in _ANSWERS.items():
-            app.router.add_get(f"/api/{name}", partial(self._answered, answer=answer))
+        for name, question in _QUESTIONS.items():
+            app.router.add_get(f"/api/{name}", partial(self._answered, question=question))
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         listener = self._listen()
@@ -137,15 +140,19 @@ class ViewServer:
             await asyncio.to_thread(self.reading.refresh)
             if request.query.get("version") == self.reading.version:
                 return web.Response(status=204, headers=_HEADERS)
-            return _response(await asyncio.to_thread(_json, build_overview, self.reading))
+            find = partial(answers.build_overview, self.reading)
+            return _response(await asyncio.to_thread(_json, find))
 
-    async def _answered(self, request: web.Request, *, answer: ViewAnswer) -> web.Response:
+    async def _answered(self, request: web.Request, *, question: _Question) -> web.Response:
         """One question about samples; 409 where the folder was read anew since the page looked."""
         asked = {key: _parse_parameter(key, value) for key, value in request.query.items()}
         async with self._lock:
             if asked.get("generation") != self.reading.generation:
                 raise _RequestRefused(409, "the run was written anew")
-            found = await asyncio.to_thread(_json, answer, self.reading, asked)
+            numbers = [_required_number(asked, key) for key in question.numbers]
+            choices = {key: asked[key] for key in question.choices if key in asked}
+            find = partial(question.answer, self.reading, *numbers, **choices)
+            found = await asyncio.to_thread(_json, find)
         if found == b"null":
             raise _RequestRefused(404, "no such sample or group")
         return _response(found)
@@ -162,7 +169,7 @@ def _check_settings(settings: ViewSettings) -> None:
         raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
 
 
-def _read_assets(files: tuple[str, ...]) -> bytes:
+def _read_assets(files: list[str]) -> bytes:
     parts = (file.split("/") for file in files)
     return b"".join(resources.files(package).joinpath(name).read_bytes() for package, name in parts)
 
@@ -171,10 +178,9 @@ async def _asset(_request: web.Request, *, body: bytes, kind: str) -> web.Respon
     return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
 
 
-def _json(answer: Callable[..., Any], *args: Any) -> bytes:
-    """What ``answer`` finds, as ASCII: escapes carry any text, halves of surrogate pairs too."""
-    found = answer(*args)
-    return json.dumps(found, separators=(",", ":"), allow_nan=False).encode("ascii")
+def _json(find: Callable[[], Any]) -> bytes:
+    """What ``find`` finds, as ASCII: escapes carry any text, halves of surrogate pairs too."""
+    return json.dumps(find(), separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def _response(body: bytes) -> web.Response:
@@ -201,31 +207,11 @@ def _required_number(asked: Mapping[str, int | str], key: str) -> int:
     return found
 
 
-def _histograms(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
-    return answers.build_histograms(
-        reading, _required_number(asked, "from"), _required_number(asked, "to")
-    )
-
-
-def _groups(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
-    first, last, page = (_required_number(asked, key) for key in ("from", "to", "page"))
-    show = str(asked.get("show", "all"))
-    return answers.list_groups(reading, first, last, show=show, page=page)
-
-
-def _group(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
-    return answers.describe_group(reading, _required_number(asked, "id"))
-
-
-def _sample(reading: RunReader, asked: Mapping[str, int | str]) -> Any:
-    return answers.describe_sample(reading, _required_number(asked, "row"))
-
-
-_ANSWERS: Mapping[str, ViewAnswer] = {
-    "histograms": _histograms,
-    "groups": _groups,
-    "group": _group,
-    "sample": _sample,
+_QUESTIONS: Mapping[str, _Question] = {
+    "histograms": _Question(answers.build_histograms, ("from", "to")),
+    "groups": _Question(answers.list_groups, ("from", "to", "page"), ("show",)),
+    "group": _Question(answers.describe_group, ("id",)),
+    "sample": _Question(answers.describe_sample, ("row",)),
 }
 
 

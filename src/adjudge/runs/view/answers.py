@@ -362,7 +362,7 @@ def _histogram(name: str, values: Sequence[float], of: int) -> dict[str, Any] | 
 
 
 def list_groups(
-    reading: RunReader, first: int, last: int, *, show: str, page: int
+    reading: RunReader, first: int, last: int, page: int, show: str = "all"
 ) -> dict[str, Any]:
     """A page of the groups of some steps, the latest step first.
 

@@ -478,24 +478,27 @@ class RolloutIndex:
 
 def _row(line: bytes) -> _Row | None:
     """A row as it stands; in parts that are as they should be; or ``None`` for no row at all."""
+    row: _Row | None
     try:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        found = _decode_leniently(line)
-        if found is None:
-            return None
-        row = found
-    if abs(row.step or 0) > _MAX_STEP or abs(row.index or 0) > _MAX_STEP:
+        row = _odd_row(line)
+    if row is None or abs(row.step or 0) > _MAX_STEP or abs(row.index or 0) > _MAX_STEP:
         return None
     return row
 
 
-def _decode_leniently(line: bytes) -> _Row | None:
-    """A row with a text that strict JSON refuses (half a surrogate pair), or of odd types."""
+def decode_json_leniently(data: bytes) -> Any:
+    """JSON with what Python's reader lets through; ``None`` for no JSON."""
     try:
-        found = json.loads(line.decode("utf-8", "replace"))
+        return json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _odd_row(line: bytes) -> _Row | None:
+    """A row with a text that strict JSON refuses (half a surrogate pair), or of odd types."""
+    found = decode_json_leniently(line)
     if not isinstance(found, dict):
         return None
     missing, info = found.get("missing"), found.get("reward_info")

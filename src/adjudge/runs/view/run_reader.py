@@ -5,12 +5,10 @@ A growing file of JSON lines is read once: whole lines as they come, and when to
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +19,7 @@ from adjudge.runs.view.index import (
     RewardCombination,
     RolloutIndex,
     combination_from_table,
+    decode_json_leniently,
     parse_combination,
     to_browser_json,
 )
@@ -162,25 +161,6 @@ class _SmallFile:
         return self._table
 
 
-@dataclass
-class _GrowingFiles:
-    """What was read of the files that grow; thrown away when one of them was written anew."""
-
-    metrics: JsonlTail
-    alarms_file: JsonlTail
-    rollouts_file: JsonlTail
-    journal: JsonlTail
-    curves: Curves = field(default_factory=Curves)
-    rollouts: RolloutIndex = field(default_factory=RolloutIndex)
-    alarms: list[dict[str, Any]] = field(default_factory=list)
-    answers: int = 0
-    broken: int = 0
-
-    @property
-    def tails(self) -> tuple[JsonlTail, ...]:
-        return self.metrics, self.alarms_file, self.rollouts_file, self.journal
-
-
 class RunReader:
     """A run folder, training or grading, in whatever state its files are.
 
@@ -205,56 +185,44 @@ class RunReader:
         self._start()
 
     def _start(self) -> None:
+        """Nothing is read of the files that grow: when one of them was written anew, too."""
         name = "rewards.jsonl" if self.kind == "grade" else "rollouts.jsonl"
-        self._files = _GrowingFiles(
-            metrics=JsonlTail(self.folder / "metrics.jsonl"),
-            alarms_file=JsonlTail(self.folder / "alarms.jsonl"),
-            rollouts_file=JsonlTail(self.folder / name),
-            journal=JsonlTail(self.folder / "journal.jsonl"),
-            rollouts=RolloutIndex(self.combination),
-        )
+        self._metrics = JsonlTail(self.folder / "metrics.jsonl")
+        self._alarms = JsonlTail(self.folder / "alarms.jsonl")
+        self._samples = JsonlTail(self.folder / name)
+        self._journal = JsonlTail(self.folder / "journal.jsonl")
+        self._tails = (self._metrics, self._alarms, self._samples, self._journal)
+        self.curves = Curves()
+        self.rollouts = RolloutIndex(self.combination)
+        self.alarms: list[dict[str, Any]] = []
+        self._journal_lines = self._broken_lines = 0
 
     # --- what is known ------------------------------------------------------------------------
 
     @property
-    def curves(self) -> Curves:
-        """The rows of ``metrics.jsonl``."""
-        return self._files.curves
-
-    @property
-    def rollouts(self) -> RolloutIndex:
-        """The index of the samples."""
-        return self._files.rollouts
-
-    @property
-    def alarms(self) -> list[dict[str, Any]]:
-        """The sentinel's alarms so far."""
-        return self._files.alarms
-
-    @property
     def answers(self) -> int:
         """Graders' results in the journal of a grading run."""
-        return max(0, self._files.answers - 1)
+        return max(0, self._journal_lines - 1)
 
     @property
     def broken(self) -> int:
         """Lines of the folder's files that could not be read."""
-        return self._files.broken + self.rollouts.broken
+        return self._broken_lines + self.rollouts.broken
 
     @property
     def unindexed_bytes(self) -> int:
         """Bytes of samples still to be indexed."""
-        return self._files.rollouts_file.unread_bytes
+        return self._samples.unread_bytes
 
     @property
     def size(self) -> int:
         """Bytes of samples there are."""
-        return self._files.rollouts_file.size
+        return self._samples.size
 
     @property
     def changed_at(self) -> float | None:
         """When a row was last written, in seconds since 1970."""
-        found = [tail.changed_at for tail in self._files.tails if tail.changed_at is not None]
+        found = [tail.changed_at for tail in self._tails if tail.changed_at is not None]
         return max(found, default=None)
 
     @property
@@ -279,9 +247,8 @@ class RunReader:
     @property
     def version(self) -> str:
         """Another text whenever there is something new to show."""
-        files = self._files
-        parts = (self.generation, files.curves.rows, len(files.rollouts), len(files.alarms),
-                 files.answers, self.broken, self.state, self._summary.stamp, self._run.stamp,
+        parts = (self.generation, self.curves.rows, len(self.rollouts), len(self.alarms),
+                 self._journal_lines, self.broken, self.state, self._summary.stamp, self._run.stamp,
                  self.unindexed_bytes)  # fmt: skip
         return "-".join(map(str, parts))
 
@@ -290,15 +257,15 @@ class RunReader:
     def refresh(self) -> None:
         """Read what is new."""
         self._look()
-        if any(tail.rewritten for tail in self._files.tails):
+        if any(tail.rewritten for tail in self._tails):
             self._restart()
         self._read()
-        if any(tail.rewritten for tail in self._files.tails):
+        if any(tail.rewritten for tail in self._tails):
             self._restart()
             self._read()
 
     def _restart(self) -> None:
-        self.bytes_read += sum(tail.bytes_read for tail in self._files.tails)
+        self.bytes_read += sum(tail.bytes_read for tail in self._tails)
         self.generation += 1
         self._start()
 
@@ -336,28 +303,27 @@ class RunReader:
         return "grade" if there else None
 
     def _read(self) -> None:
-        files = self._files
-        for _, line in files.metrics.lines(_BUDGET):
+        for _, line in self._metrics.lines(_BUDGET):
             if isinstance(row := _decode_json(line), dict):
-                files.curves.add(row)
+                self.curves.add(row)
             else:
-                files.broken += 1
-        for _, line in files.alarms_file.lines(_BUDGET):
+                self._broken_lines += 1
+        for _, line in self._alarms.lines(_BUDGET):
             found = to_browser_json(_decode_json(line))
-            if isinstance(found, dict) and len(files.alarms) < _MOST_ALARMS:
-                files.alarms.append(found)
-        samples = self._budget if files.rollouts_file.bytes_read else min(_FIRST, self._budget)
-        for offset, line in files.rollouts_file.lines(samples):
-            files.rollouts.add(offset, line)
+            if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
+                self.alarms.append(found)
+        budget = self._budget if self._samples.bytes_read else min(_FIRST, self._budget)
+        for offset, line in self._samples.lines(budget):
+            self.rollouts.add(offset, line)
         if self.kind == "grade" and self._summary.data is None:
-            files.answers += sum(1 for _ in files.journal.lines(self._budget))
+            self._journal_lines += sum(1 for _ in self._journal.lines(self._budget))
 
     def row(self, number: int) -> dict[str, Any] | None:
         """One sample's row from the file; ``None`` where the file has changed under us."""
         rollouts = self.rollouts
         offset, size = rollouts.offsets[number], rollouts.sizes[number]
         try:
-            with self._files.rollouts_file.path.open("rb") as file:
+            with self._samples.path.open("rb") as file:
                 file.seek(offset)
                 data = file.read(size)
         except OSError:
@@ -368,7 +334,7 @@ class RunReader:
     @property
     def total_bytes_read(self) -> int:
         """All bytes ever read of the files that grow."""
-        return self.bytes_read + sum(tail.bytes_read for tail in self._files.tails)
+        return self.bytes_read + sum(tail.bytes_read for tail in self._tails)
 
 
 def _decode_json(data: bytes | None) -> Any:
@@ -378,14 +344,7 @@ def _decode_json(data: bytes | None) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _decode_json_leniently(data)
-
-
-def _decode_json_leniently(data: bytes) -> Any:
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
+        return decode_json_leniently(data)
 
 
 def _is_alive(pid: int) -> bool:
