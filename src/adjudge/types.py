@@ -11,8 +11,10 @@
 ``GraderResult``    any of the three
 ``Usage``           what a judge call consumed
 ``Provenance``      where a result came from
-``RewardSample``    what a trainer hands in
-``RewardResult``    what it gets back
+``RewardSample``    a rollout as a trainer hands it in
+``AnySample``         either of the two samples: what a reward path takes
+``GradedSample``    what the graders said about one rollout
+``RewardResult``    what a trainer gets back
 ``RewardFunction``  the class that stands between
 ==================  ==========================================================================
 
@@ -23,9 +25,10 @@ The nouns of graders are frozen msgspec structs: picklable, comparable, and JSON
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -258,6 +261,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     ``index`` counts input rows from 0; ``group`` names the prompt's group; ``env_reward`` is the
     environment's own reward or ``None``; ``extras`` are the row's other fields.
+
+    A reward function takes it as it is: ``original_index`` and ``group_index`` are its places under
+    the names that :class:`RewardSample` has.
     """
 
     index: int = 0
@@ -269,17 +275,31 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     env_reward: float | None = None
     extras: dict[str, Any] = {}
 
-    def fields(self) -> dict[str, Any]:
-        """The sample as one flat mapping, which graders pick their arguments from."""
+    @property
+    def original_index(self) -> int:
+        """Its place among all rows."""
+        return self.index
+
+    @property
+    def group_index(self) -> int:
+        """0: a row does not know its place in its group."""
+        return 0
+
+    def content(self) -> dict[str, Any]:
+        """:meth:`fields` without the place among the rows, which is no part of what it says."""
         flat = dict(self.extras)
-        for name in _SAMPLE_FIELDS:
+        for name in _CONTENT_FIELDS:
             value = getattr(self, name)
             if value is not None:
                 flat[name] = value
         return flat
 
+    def fields(self) -> dict[str, Any]:
+        """The sample as one flat mapping, which graders pick their arguments from."""
+        return {**self.content(), "index": self.index}
 
-_SAMPLE_FIELDS = ("index", "messages", "prompt", "response", "reference", "group", "env_reward")
+
+_CONTENT_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
@@ -314,7 +334,19 @@ class RewardSample:
     messages: list[dict[str, Any]] | None = None
     extra: Mapping[str, Any] | None = None
 
-    def fields(self) -> dict[str, Any]:
+    @property
+    def env_reward(self) -> float | None:
+        """``env_reward`` of ``extra`` where it is a finite number of any library, else ``None``."""
+        value = self.extra.get("env_reward") if self.extra else None
+        if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
+            return None
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):  # an array of several, a huge integer
+            return None
+        return number if math.isfinite(number) else None
+
+    def content(self) -> dict[str, Any]:
         """The sample as one flat mapping, which graders pick their arguments from."""
         flat = dict(self.extra or ())
         if self.prompt is not None:
@@ -324,6 +356,34 @@ class RewardSample:
         if self.messages is not None:
             flat["messages"] = self.messages
         return flat
+
+    fields = content
+
+
+AnySample = Sample | RewardSample
+"""One rollout, from a file or from a trainer; a reward path reads what both have."""
+
+
+@dataclass(slots=True)
+class GradedSample:
+    """What the graders said about one sample; the rollout itself is not kept.
+
+    ``sampled``: its group was drawn.
+    """
+
+    original_index: int
+    group_index: int
+    group: str
+    env_reward: float | None
+    outcome: dict[str, GraderResult]
+    events: list[dict[str, GraderResult]] | GraderError
+    sampled: bool = True
+
+    def results(self) -> Iterator[tuple[str, GraderResult]]:
+        """Every result with its grader's name, those of events included."""
+        if isinstance(self.events, GraderError) or not self.events:
+            return iter(self.outcome.items())
+        return chain(self.outcome.items(), *(event.items() for event in self.events))
 
 
 @dataclass

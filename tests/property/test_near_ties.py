@@ -13,11 +13,10 @@ from tests.unit.helpers.reward_functions import build
 
 from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
 from adjudge.rewards import group_step
-from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import GroupStep
 from adjudge.stats import TIE_TOLERANCE, snap_ties
-from adjudge.types import GraderResult
+from adjudge.types import GradedSample, GraderResult
 
 STEPS: tuple[GroupStep, ...] = ("none", "centre", "z_score", "rank", "best_bonus")
 ULP = 2.0**-52

@@ -11,8 +11,8 @@ import pytest
 
 from adjudge import RewardSpec
 from adjudge.errors import ErrorKind, JudgeUnavailable
+from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.panel import GraderPanel
 from adjudge.rollouts.rows import cut_files
 from adjudge.runner.journal import Journal
 from adjudge.runs import ray_worker
@@ -126,7 +126,7 @@ def test_what_stops_the_run_is_said(
     async def down(*_: Any) -> Any:
         raise JudgeUnavailable("down")
 
-    monkeypatch.setattr(GraderPanel, "ask", down)
+    monkeypatch.setattr(BatchGrader, "grade", down)
     [found] = said(one, tmp_path, ["good"])
     assert isinstance(found.error, JudgeUnavailable)
 

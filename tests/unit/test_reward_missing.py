@@ -19,7 +19,7 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
-from adjudge.rewards.groups import OutageWatch
+from adjudge.rewards.batch_grader import OutageWatch
 from adjudge.runner.runner import Tally
 
 

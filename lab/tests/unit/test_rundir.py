@@ -13,8 +13,7 @@ import pytest
 from adjudge import GraderError, GraderScore
 from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.files import JsonlLog, iter_rows
-from adjudge.rewards.batch import GradedSample
-from adjudge.types import Provenance, Usage
+from adjudge.types import GradedSample, Provenance, Usage
 from adjudge_lab.environments import Episode
 from adjudge_lab.rl.rollouts import Rollout, RolloutBatch, RolloutStore, RolloutTokens
 from adjudge_lab.rl.run_folder import (
@@ -195,7 +194,7 @@ def judged(place: int, *, score: float = 1.0, shared: bool = False) -> GradedSam
     events: Any = (
         [{"e": GraderScore("e", 0.5)}] if place else GraderError("e", ErrorKind.TIMEOUT, "")
     )
-    return GradedSample(place, place, "4/0", None, outcome, events, sampled=True, asked=True)
+    return GradedSample(place, place, "4/0", None, outcome, events, sampled=True)
 
 
 def test_what_was_said_comes_back_with_its_failures(tmp_path: Path) -> None:

@@ -329,6 +329,7 @@ class BoundGrader:
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
         self._arguments = ArgumentBinding(name, grader, config.mapper).arguments
         self._call = grader.aevaluate
+        self._check = getattr(grader, "check_fields", None)
         # A rule's own function spares a coroutine per sample.
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
@@ -336,6 +337,11 @@ class BoundGrader:
         quick = not listwise and role is not Role.GATE
         self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
         self._range, self._role = score_range, role
+
+    def check_fields(self, item: Mapping[str, Any]) -> None:
+        """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
+        if self._check is not None:
+            self._check(self._arguments(item, 0))
 
     async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""

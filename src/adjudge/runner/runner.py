@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -115,50 +116,79 @@ def _format_counts(tally: Tally) -> str:
 _YIELD_AFTER_S = 0.005
 _WAKE_BATCH = 32
 
-WorkItem = tuple[BoundGrader, Mapping[str, Any], int, list[GraderResult | None], int, str | None]
-"""Question, a sample's fields, the draw, where the result goes (list, place), the journal's key."""
+WorkItem = tuple[BoundGrader, Mapping[str, Any], int, Any, Any, str | None]
+"""Who is asked, about which fields, the draw, where the result goes (a list or a dict, and the
+place in it), and the journal's key."""
 
 
-class WorkerContext(NamedTuple):
-    """What the workers of one run share; ``stop_on_auth``: a refused key ends the run."""
+@dataclass(frozen=True)
+class WorkerPool:
+    """How questions are asked: ``workers`` at a time, each answer put where its item says.
 
-    journal: Journal | None
-    tally: Tally
+    With a ``journal``, what it knows is not asked, and what is asked is written to it. Without a
+    ``tally`` of the caller's, ``show_progress`` shows a bar. ``stop_on_auth``: a refused key ends
+    the run.
+    """
+
+    workers: int
+    journal: Journal | None = None
+    tally: Tally | None = None
+    show_progress: bool = False
     stop_on_auth: bool = False
 
+    async def run(self, items: Iterable[WorkItem], total: int) -> list[tuple[Any, Any]]:
+        """Ask ``total`` items, on the engine loop; returns the places that the journal filled.
 
-async def run_work_items(asks: Iterator[WorkItem], workers: int, work: WorkerContext) -> None:
-    """Ask everything, ``workers`` at a time.
+        Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
+        """
+        tally, known = self.tally or Tally(total), list[tuple[Any, Any]]()
+        if self.journal is not None:
+            items = _skip_known(items, self.journal, tally, known)
+        asks, breather = iter(items), _CooperativeYield()
+        with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
+            try:
+                await run_all(
+                    self._work(asks, tally, breather) for _ in range(min(self.workers, total))
+                )
+            finally:
+                if self.journal is not None:
+                    self.journal.flush()
+        return known
 
-    Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
-    """
-    breather = _CooperativeYield()
-    try:
-        await run_all(_run_worker(asks, work, breather) for _ in range(workers))
-    finally:
-        if work.journal is not None:
-            work.journal.flush()
+    async def _work(
+        self, asks: Iterator[WorkItem], tally: Tally, breather: _CooperativeYield
+    ) -> None:
+        journal, clock = self.journal, time.perf_counter
+        for grader, fields, draw, results, place, key in asks:
+            while clock() > breather.until:
+                await breather.wait_turn()
+            result = await grader.ask(fields, draw)
+            results[place] = result
+            tally.done += 1
+            if result.provenance is not None and result.provenance.paid is not None:
+                tally.cost_usd += result.provenance.paid.cost_usd or 0.0
+            if type(result) is GraderError:
+                tally.failures[result.kind] += 1
+                if self.stop_on_auth and result.kind is ErrorKind.AUTH:
+                    raise JudgeAuthError(f"{grader.name}: {result.error}")
+            if journal is not None and key is not None:  # what becomes of failures is its affair
+                journal.put(key, grader.name, draw, result)
 
 
-async def _run_worker(
-    asks: Iterator[WorkItem], work: WorkerContext, breather: _CooperativeYield
-) -> None:
-    journal, tally, stop_on_auth = work
-    clock = time.perf_counter
-    for question, fields, draw, results, place, key in asks:
-        while clock() > breather.until:
-            await breather.wait_turn()
-        result = await question.ask(fields, draw)
+def _skip_known(
+    items: Iterable[WorkItem], journal: Journal, tally: Tally, known: list[tuple[Any, Any]]
+) -> Iterator[WorkItem]:
+    """What is still to be asked; results that the journal has are put in their places."""
+    for item in items:
+        grader, _, draw, results, place, key = item
+        result = None if key is None else journal.take(key, grader.name, draw)
+        if result is None:
+            yield item
+            continue
         results[place] = result
+        known.append((results, place))
         tally.done += 1
-        if result.provenance is not None and result.provenance.paid is not None:
-            tally.cost_usd += result.provenance.paid.cost_usd or 0.0
-        if type(result) is GraderError:
-            tally.failures[result.kind] += 1
-            if stop_on_auth and result.kind is ErrorKind.AUTH:
-                raise JudgeAuthError(f"{question.name}: {result.error}")
-        if journal is not None and key is not None:  # what becomes of failures is its affair
-            journal.put(key, question.name, draw, result)
+        tally.resumed += 1
 
 
 class _CooperativeYield:
@@ -285,75 +315,53 @@ class GradingRunner:
     def _bound_graders(self) -> list[BoundGrader]:
         return [BoundGrader(name, config) for name, config in self.grader_configs.items()]
 
-    async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
-        questions = self._bound_graders()
-        slots = [{q.name: _empty_column(len(dataset)) for q in questions} for dataset in datasets]
-        total = len(questions) * sum(len(dataset) for dataset in datasets)
-        tally = self.tally or Tally(total)
-        asks = self._slots(datasets, slots, questions, tally)
-        with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
-            await run_work_items(
-                asks, min(self.max_concurrency, total), WorkerContext(self.journal, tally)
-            )
-        return [self._aggregated(_check_complete(slot)) for slot in slots]
+    def _pool(self, *, stop_on_auth: bool = False) -> WorkerPool:
+        return WorkerPool(
+            self.max_concurrency, self.journal, self.tally, self.show_progress, stop_on_auth
+        )
 
-    def _slots(
+    async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
+        graders = self._bound_graders()
+        columns: list[dict[str, list[GraderResult | None]]] = [
+            {grader.name: [None] * len(dataset) for grader in graders} for dataset in datasets
+        ]
+        total = len(graders) * sum(len(dataset) for dataset in datasets)
+        await self._pool().run(self._items(datasets, columns, graders), total)
+        return [self._aggregated(_check_complete(one)) for one in columns]
+
+    def _items(
         self,
         datasets: Sequence[Dataset],
-        slots: list[dict[str, list[GraderResult | None]]],
-        questions: list[BoundGrader],
-        tally: Tally,
+        columns: Sequence[Mapping[str, list[GraderResult | None]]],
+        graders: Sequence[BoundGrader],
     ) -> Iterator[WorkItem]:
-        """What is to be asked, lazily, in input order; what the journal knows is filled in."""
-        for dataset, slot in zip(datasets, slots, strict=True):
-            columns = [(question, slot[question.name]) for question in questions]
+        """What is to be asked, lazily, in input order."""
+        for dataset, column in zip(datasets, columns, strict=True):
+            places = [(grader, column[grader.name]) for grader in graders]
             for place, item in enumerate(dataset):
-                fields = item.fields() if isinstance(item, Sample) else item
-                key = None if self.journal is None else _journal_key(item, fields)
-                for question, results in columns:
-                    if key is None or not self._known(question, key, 0, results, place, tally):
-                        yield question, fields, 0, results, place, key
+                fields, key = item.fields() if isinstance(item, Sample) else item, None
+                if self.journal is not None:
+                    key = sample_key(item.content() if isinstance(item, Sample) else item)
+                for grader, results in places:
+                    yield grader, fields, 0, results, place, key
 
     async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
-        questions = {question.name: question for question in self._bound_graders()}
-        results = _empty_column(len(asks))
-        asked = [True] * len(asks)
-        tally = self.tally or Tally(len(asks))
+        graders = {grader.name: grader for grader in self._bound_graders()}
+        results: list[GraderResult | None] = [None] * len(asks)
 
-        def slots() -> Iterator[WorkItem]:
+        def items() -> Iterator[WorkItem]:
             last: Mapping[str, Any] | None = None
             key: str | None = None
             for place, (name, fields, draw) in enumerate(asks):
-                question = questions[name]
                 if self.journal is not None and fields is not last:
                     key, last = sample_key(fields), fields
-                if key is not None and self._known(question, key, draw, results, place, tally):
-                    asked[place] = False
-                else:
-                    yield question, fields, draw, results, place, key
+                yield graders[name], fields, draw, results, place, key
 
-        work = WorkerContext(self.journal, tally, stop_on_auth=True)
-        with Progress(tally, show=self.show_progress and self.tally is None and len(asks) > 1):
-            await run_work_items(slots(), min(self.max_concurrency, len(asks)), work)
+        known = await self._pool(stop_on_auth=True).run(items(), len(asks))
+        asked = [True] * len(asks)
+        for _, place in known:
+            asked[place] = False
         return _check_complete({"": results})[""], asked
-
-    def _known(
-        self,
-        question: BoundGrader,
-        key: str,
-        draw: int,
-        results: list[GraderResult | None],
-        place: int,
-        tally: Tally,
-    ) -> bool:
-        """Fill in what the journal knows of one question, if it does."""
-        known = self.journal.take(key, question.name, draw) if self.journal is not None else None
-        if known is None:
-            return False
-        results[place] = known
-        tally.done += 1
-        tally.resumed += 1
-        return True
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:
         """``results`` with one more column per aggregator; an aggregator's failure is a value."""
@@ -364,17 +372,6 @@ class GradingRunner:
         for name, aggregator in self.aggregators.items():
             results[name] = [aggregate_row(name, aggregator, row) for row in rows]
         return results
-
-
-def _journal_key(item: Mapping[str, Any] | Sample, fields: Mapping[str, Any]) -> str | None:
-    """The journal's key; a sample's place among the rows is no part of what it says."""
-    if isinstance(item, Sample):
-        fields = {name: value for name, value in fields.items() if name != "index"}
-    return sample_key(fields)
-
-
-def _empty_column(length: int) -> list[GraderResult | None]:
-    return [None] * length
 
 
 def _check_complete(slot: dict[str, list[GraderResult | None]]) -> RunnerResult:

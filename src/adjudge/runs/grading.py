@@ -21,8 +21,8 @@ from adjudge.files import atomic_write
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls, start_call_counter
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.batch import GradedSample
-from adjudge.rewards.function import RewardChecks, SpecRewardFunction
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import check_files, count_rows
 from adjudge.rollouts.samples import check_mapping, compute_prompt_key, read_samples
@@ -32,7 +32,7 @@ from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_fac
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries, write_grading_report
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
 from adjudge.text import encode_exactly
-from adjudge.types import RewardResult, RewardSample, Sample
+from adjudge.types import AnySample, GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
 _WINDOW = 4096
@@ -56,7 +56,7 @@ class RolloutGrader(Protocol):
         """Whether all samples of a group must come in one call."""
 
     async def grade(
-        self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """What was said about each sample, in order."""
 
@@ -274,21 +274,19 @@ def _grade_windows(
 def _grade_window(
     job: GradingJob, asker: RolloutGrader, samples: Sequence[Sample], facts: Sequence[SampleFacts]
 ) -> list[_Waiting]:
-    rewards = [make_reward_sample(sample, i) for i, sample in enumerate(samples)]
-    judged = run_blocking(asker.grade(rewards, [one.group for one in facts], step=0))
+    judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()
     return list(map(_Waiting, facts, judged))
 
 
-def read_first_samples(job: GradingJob, most: int) -> tuple[list[RewardSample], list[str]]:
+def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str]]:
     """The first usable samples of a job as the reward function sees them, and their groups."""
     groups = GroupNames()
     check_files(job.paths)
     check_mapping(job.paths, job.mapping)
     samples = list(islice(_usable_samples(job), most))
-    named = [groups.name(sample) for sample in samples]
-    return [make_reward_sample(sample, i) for i, sample in enumerate(samples)], named
+    return samples, [groups.name(sample) for sample in samples]
 
 
 def _usable_samples(job: GradingJob) -> Iterator[Sample]:
@@ -350,15 +348,6 @@ class GroupNames:
         if len(used) == 1:
             return next(iter(used))
         return "; ".join(f"{way}: {count} rows" for way, count in used.items())
-
-
-def make_reward_sample(sample: Sample, place: int) -> RewardSample:
-    """A sample as the reward function sees it; ``place`` is its ``group_index``."""
-    extra = dict(sample.extras)
-    for name in ("reference", "group", "env_reward"):
-        if (value := getattr(sample, name)) is not None:
-            extra[name] = value
-    return RewardSample(sample.index, place, sample.prompt, sample.response, sample.messages, extra)
 
 
 def _sample_facts(sample: Sample, group: str) -> SampleFacts:

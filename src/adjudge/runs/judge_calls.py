@@ -24,7 +24,7 @@ from adjudge.report.table import Table, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.stats import mean
-from adjudge.types import GraderError, GraderResult, GraderScore, RewardSample
+from adjudge.types import AnySample, GraderError, GraderResult, GraderScore
 
 
 class GraderCallTotals:
@@ -223,7 +223,7 @@ class _CallMeter(ChatModel):
 
 
 def estimate_calls(
-    spec: RewardSpec, samples: Sequence[RewardSample], groups: Sequence[str]
+    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str]
 ) -> dict[str, JudgeCallEstimate]:
     """What each grader would ask its judge about ``samples``; graders without one are left out.
 

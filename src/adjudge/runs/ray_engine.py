@@ -23,9 +23,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.rewards.batch import GradedSample
+from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.panel import GraderPanel
 from adjudge.rollouts.rows import Shard, count_rows, cut_files
 from adjudge.rollouts.samples import read_samples
 from adjudge.runner.journal import Journal
@@ -39,7 +38,7 @@ from adjudge.runs.ray_worker import (
     WorkerReport,
     select_graders,
 )
-from adjudge.types import RewardSample
+from adjudge.types import AnySample, GradedSample
 
 _WINDOW = 512
 _SHARD_ROWS = (32, 4096)
@@ -119,9 +118,9 @@ class _WorkerAnswers:
         self._function = function
         self._said: dict[int, GradedSample] = {}
         together = select_graders(function.spec, function.graders, listwise=True)
-        self._together: GraderPanel | None = None
+        self._together: BatchGrader | None = None
         if together is not None:
-            self._together = GraderPanel(together, function.graders, journal=journal, tally=tally)
+            self._together = BatchGrader(together, function.graders, journal=journal, tally=tally)
 
     def add(self, judged: Sequence[GradedSample]) -> None:
         """Answers of a worker; the same again changes nothing."""
@@ -135,7 +134,7 @@ class _WorkerAnswers:
 
     async def grade(
         self,
-        samples: Sequence[RewardSample],
+        samples: Sequence[AnySample],
         groups: Sequence[str],
         *,
         step: int | None = None,  # noqa: ARG002  (drawn long ago)
@@ -145,13 +144,13 @@ class _WorkerAnswers:
         if self._together is None:
             return judged
         drawn = [one.sampled for one in judged]
-        ranked = await self._together.ask(samples, groups, drawn)
+        ranked = await self._together.grade(samples, groups, drawn)
         return [
-            replace(one, outcome={**one.outcome, **more.outcome}, asked=one.asked or more.asked)
+            replace(one, outcome={**one.outcome, **more.outcome})
             for one, more in zip(judged, ranked, strict=True)
         ]
 
-    def _of(self, sample: RewardSample, group: str) -> GradedSample:
+    def _of(self, sample: AnySample, group: str) -> GradedSample:
         said = self._said.pop(sample.original_index, None)
         if said is None:
             raise RolloutError(

@@ -25,15 +25,20 @@ from adjudge.files import UNENCODABLE
 from adjudge.graders.base import BaseGrader, is_listwise
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.rewards.batch import GradedSample
-from adjudge.rewards.panel import GraderPanel
+from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 from adjudge.rollouts.rows import Shard, read_shard
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Tally
-from adjudge.runs.grading import make_reward_sample
-from adjudge.types import GraderResult, GraderScore, RewardSample, decode_result, encode_result
+from adjudge.types import (
+    GradedSample,
+    GraderResult,
+    GraderScore,
+    Sample,
+    decode_result,
+    encode_result,
+)
 
 LedgerEntry = tuple[str, str, int, bytes]
 """Sample key, grader, draw, encoded result: a line of the journal, or a failure."""
@@ -152,7 +157,7 @@ class WorkerPlan:
     """What all workers of a run are told.
 
     ``cwd`` is the driver's working directory, which relative paths of the spec start from;
-    ``window`` how many samples a worker holds at once; ``startup_patience_s`` as of a panel.
+    ``window`` how many samples a worker holds at once; ``startup_patience_s`` as of a batch grader.
     """
 
     spec: RewardSpec
@@ -228,12 +233,12 @@ class ShardWorker:
         self._journal.wait_until_reported()
         yield WorkerReport(shard.number, last=True, max_rows_held=held)
 
-    def _samples(self, shard: Shard) -> Iterator[RewardSample]:
+    def _samples(self, shard: Shard) -> Iterator[Sample]:
         for index, row in read_shard(shard):
             if isinstance(row, RolloutError):
                 continue  # named by whoever reads the files in order
             try:
-                yield make_reward_sample(sample_from_row(row, index, self.plan.mapping), 0)
+                yield sample_from_row(row, index, self.plan.mapping)
             except RolloutError:
                 continue
 
@@ -259,7 +264,7 @@ class _WorkerGraders:
         if part is None:
             raise ConfigError("no grader scores single samples")
         self._journal = journal
-        self._panel = GraderPanel(
+        self._grader = BatchGrader(
             part,
             graders,
             journal=journal,
@@ -268,15 +273,15 @@ class _WorkerGraders:
         )
         silent = {name: _NeverAskedGrader() for name in graders}
         self._wants = RecordingJournal()
-        self._lookout = GraderPanel(part, silent, journal=self._wants)
+        self._lookout = BatchGrader(part, silent, journal=self._wants)
 
-    def judged(self, window: list[RewardSample], drawn: list[bool]) -> list[GradedSample]:
+    def judged(self, window: list[Sample], drawn: list[bool]) -> list[GradedSample]:
         """What the graders say of a window, as the local engine asks them."""
         names = [""] * len(window)
         if self._journal.has_more:
-            run_blocking(self._lookout.ask(window, names, drawn))
+            run_blocking(self._lookout.grade(window, names, drawn))
             self._journal.claim(self._wants.collected())
-        return run_blocking(self._panel.ask(window, names, drawn))
+        return run_blocking(self._grader.grade(window, names, drawn))
 
 
 class ShardJournal(Journal):
@@ -390,8 +395,8 @@ class _NeverAskedGrader(BaseGrader):
         return 0.0
 
 
-def _split_windows(samples: Iterator[RewardSample], size: int) -> Iterator[list[RewardSample]]:
-    window: list[RewardSample] = []
+def _split_windows(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
+    window: list[Sample] = []
     for sample in samples:
         window.append(sample)
         if len(window) == size:
@@ -401,12 +406,10 @@ def _split_windows(samples: Iterator[RewardSample], size: int) -> Iterator[list[
         yield window
 
 
-def _sampled_flags(
-    window: Sequence[RewardSample], drawn: list[int] | None, shard: Shard
-) -> list[bool]:
+def _sampled_flags(window: Sequence[Sample], drawn: list[int] | None, shard: Shard) -> list[bool]:
     if drawn is None:
         return [True] * len(window)
-    return [bool(drawn[one.original_index - shard.first]) for one in window]
+    return [bool(drawn[one.index - shard.first]) for one in window]
 
 
 async def _endpoints() -> dict[EndpointId, EndpointStats]:

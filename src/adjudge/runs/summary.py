@@ -21,12 +21,11 @@ import msgspec
 
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
-from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, Role
+from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, RewardResult, Role
 
 Z_LIMIT = 4.0
 MIN_MISSING = 5

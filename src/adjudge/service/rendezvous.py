@@ -18,9 +18,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.base import is_listwise
-from adjudge.rewards.batch import GradedSample
+from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.panel import GraderPanel
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backends.conversion import (
     request_error_response,
@@ -29,7 +28,7 @@ from adjudge.service.backends.conversion import (
     result_to_response,
 )
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import GraderError, RewardResult, RewardSample
+from adjudge.types import GradedSample, GraderError, RewardResult, RewardSample
 from adjudge.wire import GroupRequest, JudgeResponse
 
 
@@ -93,17 +92,17 @@ class GroupJudge:
         self.names = [entry.name for entry in spec.graders]
         self._function = SpecRewardFunction(spec, graders=graders)
         self._alone, self._together = alone, together
-        self._alone_panel = _make_panel(spec, alone, graders)
-        self._together_panel = _make_panel(spec, together, graders)
+        self._alone_grader = _make_grader(spec, alone, graders)
+        self._together_grader = _make_grader(spec, together, graders)
         self._deadline_s = deadline_s
 
     async def judge_sample(self, sample: RewardSample, group: str) -> GradedSample:
         """What the graders say that see one sample."""
-        if self._alone_panel is None:
+        if self._alone_grader is None:
             return self._unjudged(sample, group)
         try:
             async with asyncio.timeout(self._deadline_s):
-                [judged] = await self._alone_panel.ask([sample], [group], [True])
+                [judged] = await self._alone_grader.grade([sample], [group], [True])
         except (TimeoutError, JudgeAuthError, ConfigError) as error:
             return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
         return judged
@@ -113,12 +112,12 @@ class GroupJudge:
     ) -> tuple[list[GradedSample], list[RewardResult]]:
         """What all graders said, and the rewards, once everybody of a group is there."""
         everything = list(judged)
-        if self._together_panel is not None and judged:
+        if self._together_grader is not None and judged:
             groups = [one.group for one in judged]
             drawn = [True] * len(groups)
             try:
                 async with asyncio.timeout(self._deadline_s):
-                    compared = await self._together_panel.ask(samples, groups, drawn)
+                    compared = await self._together_grader.grade(samples, groups, drawn)
                 added = [one.outcome for one in compared]
             except (TimeoutError, JudgeAuthError, ConfigError) as error:
                 added = [
@@ -133,7 +132,7 @@ class GroupJudge:
     @property
     def compares_samples(self) -> bool:
         """Whether a grader will need the samples themselves again."""
-        return self._together_panel is not None
+        return self._together_grader is not None
 
     def _unjudged(
         self, sample: RewardSample, group: str, failure: tuple[ErrorKind, str] | None = None
@@ -152,12 +151,12 @@ class GroupJudge:
         )
 
 
-def _make_panel(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> GraderPanel | None:
-    """The panel of some of a spec's graders, ``None`` for none."""
+def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
+    """The batch grader of some of a spec's graders, ``None`` for none."""
     if not entries:
         return None
     part = spec.model_copy(update={"graders": entries})
-    return GraderPanel(part, {entry.name: graders[entry.name] for entry in entries})
+    return BatchGrader(part, {entry.name: graders[entry.name] for entry in entries})
 
 
 def _grader_errors(

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal
 from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
-from adjudge.types import Provenance, RewardResult, RewardSample, Usage
+from adjudge.types import AnySample, GradedSample, Provenance, RewardResult, Usage
 
 
 def batch_metrics(
@@ -237,7 +236,7 @@ class Scorer:
 
     async def ascore(
         self,
-        samples: Sequence[RewardSample],
+        samples: Sequence[AnySample],
         groups: Sequence[str],
         *,
         step: int | None = None,
@@ -257,7 +256,7 @@ class Scorer:
         return self.compute_rewards(judged, samples, whole_groups=whole_groups)
 
     async def grade(
-        self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """What the graders say: the first half of :meth:`ascore`, of any part of a batch.
 
@@ -268,7 +267,7 @@ class Scorer:
     def compute_rewards(
         self,
         judged: Sequence[GradedSample],
-        samples: Sequence[RewardSample],
+        samples: Sequence[AnySample],
         *,
         whole_groups: bool = True,
     ) -> ScorerResult:
@@ -283,7 +282,7 @@ class Scorer:
     def _watch_missing(
         self,
         judged: Sequence[GradedSample],
-        samples: Sequence[RewardSample],
+        samples: Sequence[AnySample],
         results: Sequence[RewardResult],
     ) -> dict[str, float]:
         """Look for what predicts missing rewards, over all batches; say each finding once."""
@@ -315,7 +314,7 @@ class Scorer:
         return found
 
     def score(
-        self, samples: Sequence[RewardSample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))

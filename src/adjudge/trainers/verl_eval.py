@@ -30,9 +30,8 @@ from typing import Any
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import read_samples
-from adjudge.runs.grading import make_reward_sample
 from adjudge.trainers.scoring import Scorer
-from adjudge.types import RewardResult, RewardSample
+from adjudge.types import RewardResult, Sample
 
 _Key = tuple[str, str, str]
 _REFERENCE = {"reference": "reward_model.ground_truth"}
@@ -100,8 +99,8 @@ class _Scores:
                 f"{scorer.compares_groups}. Use adjudge grade."
             )
         self._scorer = scorer
-        self._samples: dict[_Key, list[RewardSample]] | None = None
-        self._rows: dict[str, list[RewardSample]] = defaultdict(list)
+        self._samples: dict[_Key, list[Sample]] | None = None
+        self._rows: dict[str, list[Sample]] = defaultdict(list)
         self._done: dict[int, RewardResult] = {}
         self._scores_to = scores_to
         self._lost = 0
@@ -109,14 +108,13 @@ class _Scores:
             self._samples = defaultdict(list)
             self._read(Path(data), self._samples)
 
-    def _read(self, path: Path, samples: dict[_Key, list[RewardSample]]) -> None:
+    def _read(self, path: Path, samples: dict[_Key, list[Sample]]) -> None:
         for _, found in read_samples([path], _REFERENCE):
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
-            sample = make_reward_sample(found, 0)
             source = found.extras.get("data_source")
-            samples[_key(source, sample.response, found.reference)].append(sample)
-            self._rows[str(found.group)].append(sample)
+            samples[_key(source, found.response, found.reference)].append(found)
+            self._rows[str(found.group)].append(found)
 
     def of(self, data_source: str, text: str | None, reference: Any) -> float:
         if text is None:
@@ -125,34 +123,33 @@ class _Scores:
         samples = self._about(data_source, text, reference)
         results = self._graded(samples)
         for sample, result in zip(samples, results, strict=True):
-            self._note(data_source, sample.extra or {}, result)
+            self._note(data_source, sample, result)
         values = [result.score for result in results if result.score is not None]
         return fmean(values) if len(values) == len(results) else math.nan
 
-    def _about(self, data_source: str, text: str, reference: Any) -> list[RewardSample]:
+    def _about(self, data_source: str, text: str, reference: Any) -> list[Sample]:
         """The samples of the file that this may be, or one made of what is known without it."""
         if self._samples is None:
             own = {"reference": reference, "data_source": data_source}
-            return [RewardSample(len(self._done), 0, None, text, None, own)]
+            return [Sample(index=len(self._done), response=text, extras=own)]
         if found := self._samples.get(_key(data_source, text, reference)):
             return found
         raise ConfigError(
             "a response of main_eval's is not in reward_kwargs.data. Give the file of data.path."
         )
 
-    def _graded(self, samples: Sequence[RewardSample]) -> list[RewardResult]:
+    def _graded(self, samples: Sequence[Sample]) -> list[RewardResult]:
         together = samples
         if len(samples) == 1:  # the others of its row are asked about next
-            row = (samples[0].extra or {}).get("group")
-            together = self._rows.get(str(row), samples)
+            together = self._rows.get(str(samples[0].group), samples)
         todo = [one for one in together if one.original_index not in self._done]
         if todo:
             scored = self._scorer.score(todo, [str(one.original_index) for one in todo])
             self._done.update((one.original_index, one) for one in scored.results)
         return [self._done[one.original_index] for one in samples]
 
-    def _note(self, data_source: str, extra: Mapping[str, Any], result: RewardResult) -> None:
-        at = (extra.get("group"), extra.get("sample"))
+    def _note(self, data_source: str, sample: Sample, result: RewardResult) -> None:
+        at = (sample.group, sample.extras.get("sample"))
         gone = result.missing
         kind, why = (None, None) if gone is None else (gone.kind.value, gone.error)
         self._write(data_source, at, result.score, kind, why)

@@ -9,11 +9,10 @@ from typing import Any
 
 from adjudge.engine.loop import start_on_engine
 from adjudge.errors import RolloutError
-from adjudge.rewards.batch import GradedSample
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
-from adjudge.types import RewardResult
+from adjudge.types import GradedSample, RewardResult
 from adjudge_lab.environments import DatasetTask, Episode, Task
 from adjudge_lab.rl.episodes import (
     OpenLanes,

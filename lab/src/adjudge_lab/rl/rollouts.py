@@ -22,11 +22,17 @@ from adjudge.files import (
     iter_rows,
     warn_damaged_lines,
 )
-from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.groups import turn_advantages
 from adjudge.runner.journal import Journal
 from adjudge.stats import mean
-from adjudge.types import GraderError, GraderResult, Provenance, RewardResult, RewardSample
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    Provenance,
+    RewardResult,
+    RewardSample,
+)
 from adjudge_lab.environments import Episode
 from adjudge_lab.rl.local_player import TokenConversation
 from adjudge_lab.rl.runfile import RunFile

@@ -17,9 +17,15 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.rewards.batch import GradedSample
 from adjudge.text import replace_surrogates
-from adjudge.types import GraderError, GraderResult, GraderScore, RewardResult, RewardSample
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    RewardResult,
+    RewardSample,
+)
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
 
 _MAGIC_BYTES = (

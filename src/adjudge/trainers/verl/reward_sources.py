@@ -25,7 +25,6 @@ from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_req
 from adjudge.client.rendezvous import GroupClient
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.rewards.batch import GradedSample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, batch_metrics
 from adjudge.trainers.verl.advantage import (
@@ -34,7 +33,14 @@ from adjudge.trainers.verl.advantage import (
     configured_estimator,
     raises_on_missing,
 )
-from adjudge.types import GraderError, RewardFunction, RewardResult, RewardSample, check_results
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    RewardFunction,
+    RewardResult,
+    RewardSample,
+    check_results,
+)
 from adjudge.wire import GroupRequest, JudgeResponse
 
 

@@ -1,0 +1,395 @@
+"""A spec's graders asked about a batch: once, again where it may help, and through an outage."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adjudge.engine.clock import Clock, SystemClock
+from adjudge.engine.loop import run_on_engine
+from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.graders.base import is_listwise
+from adjudge.judges.base import call_round
+from adjudge.messages import split_events
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.startup import StartupCheck
+from adjudge.runner.binding import BoundGrader, GraderConfig
+from adjudge.runner.journal import Journal, sample_key
+from adjudge.runner.runner import Tally, WorkerPool, WorkItem
+from adjudge.types import (
+    AnySample,
+    GradedSample,
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+    Role,
+)
+
+_log = logging.getLogger("adjudge")
+
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 30.0
+_REPORT_EVERY_S = 0.9
+_NOTE_CHARS = 120
+
+
+class OutageWatch:
+    """Are judges down? More than ``max_missing`` of the last max(call size, 32) samples.
+
+    Only failures of passing kinds are reported here, and only samples that were really asked. A
+    process that has asked fewer so far cannot be in an outage by a handful of them: the share is
+    always of the full window. A call of which nothing is missing is never an outage, whatever
+    others say; calls may overlap.
+    """
+
+    def __init__(self, max_missing: float, least: int = 32) -> None:
+        self.max_missing = max_missing
+        self._least = least
+        self._calls: deque[list[bool]] = deque()
+
+    def begin(self, failed: Sequence[bool]) -> list[bool]:
+        """Note a call's samples (True: missing); the returned list may be updated in place."""
+        call = list(failed)
+        self._calls.append(call)
+        kept = sum(map(len, self._calls))
+        longest = max(self._least, *map(len, self._calls))
+        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
+            kept -= len(self._calls.popleft())
+        return call
+
+    def is_outage(self, call: list[bool]) -> bool:
+        """Whether ``call`` stands in an outage, as of now."""
+        if not any(call):
+            return False
+        window = max(len(call), self._least)
+        left, missing = window, 0
+        for entry in reversed(self._calls):
+            recent = entry[-left:] if left < len(entry) else entry
+            missing += sum(recent)
+            left -= len(recent)
+            if left <= 0:
+                break
+        return missing > self.max_missing * window
+
+
+@dataclass
+class _Call:
+    """What one call asks: its samples, every question, and the listwise answers of its groups.
+
+    An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
+    ranks; ``owners`` are the samples that a place (by its ``id``) belongs to. ``asked`` are the
+    ids of the samples about which the journal did not know everything.
+    """
+
+    graded: list[GradedSample] = field(default_factory=list)
+    items: list[WorkItem] = field(default_factory=list)
+    rankings: list[dict[str, GraderResult]] = field(default_factory=list)
+    owners: dict[int, list[GradedSample]] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+
+    def failed(self) -> list[tuple[int, GraderError]]:
+        """The failures as they stand, each with the number of its question."""
+        results = ((at, item[3][item[4]]) for at, item in enumerate(self.items))
+        return [(at, result) for at, result in results if type(result) is GraderError]
+
+    def add_asked(self, items: Iterable[WorkItem]) -> None:
+        """Note that the samples of ``items`` are really asked about."""
+        for item in items:
+            self.asked.update(map(id, self.owners[id(item[3])]))
+
+
+class BatchGrader:
+    """The graders of a spec, and how they are asked.
+
+    ``graders`` are the built objects by name. The same object serves call after call; the outage
+    watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
+    been reached; by default ``patience_s`` of the spec.
+    """
+
+    def __init__(
+        self,
+        spec: RewardSpec,
+        graders: Mapping[str, Any],
+        *,
+        clock: Clock | None = None,
+        journal: Journal | None = None,
+        show_progress: bool = False,
+        tally: Tally | None = None,
+        startup_patience_s: float | None = None,
+    ) -> None:
+        self._startup: StartupCheck | None = StartupCheck(spec, graders)
+        self._startup_patience_s = startup_patience_s
+        self._clock = clock or SystemClock()
+        self._settings, self._counting = spec.missing, spec.counting
+        self._watch = OutageWatch(spec.missing.max_missing)
+        self._reported_at: float | None = None
+        self._roles = {name: Role(getattr(g, "role", Role.SCORE)) for name, g in graders.items()}
+        # What is asked about each sample, each event and each group.
+        self._outcome: list[BoundGrader] = []
+        self._event: list[BoundGrader] = []
+        self._group: list[BoundGrader] = []
+        for entry in spec.graders:
+            config = GraderConfig(graders[entry.name], entry.mapper, entry.weight)
+            of_scope = self._event if entry.scope == "event" else self._outcome
+            bound = self._group if is_listwise(config.grader) else of_scope
+            bound.append(BoundGrader(entry.name, config))
+        # All questions of a call are one stream, so the concurrency is the call's.
+        self._pool = WorkerPool(
+            spec.max_concurrency, journal, tally, show_progress, stop_on_auth=True
+        )
+
+    @property
+    def needs_whole_groups(self) -> bool:
+        """Whether a grader compares the samples of a group, so that all must come in one call."""
+        return bool(self._group)
+
+    async def grade(
+        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+    ) -> list[GradedSample]:
+        """One :class:`~adjudge.types.GradedSample` per sample, in order; from any event loop.
+
+        ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about. Raises
+        :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
+        :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
+        :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
+        cannot; see :class:`~adjudge.rewards.startup.StartupCheck`.
+        """
+        return await run_on_engine(self._grade(samples, groups, sampled))
+
+    async def _grade(
+        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+    ) -> list[GradedSample]:
+        call = self._lay_out(samples, groups, sampled)
+        if self._startup is not None:
+            self._startup.check_fields(call.items)
+        known = {(id(results), place) for results, place in await self._run(call.items)}
+        call.add_asked(one for one in call.items if (id(one[3]), one[4]) not in known)
+        await self._ask_again(call)
+        missing = self._watch.begin(self._missing(call))
+        if self._unreachable(call) is not None or self._watch.is_outage(missing):
+            await self._wait_out(call, missing)
+        if self._startup is not None:
+            self._startup.check_answers(call.graded, samples)
+            if self._startup.is_over:
+                self._startup = None
+        return call.graded
+
+    # --- what is asked --------------------------------------------------------------------------
+
+    def _lay_out(
+        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+    ) -> _Call:
+        call = _Call()
+        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
+        for sample, group, drawn in zip(samples, groups, sampled, strict=True):
+            one = GradedSample(
+                sample.original_index, sample.group_index, group, sample.env_reward, {}, [], drawn
+            )
+            call.graded.append(one)
+            if not drawn:
+                names = [grader.name for grader in (*self._outcome, *self._group)]
+                one.outcome = {name: _not_sampled_error(name) for name in names}
+                one.events = _not_sampled_error("events")
+                continue
+            fields = sample.content()
+            self._add(call, self._outcome, fields, one.outcome, [one])
+            if self._event:
+                one.events = self._add_events(call, fields, one)
+            if self._group:
+                members.setdefault(group, []).append((one, fields))
+        for several in members.values():
+            ranks: dict[str, GraderResult] = {}
+            call.rankings.append(ranks)
+            together = _group_fields([fields for _, fields in several])
+            self._add(call, self._group, together, ranks, [one for one, _ in several])
+        return call
+
+    def _add(
+        self,
+        call: _Call,
+        graders: Sequence[BoundGrader],
+        fields: Mapping[str, Any],
+        results: dict[str, GraderResult],
+        owners: list[GradedSample],
+    ) -> None:
+        key = None if self._pool.journal is None else sample_key(fields)
+        call.owners[id(results)] = owners
+        for grader in graders:
+            results[grader.name] = _UNANSWERED  # keeps the spec's order
+            call.items.append((grader, fields, 0, results, grader.name, key))
+
+    def _add_events(
+        self, call: _Call, fields: Mapping[str, Any], owner: GradedSample
+    ) -> list[dict[str, GraderResult]] | GraderError:
+        """Each event's own fields laid over its sample's; the whole event is ``event``.
+
+        Events are the sample's ``events`` (none sum to 0), else the assistant's turns in its
+        ``messages``; messages without any say nothing of what the policy did.
+        """
+        events = fields.get("events")
+        if events is None:
+            try:
+                events = split_events(fields.get("messages"))
+            except GradingFailure as failure:
+                return _no_events_error(str(failure))
+            if not events:
+                return _no_events_error("its messages have no turn of the assistant")
+        if not isinstance(events, list):
+            return _no_events_error(f"'events' is a {type(events).__name__}")
+        answers: list[dict[str, GraderResult]] = []
+        for event in events:
+            item = event if isinstance(event, dict) else {"event": event}
+            answers.append({})
+            own = {**fields, "event": item, **item}
+            self._add(call, self._event, own, answers[-1], [owner])
+        return answers
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    async def _run(self, items: Sequence[WorkItem]) -> list[tuple[Any, Any]]:
+        """Ask in one round, in which equal calls to a recorded judge end alike."""
+        before = call_round.set(object())
+        try:
+            return await self._pool.run(items, len(items))
+        finally:
+            call_round.reset(before)
+
+    async def _ask_again(self, call: _Call) -> None:
+        """Passing failures once more; a failed parse once with a new draw, and that once more."""
+        if again := [at for at, error in call.failed() if error.passing]:
+            await self._repeat(call, again)
+        if again := [
+            at for at, error in call.failed() if error.redrawable and call.items[at][2] < 1
+        ]:
+            await self._repeat(call, again, draw=1)
+        for ranks in call.rankings:
+            self._spread_ranks(ranks, call.owners[id(ranks)])
+
+    async def _repeat(self, call: _Call, places: Sequence[int], draw: int | None = None) -> None:
+        """Ask these questions again: the same draw, or another one."""
+        for at in places:
+            grader, fields, _, results, name, key = call.items[at]
+            if draw is not None:
+                call.items[at] = (grader, fields, draw, results, name, key)
+            if self._pool.tally is not None:
+                self._pool.tally.withdraw(results[name])
+        items = [call.items[at] for at in places]
+        call.add_asked(items)
+        await self._run(items)
+
+    def _spread_ranks(
+        self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
+    ) -> None:
+        """Give each member of a group its share of the listwise results, as rewards in [0, 1]."""
+        for name, result in ranks.items():
+            scores = _rank_scores(result, len(members), self._roles[name])
+            for one, score in zip(members, scores, strict=True):
+                one.outcome[name] = score
+
+    # --- outages --------------------------------------------------------------------------------
+
+    async def _wait_out(self, call: _Call, missing: list[bool]) -> None:
+        """Ask again, less and less often, until the judges are back or patience is at its end."""
+        started, wait = self._clock.time(), _FIRST_WAIT_S
+        while (absent := self._unreachable(call)) or self._watch.is_outage(missing):
+            patience_s = self._settings.patience_s
+            if absent is not None and self._startup_patience_s is not None:
+                patience_s = self._startup_patience_s
+            left = patience_s - (self._clock.time() - started)
+            if left <= 0:
+                raise JudgeUnavailable(self._unavailable(call, absent, patience_s))
+            self._report_wait(call, left)
+            await self._clock.sleep(min(wait, left))
+            wait = min(2 * wait, _LONGEST_WAIT_S)
+            await self._ask_again(call)
+            if absent is not None and self._unreachable(call) is None:
+                # It came up while the others of this round still failed at once.
+                await self._ask_again(call)
+            missing[:] = self._missing(call)
+        if self._pool.tally is not None:
+            self._pool.tally.note = ""
+
+    def _unreachable(self, call: _Call) -> GraderError | None:
+        return None if self._startup is None else self._startup.unreachable(call.graded)
+
+    def _missing(self, call: _Call) -> list[bool]:
+        """Per sample that was really asked, whether it is missing for a reason that passes."""
+        return [self._misses(one) for one in call.graded if id(one) in call.asked]
+
+    def _misses(self, one: GradedSample) -> bool:
+        for name, result in one.results():  # mostly scores, so their type is looked at first
+            if type(result) is GraderError and name in self._counting and result.passing:
+                return True
+        return False
+
+    def _unavailable(self, call: _Call, absent: GraderError | None, patience_s: float) -> str:
+        """Why the run stops, the cause first."""
+        if absent is not None:
+            waited = f" for {patience_s:g} s" if patience_s else ""
+            return f"{absent.name}: never reached its judge{waited}: {absent.error}"
+        return (
+            f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
+            f"for {patience_s:g} s (last: {_last_reason(call.graded)}); nothing was learned from it"
+        )
+
+    def _report_wait(self, call: _Call, left: float) -> None:
+        """Tell whoever watches that the run waits, and for what."""
+        message = f"{_last_reason(call.graded)}. Asking again for up to {left:.0f} s."
+        if self._pool.tally is not None:
+            self._pool.tally.note = message[:_NOTE_CHARS]
+        # Many calls at once wait for the same judge: one of them says so.
+        now = self._clock.time()
+        if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
+            _log.warning("%s", message)
+
+
+_UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
+
+
+def _last_reason(graded: Sequence[GradedSample]) -> str:
+    for one in reversed(graded):
+        for name, result in one.results():
+            if isinstance(result, GraderError) and result.passing:
+                return f"{name}: {result.kind}: {result.error}"
+    return "no reason given"
+
+
+def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """A group as one item: the fields that all its samples have, as lists."""
+    shared = set(members[0]).intersection(*members[1:])
+    return {name: [member[name] for member in members] for name in sorted(shared)}
+
+
+def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderResult]:
+    if not isinstance(result, GraderRank):
+        return [result] * n
+    if len(result.rank) != n:
+        message = f"{len(result.rank)} ranks for {n} samples"
+        return [GraderError(result.name, ErrorKind.INCOMPLETE, message, role=role)] * n
+    scores = result.as_scores()
+    if scores is None:
+        message = "a group of one sample cannot be ranked"
+        return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
+    reason, source = result.reason, result.provenance
+    return [
+        GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
+        for score, place in zip(scores, result.rank, strict=True)
+    ]
+
+
+def _no_events_error(why: str) -> GraderError:
+    return GraderError(
+        "events",
+        ErrorKind.INVALID_INPUT,
+        "graders with scope = 'event' need a list in the sample's 'events' field, or messages; "
+        + why,
+    )
+
+
+def _not_sampled_error(name: str) -> GraderError:
+    return GraderError(name, ErrorKind.NOT_SAMPLED, "this group was not drawn (sample_rate)")

@@ -1,0 +1,537 @@
+"""From what the graders said to rewards: normalise, aggregate, missing policy, group step, combine.
+
+Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
+
+Lines ``[RUBRIC_SCORE]`` of the log say what a sample's events and outcome came to, for whoever
+listens.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import add, mul
+from typing import Any, cast
+
+from adjudge.errors import ErrorKind
+from adjudge.graders.base import is_listwise
+from adjudge.rewards.aggregate import (
+    AggregateScale,
+    AggregateTerm,
+    aggregate,
+    combine,
+    combine_parts,
+    reduce_events,
+)
+from adjudge.rewards.groups import drop_short_group, fallback_group, group_step, raise_missing
+from adjudge.rewards.spec import GraderScope, RewardSpec, check_graders
+from adjudge.stats import snap_ties
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    RewardPart,
+    RewardResult,
+    Role,
+)
+
+_score_logger = logging.getLogger("adjudge.rubric")
+
+
+def log_score(event: RewardPart | None, outcome: RewardPart | None, combined: RewardPart) -> None:
+    """One line per sample at INFO: E, O and the reward.
+
+    What is missing says ``missing``; what the spec does not ask for (``None``) says ``none``.
+    """
+    if _score_logger.isEnabledFor(logging.INFO):
+        _score_logger.info(
+            "[RUBRIC_SCORE] event=%s, outcome=%s, combined=%s",
+            _format_part(event),
+            _format_part(outcome),
+            _format_part(combined),
+        )
+
+
+def _format_part(part: RewardPart | None) -> str:
+    if part is None:
+        return "none"
+    return "missing" if isinstance(part, GraderError) else f"{part:.6g}"
+
+
+_log = logging.getLogger("adjudge")
+_LONE_SAMPLE_EFFECT = {
+    "centre": "get 0 whatever the graders say",
+    "z_score": "get 0 whatever the graders say",
+    "rank": "have no reward",
+    "best_bonus": "always get the bonus",
+}
+"""What becomes of samples that are alone in their group."""
+
+
+class RewardReducer:
+    """Makes of what graders said the rewards that a spec says; asks nobody.
+
+    ``graders`` are read for their role and range. Raises :class:`~adjudge.errors.ConfigError` where
+    they do not fit the spec.
+    """
+
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+        self.spec, self.graders = spec, dict(graders)
+        check_graders(spec, self.graders)
+        scopes: tuple[GraderScope, ...] = ("outcome", "event")
+        # What weighs 0 is reported only.
+        self._terms: dict[GraderScope, list[AggregateTerm]] = {
+            scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
+            for scope in scopes
+        }
+        roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
+        summed: dict[str, list[AggregateTerm]] = {scope: self._terms[scope] for scope in scopes}
+        summed["fallback"] = [
+            AggregateTerm(name) for name in (spec.missing.fallback,) if name is not None
+        ]
+        settings = spec.reward
+        self._scales = {
+            of: AggregateScale(
+                terms, roles, method=settings.aggregate, normalise=settings.normalise
+            )
+            for of, terms in summed.items()
+        }
+        self._score_keys = [
+            (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
+        ]
+        self._without_events = reduce_events([], spec.reward.event_reduce)
+        self._needs_outcome = spec.reward.outcome_weight != 0
+        self._compares = spec.reward.group != "none" or spec.missing.policy in (
+            "drop_group",
+            "fallback",
+        )
+        self._warned = False
+
+    def _term(self, term: AggregateTerm) -> AggregateTerm:
+        worst = _worst_contribution(
+            self.graders[term.name], term.weight, self.spec.reward.normalise
+        )
+        return replace(term, worst=worst, suspect_is_worst=self.spec.missing.suspect == "min")
+
+    @property
+    def info_keys(self) -> list[str]:
+        """The keys of every result's ``reward_info``."""
+        scores = [key for key, _, _ in self._score_keys]
+        outcome = ["outcome"] if self._terms["outcome"] else []
+        events = ["events"] if self._terms["event"] else []
+        return [*scores, *outcome, *events, "env_reward"]
+
+    def reward(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[RewardResult]:
+        """Rewards from what the graders said, in the same order; pure.
+
+        The members of a group may stand anywhere in ``judged``, but all must be there; without
+        ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
+        grader that had nothing to judge in any of a whole group of two or more is left out there.
+        Rewards of a group that differ by rounding alone are made equal.
+        """
+        found = RewardChecks()
+        results = self.reward_part(judged, found, whole_groups=whole_groups)
+        self.check_rewards(found)
+        return results
+
+    def reward_part(
+        self, judged: Sequence[GradedSample], found: RewardChecks, *, whole_groups: bool = True
+    ) -> list[RewardResult]:
+        """:meth:`reward` of some groups of many, noting in ``found`` what is said of all together.
+
+        After the last part, :meth:`check_rewards` says it.
+        """
+        imputes = self.spec.missing.suspect == "min"
+        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
+        states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        groups = _states_by_group(states)
+        for group in groups:
+            if self._compares:
+                self._apply_group_step(group)
+            self._snap_ties(group)
+        results = [self._result(state) for state in states]
+        found.add(groups, results)
+        return results
+
+    def check_rewards(self, found: RewardChecks) -> None:
+        """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
+
+        A group step has nothing to compare in groups of one: their ids may be wrong.
+        """
+        step = self.spec.reward.group
+        if step != "none" and not self._warned and found.alone:
+            self._warned = True
+            _log.warning(
+                "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
+                "one sample only: these %s. Check what names the group, or use group = 'none'.",
+                self.spec.where,
+                step,
+                found.alone,
+                found.groups,
+                _LONE_SAMPLE_EFFECT[step],
+            )
+        if self.spec.missing.policy == "raise":
+            raise_missing(found.failures, found.samples)
+
+    def _state(self, one: GradedSample, idle: Collection[str]) -> _SampleState:
+        """One sample's parts, and whether they can make a reward at all."""
+        outcome = self._aggregate(one.outcome, "outcome", idle)
+        values: list[RewardPart] | GraderError = []
+        events = self._without_events
+        if idle and self._terms["event"] and not self._scope_counts("event", idle):
+            events = 0.0  # idle for the group: having no events at all is no different
+        if one.events:
+            values = self._event_values(one, idle)
+            events = self._reduced(values)
+        # An outcome of weight 0 is not needed and not missed; its place is never read.
+        part = outcome if self._needs_outcome else 0.0
+        state = _SampleState(one, outcome, events, part, part, values)
+        state.reward = self._combined(state)
+        if not isinstance(state.reward, float):
+            state.part = state.reward
+        if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
+            state.reward = one.env_reward
+        return state
+
+    def _aggregate(
+        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: Collection[str]
+    ) -> RewardPart:
+        settings, terms = self.spec.reward, self._terms[scope]
+        if idle and terms:
+            terms = _active_terms(terms, results, idle)
+            if not terms and self._scope_counts(_OTHER_SCOPE[scope], idle):
+                return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
+            if not terms:
+                return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
+        return aggregate(
+            results,
+            terms,
+            method=settings.aggregate,
+            beta=settings.beta,
+            gate=settings.gate,
+            normalise=settings.normalise,
+            not_applicable=settings.not_applicable,
+        )
+
+    def _scope_counts(self, scope: GraderScope, idle: Collection[str]) -> bool:
+        """Whether a scope that counts has a grader that is not idle."""
+        settings = self.spec.reward
+        weight = settings.event_weight if scope == "event" else settings.outcome_weight
+        return weight != 0 and any(term.name not in idle for term in self._terms[scope])
+
+    def _event_values(
+        self, one: GradedSample, idle: Collection[str]
+    ) -> list[RewardPart] | GraderError:
+        if isinstance(one.events, GraderError):
+            return one.events
+        return [self._aggregate(event, "event", idle) for event in one.events]
+
+    def _reduced(self, values: list[RewardPart] | GraderError) -> RewardPart:
+        if isinstance(values, GraderError):
+            return values
+        if not values:
+            return self._without_events
+        return reduce_events(values, self.spec.reward.event_reduce)
+
+    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
+        """The missing policy and the group step, in place.
+
+        A sample that will have no reward, for whatever reason, counts in neither.
+        """
+        if not group[0].one.sampled:
+            return
+        missing, reward = self.spec.missing, self.spec.reward
+        parts = [state.part for state in group]
+        if missing.policy == "drop_group":
+            parts = drop_short_group(parts, missing.min_valid)
+        if missing.policy == "fallback":
+            parts, back = fallback_group(parts, [self._fallback(state) for state in group])
+            for state in group:
+                state.fell_back = back
+        present = [part if isinstance(part, float) else None for part in parts]
+        scales = self._part_scales(group)
+        stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
+        for state, part, value in zip(group, parts, stepped, strict=True):
+            state.part = _missing_if_unranked(value) if isinstance(part, float) else part
+            there = isinstance(state.part, float)
+            state.reward = self._combined(state) if there else state.part
+
+    def _snap_ties(self, group: Sequence[_SampleState]) -> None:
+        """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
+        there = [state for state in group if isinstance(state.reward, float)]
+        rewards = cast("list[float]", [state.reward for state in there])
+        if len(set(rewards)) > 1:
+            snapped = snap_ties(rewards, self._reward_scales(there))
+            if snapped != rewards:
+                for state, reward in zip(there, snapped, strict=True):
+                    state.reward = reward
+
+    def _part_scales(self, group: Sequence[_SampleState]) -> list[float]:
+        """The size of the terms behind each sample's outcome."""
+        scale = self._scales["fallback" if group[0].fell_back else "outcome"]
+        return scale.of([state.one.outcome for state in group])
+
+    def _reward_scales(self, group: Sequence[_SampleState]) -> list[float]:
+        """The size of the terms behind each sample's reward."""
+        settings = self.spec.reward
+        weight = abs(settings.judge_scale)
+        if not group[0].fell_back:
+            weight *= abs(settings.outcome_weight)
+        if settings.group in ("z_score", "rank"):  # near-ties in what they were made from are gone
+            scales = [max(1.0, abs(cast("float", state.part))) for state in group]
+        else:
+            scales = self._part_scales(group)
+        if weight != 1:
+            scales = [weight * scale for scale in scales]
+        if settings.event_weight != 0:
+            weight = abs(settings.judge_scale * settings.event_weight)
+            events = map(self._events_scale, group)
+            scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
+        if settings.combine_mode == "replace":
+            return scales
+        # A reward that is missing is in no group here; without an environment's it adds no size.
+        env = [abs(state.one.env_reward or 0.0) for state in group]  # adjudge: meant
+        return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
+
+    def _events_scale(self, state: _SampleState) -> float:
+        events = state.one.events
+        if isinstance(events, GraderError) or not events:
+            return 0.0
+        total = math.fsum(self._scales["event"].of(events))
+        return total / len(events) if self.spec.reward.event_reduce == "mean" else total
+
+    def _fallback(self, state: _SampleState) -> RewardPart:
+        """The fallback rule's word on a sample; missing where even it could make no reward."""
+        name = self.spec.missing.fallback or ""
+        normalise = self.spec.reward.normalise
+        rule = aggregate(state.one.outcome, [AggregateTerm(name)], normalise=normalise)
+        trial = self._with_env(rule, state.one)
+        return trial if isinstance(trial, GraderError) else rule
+
+    def _combined(self, state: _SampleState) -> RewardPart:
+        """The reward from a sample's parts as they stand."""
+        if state.fell_back:
+            return self._with_env(state.part, state.one)
+        settings = self.spec.reward
+        judge = combine_parts(
+            state.part,
+            state.events,
+            outcome_weight=settings.outcome_weight,
+            event_weight=settings.event_weight,
+        )
+        return self._with_env(judge, state.one)
+
+    def _with_env(self, judge: RewardPart, one: GradedSample) -> RewardPart:
+        settings = self.spec.reward
+        return combine(
+            judge,
+            one.env_reward,
+            mode=settings.combine_mode,
+            judge_scale=settings.judge_scale,
+            negative_env=settings.negative_env,
+        )
+
+    def _result(self, state: _SampleState) -> RewardResult:
+        one = state.one
+        reward = state.reward
+        source = "rule_fallback" if state.fell_back else "graders"
+        if one.sampled:
+            log_score(
+                state.events if self._terms["event"] else None,
+                state.outcome if self._terms["outcome"] else None,
+                reward,
+            )
+        else:
+            source = "none" if isinstance(reward, GraderError) else "env"
+        info, details = self._info(state), _details(one, source)
+        if not isinstance(reward, float):
+            return RewardResult(one.original_index, one.group_index, None, info, details, reward)
+        events = self._event_rewards(state) if source == "graders" and state.event_values else None
+        return RewardResult(
+            one.original_index, one.group_index, reward, info, details, None, events
+        )
+
+    def _event_rewards(self, state: _SampleState) -> list[float] | None:
+        """What each event adds to the reward; ``None`` where that is not a sum over events."""
+        settings = self.spec.reward
+        values = state.event_values
+        if not values or isinstance(values, GraderError) or settings.combine_mode == "multiply":
+            return None
+        if settings.event_weight == 0 or not self._terms["event"]:
+            return None
+        share = settings.event_weight * settings.judge_scale
+        if settings.event_reduce == "mean":
+            share /= len(values)
+        return [share * value for value in values if not isinstance(value, GraderError)]
+
+    def _info(self, state: _SampleState) -> dict[str, float | None]:
+        """The same keys for every sample of this spec, always."""
+        one = state.one
+        info: dict[str, float | None] = {}
+        for key, name, of_events in self._score_keys:
+            if of_events:
+                info[key] = _event_mean(one, name)
+            else:
+                found = one.outcome.get(name)
+                info[key] = found.score if isinstance(found, GraderScore) else None
+        if self._terms["outcome"]:
+            info["outcome"] = state.outcome if isinstance(state.outcome, float) else None
+        if self._terms["event"]:
+            info["events"] = state.events if isinstance(state.events, float) else None
+        info["env_reward"] = one.env_reward
+        return info
+
+
+_NO_GRADERS: frozenset[str] = frozenset()
+_OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
+_NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
+
+
+@dataclass
+class RewardChecks:
+    """What is said of all groups of a run together: lone samples, and missing rewards."""
+
+    samples: int = 0
+    groups: int = 0
+    alone: int = 0
+    failures: list[GraderError] = field(default_factory=list)
+
+    def add(
+        self, groups: Collection[Sequence[_SampleState]], results: Sequence[RewardResult]
+    ) -> None:
+        """Count some whole groups and their results."""
+        self.samples += len(results)
+        self.groups += len(groups)
+        self.alone += sum(len(group) == 1 for group in groups)
+        missing = (result.missing for result in results if result.missing is not None)
+        self.failures += [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
+
+
+@dataclass(slots=True)
+class _SampleState:
+    """A sample on its way to a reward.
+
+    ``outcome`` and ``events`` are what the graders said; ``part`` is the outcome as policy and
+    group step leave it, or the failure because of which there will be no reward; ``reward`` is
+    what ``part`` comes to with the rest; ``event_values`` are the numbers behind ``events``.
+    """
+
+    one: GradedSample
+    outcome: RewardPart
+    events: RewardPart
+    part: RewardPart
+    reward: RewardPart
+    event_values: list[RewardPart] | GraderError
+    fell_back: bool = False
+
+
+def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | None:
+    """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
+    role = getattr(grader, "role", Role.SCORE)
+    if is_listwise(grader):
+        return None  # a failed ranking is of the whole group, and blames nobody
+    if role == Role.GATE:
+        return 0.0
+    ends = getattr(grader, "score_range", None) or (None, None)
+    if role == Role.SCORE and normalise:
+        ends = (0.0, 1.0)
+    end = ends[weight < 0]
+    return None if end is None or math.isinf(end) else float(end)
+
+
+def _active_terms(
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: Collection[str]
+) -> list[AggregateTerm]:
+    """The terms that count in a group; a failed grader counts, as it might have had an answer."""
+    return [
+        term
+        for term in terms
+        if term.name not in idle or isinstance(results[term.name], GraderError)
+    ]
+
+
+def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleState]]:
+    groups: dict[str, list[_SampleState]] = {}
+    for state in states:
+        groups.setdefault(state.one.group, []).append(state)
+    return groups.values()
+
+
+def _missing_if_unranked(value: float | None) -> RewardPart:
+    """A present reward that the group step could not place."""
+    if value is not None:
+        return value
+    return GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
+
+
+def _event_mean(one: GradedSample, name: str) -> float | None:
+    if isinstance(one.events, GraderError) or not one.events:
+        return None
+    scores = [event[name] for event in one.events]
+    present = [result.score for result in scores if isinstance(result, GraderScore)]
+    return math.fsum(present) / len(present) if len(present) == len(scores) else None
+
+
+def _details(one: GradedSample, source: str) -> dict[str, Any]:
+    details: dict[str, Any] = {"source": source}
+    for name, result in one.outcome.items():
+        details[name] = _detail(result)
+    if isinstance(one.events, list):
+        if one.events:
+            details["events"] = [
+                {name: _detail(result) for name, result in event.items()} for event in one.events
+            ]
+    elif one.sampled:
+        details["events"] = _detail(one.events)
+    return details
+
+
+def _detail(result: GraderResult) -> dict[str, Any]:
+    if isinstance(result, GraderScore):
+        detail: dict[str, Any] = {"score": result.score, "reason": result.reason}
+    elif isinstance(result, GraderError):
+        detail = {"error": result.error, "kind": str(result.kind)}
+    else:
+        detail = {"rank": result.rank, "reason": result.reason}
+    if result.metadata:
+        detail["metadata"] = result.metadata
+    return detail
+
+
+def find_idle_graders(
+    judged: Sequence[GradedSample], *, imputes: bool = False
+) -> dict[str, set[str]]:
+    """By group of two or more, the graders that had nothing to judge in any of its samples.
+
+    Failures say neither that there was something nor that there was nothing; but where the spec
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A sample
+    alone tells nothing about its group, which a trainer may have sent in several calls.
+    """
+    idle: dict[str, set[str]] = {}
+    for one in judged:
+        names = [
+            name
+            for name, result in one.results()
+            if result.metadata and isinstance(result, GraderScore) and not result.evaluable
+        ]
+        if names:
+            idle.setdefault(one.group, set()).update(names)
+    if not idle:
+        return idle
+    sizes = Counter(one.group for one in judged)
+    for one in judged:
+        if (found := idle.get(one.group)) is not None:
+            found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
+    return {group: names for group, names in idle.items() if names and sizes[group] > 1}
+
+
+def _has_judged(result: GraderResult, *, imputes: bool) -> bool:
+    if isinstance(result, GraderError):
+        return imputes and result.suspect
+    return isinstance(result, GraderScore) and result.evaluable
