@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
-from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_batch import (
+from adjudge.trainers.trl import (
     GroupLayout,
+    PicklableReward,
     TrlBatch,
     ZeroFilling,
     find_group_layout,
     group_equal_prompts,
+    make_reward,
 )
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.

@@ -18,7 +18,7 @@ from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.rewards import RewardFunction, RewardResult
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.trainers import make_trainer_reward
-from adjudge.trainers.trl_batch import TrlBatch
+from adjudge.trainers.trl import TrlBatch
 from adjudge.trainers.verl import JudgeRewardManager, register
 from adjudge.trainers.verl.advantage import MissingRewardUid
 
