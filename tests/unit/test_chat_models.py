@@ -20,6 +20,7 @@ import pytest
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint import connections
 from adjudge.judges.endpoint.connections import aclose_all
@@ -164,7 +165,7 @@ def test_endpoints_close_with_their_loop(provider: Provider) -> None:
     model = model_at(provider)
 
     async def on_this_loop() -> connections.Connection:
-        await model.ask(model._call(MESSAGES, None, None, False, 0, {}))
+        await model.ask(ChatCall(model=model.model, messages=MESSAGES))
         (here,) = [c for lp, c in connections._registry.items() if lp is asyncio.get_running_loop()]
         (connection,) = here.connections.values()
         assert not connection.closed
@@ -231,6 +232,41 @@ def test_streams_can_be_asked_for(provider: Provider) -> None:
     provider.stream_only = True
     assert model_at(provider, stream=True).chat(MESSAGES).text == "m:How good is it?"
     assert provider.asked[0]["stream_options"] == {"include_usage": True}
+
+
+# -- a wire of one's own -------------------------------------------------------------------------
+
+
+class HouseWire:
+    """The simplest of formats, over the chat completions of the provider above."""
+
+    def __init__(self, key: str | None) -> None:
+        self.headers = {"x-house-key": key or ""}
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        text = call.messages[-1]["content"]
+        if text == "unwritable":
+            return "no request"  # type: ignore[return-value]
+        body = json.dumps({"model": call.model, "messages": [{"content": text}]}).encode()
+        return HttpRequest(path="/house", headers=self.headers, body=body)
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        text = json.loads(response.body)["choices"][0]["message"]["content"]
+        return Reply(text=text) if "unreadable" not in text else text
+
+
+def test_a_wire_of_ones_own(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    model = model_at(provider, wire=HouseWire, temperature=0.5)
+    assert model.chat(MESSAGES).text == "m:How good is it?"
+    assert provider.asked[-1] == {"model": "m", "messages": [{"content": "How good is it?"}]}
+    assert provider.headers[-1]["x-house-key"] == "sk-1"
+    assert model.features == frozenset()
+    assert pickle.loads(pickle.dumps(model)).chat(MESSAGES).text == "m:How good is it?"
+    for text, found in (("unreadable", "a Reply .found str"), ("unwritable", "HttpRequest .found")):
+        with pytest.raises(TypeError, match=found):
+            model.chat([{"role": "user", "content": text}])
+    assert model_at(provider).chat(MESSAGES).text == "m:How good is it?", "beside the shipped one"
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -369,7 +405,8 @@ def test_a_cache_opened_from_a_path_is_written_and_closed(
 
     async def main() -> None:
         for draw in range(3):
-            await model.ask(model._call(MESSAGES, None, None, False, draw, {}))
+            call = ChatCall(model="m", messages=MESSAGES, draw=draw, sampling=model.sampling)
+            await model.ask(call)
         if by == "aclose_all":
             await aclose_all()
             assert files() == [path.name]

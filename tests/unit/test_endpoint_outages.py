@@ -20,7 +20,7 @@ from tests.unit.helpers.scripted_provider import (
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.judges.base import Reply
-from adjudge.judges.table import wait_for_server
+from adjudge.judges.models.http import wait_for_server
 
 
 def test_an_open_circuit_lets_one_probe_through_and_calls_wait() -> None:

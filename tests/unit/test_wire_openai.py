@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, get_preset, resolve_features
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, resolve_features
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 
@@ -159,9 +159,7 @@ def test_nesting_without_end_is_invalid_input() -> None:
         deep = deep[0]
 
 
-def test_unknown_presets_and_features_are_named() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'vllm'"):
-        get_preset("vlm")
+def test_unknown_features_are_named() -> None:
     with pytest.raises(ConfigError, match="unknown name .*'logprob'"):
         resolve_features(PRESETS["openai"], ["logprob"])
     assert resolve_features(PRESETS["openai"], []) == frozenset()

@@ -10,20 +10,18 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adjudge.cli.console import clean, errors
 from adjudge.config import check_allowed, suggest_name
-from adjudge.engine.clock import SystemClock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.models.http import HttpChatModel
-from adjudge.judges.table import wait_for_server
-from adjudge.judges.wire.transport import AiohttpTransport
 from adjudge.rewards.spec import RewardSpec
+
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
@@ -140,9 +138,12 @@ def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None
     """What ``--record`` or ``--replay`` names; raises :class:`ConfigError` for both."""
     if record is not None and replay is not None:
         raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
-    if record is not None:
-        return ReplyCache(record, "record", sampled=True)
-    return None if replay is None else ReplyCache(replay, "strict")
+    path = record or replay
+    if path is None:
+        return None
+    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+    return ReplyCache(path, "strict") if record is None else ReplyCache(path, sampled=True)
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:
@@ -164,19 +165,9 @@ def wait_for_judges(specs: Iterable[str | Path], seconds: float) -> None:
         if Path(path).suffix != ".toml":
             continue
         for model in RewardSpec.load(path).build_judges().values():
-            if isinstance(model, HttpChatModel):
-                run_blocking(_wait_for_model(model, max(0.0, until - time.monotonic())))
+            left = max(0.0, until - time.monotonic())
+            run_blocking(model.wait_until_reachable(left, _print_wait))
 
 
-async def _wait_for_model(model: HttpChatModel, seconds: float) -> None:
-    transport = AiohttpTransport()
-    try:
-        await wait_for_server(
-            model.base_urls,
-            seconds,
-            transport=transport,
-            clock=SystemClock(),
-            on_wait=lambda said: errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True),
-        )
-    finally:
-        await transport.aclose()
+def _print_wait(said: str) -> None:
+    errors().print(f"[yellow]{clean(said)}[/]", soft_wrap=True)

@@ -3,7 +3,7 @@
 =============  ====================================================================================
 ``ChatCall``   one question as plain data: messages, schema or choices, sampling, draw
 ``Reply``      the answer: text and reasoning apart, finish reason, log-probabilities, usage
-``ChatModel``  who answers: :meth:`ChatModel.achat`
+``ChatModel``  who answers: derive from it and write :meth:`ChatModel.answer`
 ``Wire``       a provider's format: ``ChatCall`` → HTTP request, HTTP response → ``Reply``
 ``Transport``  bytes over the network, nothing else; what tests replace
 =============  ====================================================================================
@@ -21,21 +21,28 @@ the model classes overrides.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from adjudge.config import check_allowed
-from adjudge.errors import ConfigError
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
 
 Feature = Literal["schema", "choices", "logprobs", "stream_usage"]
 
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
+
+
+LocalTask = Literal["chat", "score"]
+"""What a model in this process does: replies, or gives a conversation one number."""
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,11 +119,6 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def get_preset(name: str) -> Preset:
-    """The preset of that name; raises ``ConfigError`` with the nearest name."""
-    return PRESETS[check_allowed("preset", name, PRESETS)]
-
-
 def resolve_features(preset: Preset, features: Iterable[str] | None) -> frozenset[str]:
     """What to send: ``features`` if given, else the preset's; ``ConfigError`` for unknown names."""
     if features is None:
@@ -143,7 +145,8 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     Schema that the reply should satisfy; ``choices``: the texts of which the reply should be one;
     ``logprobs``: ask for the log-probabilities of the reply's tokens; ``draw`` numbers votes,
     repeats and repair asks, so that different draws never share a reply; ``sampling``:
-    ``temperature``, ``max_tokens``, ``seed``, … as the provider names them.
+    ``temperature``, ``max_tokens``, ``seed``, … as the provider names them. ``group`` is no part of
+    the question: calls of one group go to one replica, whose prefix cache knows them.
     """
 
     model: str
@@ -153,6 +156,7 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     draw: int = 0
     sampling: Mapping[str, Any] = {}
+    group: str | None = None
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -186,6 +190,46 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def content(self) -> str:
         """``text``, under the name that callbacks written for py-openjudge use."""
         return self.text
+
+
+_json = msgspec.json.Decoder(msgspec.Raw)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def find_ignored_features(
+    call: ChatCall,
+    text: str,
+    finish_reason: str | None,
+    logprobs: list[TokenLogprobs] | None,
+    usage: Usage | None,
+) -> tuple[str, ...]:
+    """The names of what ``call`` asked for and this reply evidently lacks, in a fixed order.
+
+    A reply that ran into its length limit, or has no text, says nothing about schema and choices.
+    """
+    missing = []
+    if call.logprobs and not logprobs:
+        missing.append("logprobs")
+    if text and finish_reason != "length":
+        if call.schema is not None and not _fits_schema(text, call.schema):
+            missing.append("schema")
+        if call.choices is not None and text.strip() not in call.choices:
+            missing.append("choices")
+    if usage is None:
+        missing.append("usage")
+    return tuple(missing)
+
+
+def _fits_schema(text: str, schema: Mapping[str, Any]) -> bool:
+    """Whether ``text`` is JSON with the keys that ``schema`` requires; no full validation."""
+    try:
+        if schema.get("type") != "object":
+            _json.decode(text)
+            return True
+        found = _object.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return all(name in found for name in schema.get("required", ()))
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +266,12 @@ class Transport(Protocol):
 
 
 class Wire(Protocol):
-    """A provider's format; stateless and pure."""
+    """A provider's format; stateless and pure.
+
+    A judge with a server may have the user's own: ``wire = "module:Class"`` in its table. The class
+    is made with the key (or ``None``); :func:`adjudge.judges.wire.common.response_failure` words
+    the failure of a response with an error status.
+    """
 
     def request(self, call: ChatCall) -> HttpRequest:
         """``call`` as the provider wants it. Never contains what a log must not (headers may)."""
@@ -237,36 +286,71 @@ class Wire(Protocol):
         """
 
 
-class ChatModel(ABC):
+class ChatModel:
     """A judge that chats. One object serves any thread, loop and process: configuration only.
 
-    ``features``: what calls to it may ask for (:mod:`adjudge.judges.base`); graders put into
-    words what a judge is not sent as a field.
+    A judge of your own derives from this and writes one method, :meth:`answer`. A reward spec
+    names it as ``type = "module:Class"``; the other keys of its table are arguments of the
+    constructor::
+
+        class HouseJudge(ChatModel):
+            def __init__(self, url: str, temperature: float = 0.0, key_env: str = "HOUSE_KEY"):
+                self.url, self.sampling = url, {"temperature": temperature}
+                self.key_env = key_env
+
+            async def answer(self, call: ChatCall) -> str:
+                return await house.ask(self.url, call.messages, **call.sampling)
+
+    Raise :class:`~adjudge.errors.GradingFailure` with the kind of what went wrong (``timeout``,
+    ``rate_limited``, …: those that pass are asked again); any other exception is a ``bug``. Either
+    is a failed judgement, never a score.
+
+    ``model``: what replies are counted under. ``sampling``: what each call is sent with, unless the
+    call says otherwise. ``features``: what calls to it may ask for (:mod:`adjudge.judges.base`);
+    graders put into words what a judge is not sent as a field.
     """
 
-    model: str
-    kind: Literal["openai", "anthropic", "recorded", "scripted", "local"]
-    features: frozenset[str] = ALL_FEATURES
+    model: str = ""
+    kind: str = "custom"
+    sampling: Mapping[str, Any] = {}
+    features: frozenset[str] = frozenset()
+    has_server: bool = False
+    """Whether its calls go over the network and may cost money."""
     control_tokens: frozenset[str] = frozenset()
     """What its tokenizer takes for structure; broken up in what it judges. Empty: unknown."""
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what replies depend on beside a spec's table: a file, a function's source."""
-        return ""
+        """A digest of what replies depend on beside a spec's table: here the class's own file."""
+        return digest_source(type(self))
 
     @property
     def fence_key(self) -> bytes:
         """The key for tags that fence text in prompts; that of its cassette, if it has one."""
         return PROCESS_KEY
 
-    def check_machine(self) -> None:  # noqa: B027  (nothing is needed by default)
+    def check_machine(self) -> None:
         """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks: a key, a device.
 
         Nothing is asked or loaded, and nothing is needed by default.
         """
 
-    @abstractmethod
+    async def wait_until_reachable(
+        self, seconds: float, on_wait: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Wait for a server that is starting; a judge without one is there at once.
+
+        ``on_wait`` hears what is waited for. Raises :class:`~adjudge.errors.JudgeUnavailable`
+        after ``seconds``.
+        """
+
+    async def answer(self, call: ChatCall) -> Reply | str:
+        """The reply to one call, complete, or its text (thinking is parted as ever).
+
+        Runs on whichever event loop asks; must not block it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have the method: async answer(call)")
+
     async def achat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -278,9 +362,63 @@ class ChatModel(ABC):
         group: str | None = None,
         **sampling: Any,
     ) -> Reply:
-        """Ask, and return one complete reply.
+        """Ask, and return one complete reply; the arguments are those of :class:`ChatCall`.
 
-        ``group`` keeps the calls of one group on one replica (prefix caches). Raises
-        ``GradingFailure`` with the kind of what went wrong, never anything else on the judge's
-        behalf.
+        ``sampling`` goes before the model's own. Raises ``GradingFailure`` with the kind of what
+        went wrong, and ``ConfigError`` for what cannot be meant.
         """
+        call = ChatCall(
+            model=self.model,
+            messages=messages,
+            schema=schema,
+            choices=choices,
+            logprobs=logprobs,
+            draw=draw,
+            sampling=self.merge_sampling(sampling) if sampling else self.sampling,
+            group=group,
+        )
+        said = await self.answer(call)
+        return said if type(said) is Reply else _as_reply(call, said)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **asked: Any) -> Reply:
+        """The blocking twin of :meth:`achat`, for ordinary code in any thread."""
+        return run_blocking(self.achat(messages, **asked))
+
+    def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The sampling of a call that says something about it."""
+        return {**self.sampling, **sampling}
+
+
+def _as_reply(call: ChatCall, said: object) -> Reply:
+    """What a model of the user's own answered; no judgement is made of what is no text."""
+    if isinstance(said, Reply):
+        return said
+    if isinstance(said, str):
+        return build_text_reply(call, said)
+    found = f"answer must return a Reply or text (found {type(said).__name__})"
+    raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
+
+
+def build_text_reply(call: ChatCall, whole: str) -> Reply:
+    """The reply whose text was generated as a whole, by who counts no tokens."""
+    text, reasoning = split_thinking(whole)
+    ignored = find_ignored_features(call, text, "stop", None, None)
+    return Reply(
+        text=text,
+        reasoning=reasoning,
+        finish_reason="stop",
+        model=call.model,
+        ignored=tuple(name for name in ignored if name != "usage"),
+        provenance=Provenance(source="live", model=call.model, attempts=1),
+    )
+
+
+def digest_source(cls: type[Any]) -> str:
+    """The digest of the file of a user's own class; shipped ones go with adjudge's version."""
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if path is None or cls.__module__.startswith("adjudge."):
+        return ""
+    try:
+        return sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -5,30 +5,47 @@ Also what a judge's server really honours, found out by a handful of small calls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable
-from adjudge.engine.clock import Clock
-from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
-from adjudge.extensions import import_named
-from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, HttpRequest, Reply, Transport
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
-from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
-from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
-from adjudge.judges.models.local_loading import LocalTask, read_control_tokens
-from adjudge.judges.models.recorded import RecordedModel
-from adjudge.judges.models.scripted import ScriptedModel
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.extensions import check_extension_name, import_named, load_extension
+from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, LocalTask, Reply
 
-JudgeType = Literal[
-    "openai", "groq", "anthropic", "dashscope", "vllm", "sglang", "local", "recorded", "scripted"
-]
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+
+JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
+"""The entry-point groups of judges and wire formats that other packages offer."""
+
+_MODELS = "adjudge.judges.models"
+
+SHIPPED_JUDGES: Mapping[str, str] = {
+    "openai": f"{_MODELS}.http:OpenAIChatModel",
+    "groq": f"{_MODELS}.http:OpenAIChatModel",
+    "anthropic": f"{_MODELS}.http:AnthropicChatModel",
+    "dashscope": f"{_MODELS}.http:OpenAIChatModel",
+    "vllm": f"{_MODELS}.http:OpenAIChatModel",
+    "sglang": f"{_MODELS}.http:OpenAIChatModel",
+    "local": f"{_MODELS}.local:LocalChatModel",
+    "recorded": f"{_MODELS}.recorded:RecordedModel",
+    "scripted": f"{_MODELS}.scripted:ScriptedModel",
+}
+"""``type`` → ``module:Class`` of every judge that ships; imported when a spec names it."""
 
 SAMPLING = (
     "temperature",
@@ -51,7 +68,9 @@ NOT_ABOUT_REPLIES = frozenset(
 
 _LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
 _LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
-_KEYS_WITHOUT_SERVER = {"cassette", "provider", "script", "function", "task", *_LOADING_KEYS}
+_KEYS_WITHOUT_SERVER = {
+    "cassette", "provider", "script", "function", "task", "options", *_LOADING_KEYS
+}  # fmt: skip
 _KEYS_OF_TYPE = {
     "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
@@ -81,14 +100,19 @@ class JudgeTable(ConfigTable):
     ``batch_size``, some sampling), of ``recorded`` (``cassette``, and ``model`` and ``provider``
     where the cassette has several) or of ``scripted`` (``script``: one reply, a list by draw, or
     replies by words of the question; or ``function``: ``module:name`` of a function of the
-    messages). Sampling is sent as written, and nothing that is not; fields that only one server
-    knows go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served
-    model's, whose control tokens are broken up in what is judged: a folder with ``tokenizer.json``
-    or such a file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the
-    names and defaults of :class:`~adjudge.judges.EndpointSettings`.
+    messages). Any other type is a class of the user's own (``module:Class``, or the name that a
+    package gave it): all other keys are ``options``, the arguments of its constructor.
+    ``wire``: a server's format is the user's own class. Sampling is sent as written, and nothing
+    that is not; fields that only one server knows go into ``extra_body``. ``tokenizer`` (not of
+    ``local``, which has its own): the served model's, whose control tokens are broken up in what is
+    judged: a folder with ``tokenizer.json`` or such a file, beside the spec or not, or a name that
+    transformers knows. ``endpoint`` has the names and defaults of
+    :class:`~adjudge.judges.EndpointSettings`.
     """
 
-    type: JudgeType
+    type: str
+    options: dict[str, Any] = Field(default={})
+    wire: str | None = None
     model: str | None = None
     base_url: str | list[str] | None = None
     api_key_env: str | None = None
@@ -127,16 +151,43 @@ class JudgeTable(ConfigTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_literal_key(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "api_key" in data:
+    def _sort_keys(cls, data: Any) -> Any:
+        """No literal key; all but two keys of a class of the user's own are that class's."""
+        if not isinstance(data, Mapping):
+            return data
+        if "api_key" in data:
             raise ValueError(
                 "api_key: a literal key is not allowed. Name the environment variable that holds "
                 "it in api_key_env."
             )
-        return data
+        kind = data.get("type")
+        if not isinstance(kind, str) or kind in SHIPPED_JUDGES:
+            return data
+        options = {key: value for key, value in data.items() if key not in ("type", "tokenizer")}
+        return {key: value for key, value in data.items() if key not in options} | {
+            "options": options
+        }
+
+    @field_validator("type")
+    @classmethod
+    def _known_type(cls, kind: str) -> str:
+        try:
+            check_extension_name(JUDGE_GROUP, kind, where="type", shipped=SHIPPED_JUDGES)
+        except ConfigError as error:
+            raise ValueError(str(error).removeprefix("type: ")) from None
+        return kind
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A table that does not use them has the hash that it had before there were such keys."""
+        said: dict[str, Any] = serialize(self)
+        newer: dict[str, Any] = {"options": {}, "wire": None}
+        return {key: value for key, value in said.items() if (key, value) not in newer.items()}
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if self.type not in SHIPPED_JUDGES:
+            return self
         allowed = _KEYS_OF_TYPE.get(self.type, set(type(self).model_fields) - _KEYS_WITHOUT_SERVER)
         if stray := sorted(self.model_fields_set - allowed - {"type"}):
             listed = ", ".join(sorted(allowed))
@@ -156,13 +207,15 @@ class JudgeTable(ConfigTable):
     @property
     def has_server(self) -> bool:
         """Whether its calls go over the network."""
-        return self.type not in _KEYS_OF_TYPE
+        return self.type in PRESETS
 
     def sampling(self) -> dict[str, Any]:
         """The sampling keys that are set, ``extra_body`` among them."""
-        return {
-            name: value for name in SAMPLING if (value := getattr(self, name)) not in (None, {})
-        }
+        return self.chosen(SAMPLING)
+
+    def chosen(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of these keys that are set."""
+        return {name: value for name in names if (value := getattr(self, name)) not in (None, {})}
 
 
 def build_judge(
@@ -184,6 +237,8 @@ def build_judge(
     try:
         model = _build_model(name, table, folder, cache, budget)
         if table.tokenizer is not None:
+            from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
+
             beside = folder / table.tokenizer
             place = str(beside) if beside.exists() else table.tokenizer
             model.control_tokens = read_control_tokens(place)
@@ -199,66 +254,83 @@ def _build_model(
     cache: ReplyCache | None,
     budget: SpendCeiling | None,
 ) -> ChatModel:
+    target = table.type
+    if table.task == "score":
+        target = f"{_MODELS}.local:LocalScalarModel"
+    cls: Any = load_extension(
+        JUDGE_GROUP, target, where="type", folder=folder, shipped=SHIPPED_JUDGES
+    )
     if table.type == "recorded":
-        return RecordedModel(
+        model: ChatModel = cls(
             folder / (table.cassette or ""),
             table.model,
             provider=table.provider,
             sampling=table.sampling() or None,
             features=table.features,
         )
-    if table.type == "scripted":
+    elif table.type == "scripted":
         script: Any = table.script or ""
         if table.function:
             script = import_named(table.function, folder, where="function")
-        return ScriptedModel(script, model=table.model or name)
-    if table.type == "local":
-        return _build_local(table, folder)
-    return _build_http(table, folder, cache, budget)
+        model = cls(script, model=table.model or name)
+    elif table.type == "local":
+        path = table.model or ""
+        if (folder / path).is_dir():
+            path = str(folder / path)
+        model = cls(path, **table.chosen(_LOADING_KEYS), **table.sampling())
+    elif table.has_server:
+        model = cls(table.model, **_http_arguments(table, folder, cache, budget))
+    else:
+        model = _build_custom(name, cls, table.options)
+    return model
 
 
-def _build_local(table: JudgeTable, folder: Path) -> ChatModel:
-    model = table.model or ""
-    if (folder / model).is_dir():
-        model = str(folder / model)
-    options = {name: value for name in _LOADING_KEYS if (value := getattr(table, name)) is not None}
-    if table.task == "score":
-        return LocalScalarModel(model, **options)
-    return LocalChatModel(model, **options, **table.sampling())
+def _build_custom(name: str, cls: Any, options: Mapping[str, Any]) -> ChatModel:
+    """A model of the user's own; its constructor says which keys the table may have."""
+    if not (isinstance(cls, type) and issubclass(cls, ChatModel)):
+        raise ConfigError(f"type: must be a class derived from ChatModel (found {cls!r:.80})")
+    parameters = list(inspect.signature(cls).parameters.values())
+    by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        check_keys(options, ["type", "tokenizer", *(p.name for p in by_name)], "")
+    for parameter in by_name:
+        if parameter.default is parameter.empty and parameter.name not in options:
+            raise ConfigError(f"{parameter.name}: is required by type {cls.__qualname__!r}")
+    try:
+        model = cls(**options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{cls.__qualname__} refuses its keys: {error}") from error
+    if not model.model:
+        model.model = name
+    return model
 
 
-def _build_http(
+def _http_arguments(
     table: JudgeTable,
     folder: Path,
     cache: ReplyCache | None,
     budget: SpendCeiling | None,
-) -> ChatModel:
-    settings = _parse_settings(table.endpoint) if table.endpoint else None
+) -> dict[str, Any]:
     own: ReplyCache | Path | None = cache
     if own is None and table.cache is not None:
         own = folder / table.cache
-    shared: dict[str, Any] = {
-        "base_url": table.base_url,
-        "features": table.features,
-        "settings": settings,
+    found: dict[str, Any] = {
+        **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env")),
+        "preset": table.type,
+        "settings": _parse_settings(table.endpoint) if table.endpoint else None,
         "cache": own,
         "price": None if table.price is None else table.price.model_dump(exclude_none=True),
-        "trust_env": table.trust_env,
         "budget": budget,
         **table.sampling(),
     }
-    if table.api_key_env is not None:
-        shared["api_key_env"] = table.api_key_env
-    model = table.model or ""
-    if table.type == "anthropic":
-        if table.stream:
-            raise ConfigError("stream: is not possible with type 'anthropic'. Leave it out.")
-        return AnthropicChatModel(model, **shared)
-    preset: Any = table.type
-    return OpenAIChatModel(model, preset=preset, stream=table.stream, **shared)
+    if table.wire is not None:
+        found["wire"] = load_extension(WIRE_GROUP, table.wire, where="wire", folder=folder)
+    return found
 
 
 def _parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
+    from adjudge.judges.endpoint.settings import EndpointSettings  # noqa: PLC0415
+
     check_keys(given, sorted(EndpointSettings.__struct_fields__), "endpoint.")
     try:
         return msgspec.convert(given, EndpointSettings)
@@ -278,8 +350,6 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _TOKENS = 64
-_PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")
-_PING_EVERY_S = 2.0
 
 ModelBuilder = Callable[[JudgeTable], ChatModel]
 
@@ -320,37 +390,6 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
     found.append(await _check_streaming(everything, build))
     found.append(await _check_seed(model, table))
     return found
-
-
-async def wait_for_server(
-    base_urls: Sequence[str],
-    seconds: float,
-    *,
-    transport: Transport,
-    clock: Clock,
-    on_wait: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
-
-    ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
-    last one after ``seconds``.
-    """
-    deadline = clock.time() + seconds
-    while True:
-        for url in base_urls:
-            try:
-                await transport.post(url, _PING_REQUEST)
-            except GradingFailure as failure:
-                problem = str(failure)
-                if failure.metadata.get("sent", True):
-                    return
-            else:
-                return
-        left = deadline - clock.time()
-        if left <= 0:
-            raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
-        on_wait(f"{problem}; waiting for up to {left:.0f} s")
-        await clock.sleep(min(_PING_EVERY_S, left))
 
 
 def _failed_check(feature: str, failure: GradingFailure, sent: bool | None = None) -> FeatureCheck:

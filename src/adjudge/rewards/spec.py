@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -22,8 +22,7 @@ from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.judges.base import ChatModel
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint.settings import SpendCeiling
+from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.aggregate import (
     AggregateMethod,
@@ -36,6 +35,10 @@ from adjudge.rewards.aggregate import (
 from adjudge.rewards.groups import GroupStep, MissingPolicy
 from adjudge.types import Reduce, Role, finite_range
 from adjudge.version import __version__
+
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.endpoint.settings import SpendCeiling
 
 GraderScope = Literal["outcome", "event"]
 
@@ -212,8 +215,7 @@ class RewardSpec(ConfigFile):
             own = cache
             if own is None and table.cache is not None and table.cache_sampled:
                 if table.cache not in opened:
-                    path = self.folder / table.cache
-                    opened[table.cache] = ReplyCache(path, sampled=True)
+                    opened[table.cache] = open_cache(self.folder / table.cache, sampled=True)
                 own = opened[table.cache]
             judges[name] = build_judge(
                 name, table, where=self.where, folder=self.source_folder, cache=own, budget=budget

@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import RolloutError
 from adjudge.files import atomic_write
-from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls, start_call_counter
-from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
@@ -34,6 +32,10 @@ from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
 from adjudge.text import encode_exactly
 from adjudge.types import AnySample, GradedSample, RewardResult, Sample
 from adjudge.version import __version__
+
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.endpoint.settings import SpendCeiling
 
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200

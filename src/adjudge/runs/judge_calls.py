@@ -17,7 +17,6 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
-from adjudge.judges.models.http import HttpChatModel
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, numeric
@@ -211,7 +210,7 @@ class _CallMeter(ChatModel):
         self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
         self._price: Price | None = getattr(model, "price", None)
         # Cassettes and scripts cost nothing.
-        self._free = not isinstance(model, HttpChatModel)
+        self._free = not model.has_server
 
     async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
         sampling = {**self._sampling, **asked}

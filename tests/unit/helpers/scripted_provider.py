@@ -125,8 +125,8 @@ class Line:
                   group: str | None = None, form: Mapping[str, Any] | None = None,
                   **sampling: Any) -> Reply:  # fmt: skip
         call = ChatCall(model="m", messages=[{"content": text}], draw=draw, sampling=sampling,
-                        **(form or {}))  # fmt: skip
-        return await self.endpoint.ask(call, self.wire, group=group, price=price)
+                        group=group, **(form or {}))  # fmt: skip
+        return await self.endpoint.ask(call, self.wire, price=price)
 
     async def warm(self, seconds: float = 1.0, n: int = 40) -> None:
         """Make the usual latency known, then forget the sends."""

@@ -195,7 +195,6 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     chat_call: ChatCall
     wire: Wire
     request: HttpRequest
-    group: str | None
     price: Price | None
     cache_key: str | None
     join_key: tuple[int, str, bytes] | None
@@ -321,7 +320,7 @@ class ForbiddenClassifier:
             return failure
         if not self._row:
             self._since = now
-        asked = call.group or call.chat_call.messages or call.request.body
+        asked = call.chat_call.group or call.chat_call.messages or call.request.body
         if len(self._row) < MAX_FORBIDDEN_IN_ROW and asked not in self._row:
             self._row.append(asked)
         settled = oldest is None or oldest.sent_at > self._since

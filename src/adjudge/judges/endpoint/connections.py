@@ -19,18 +19,19 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint.endpoint import Endpoint
-from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
-from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.wire.transport import AiohttpTransport
+
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
+    from adjudge.judges.endpoint.endpoint import Endpoint
+    from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
 
 _T = TypeVar("_T")
 
@@ -109,7 +110,7 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
         digest,
         wanted.trust_env,
         id(wanted.budget),
-        id(wanted.cache) if isinstance(wanted.cache, ReplyCache) else None,
+        None if isinstance(wanted.cache, str | None) else id(wanted.cache),
     )
     found = here.connections.get(place)
     if found is None:
@@ -119,13 +120,26 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     return found
 
 
+def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
+    """A cache that records into a file; ``sampled``: also what chance has a say in."""
+    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+    return ReplyCache(path, sampled=sampled)
+
+
 def _open_connection(wanted: EndpointKey) -> Connection:
-    own = ReplyCache(wanted.cache) if isinstance(wanted.cache, str) else None
+    # A run without a judge on the network reads none of this.
+    from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
+    from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415
+
+    cache, own = wanted.cache, None
+    if isinstance(cache, str):
+        cache = own = open_cache(cache)
     endpoint = Endpoint(
         wanted.base_urls,
         AiohttpTransport(trust_env=wanted.trust_env),
-        wanted.settings or EndpointSettings(),
-        cache=own or (wanted.cache if isinstance(wanted.cache, ReplyCache) else None),
+        wanted.settings,
+        cache=cache,
         provider=wanted.cache_name,
         budget=wanted.budget,
     )
@@ -150,10 +164,11 @@ def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
         return f"{both} and its key, so they must use one cache (found {caches[0]} and {caches[1]})"
     if second.settings is None:
         return None
-    opened, asked = first.settings or EndpointSettings(), second.settings
+    asked = second.settings
+    opened = first.settings or type(asked)()
     differing = [
         f"{name} {getattr(opened, name)!r} and {getattr(asked, name)!r}"
-        for name in EndpointSettings.__struct_fields__
+        for name in asked.__struct_fields__
         if getattr(opened, name) != getattr(asked, name)
     ]
     if not differing:
@@ -217,7 +232,11 @@ def own_calls(
 
     At the end the connections of the ceiling and the cassette are closed, and the cassette.
     """
-    budget = None if budget_usd is None else SpendCeiling(budget_usd)
+    budget = None
+    if budget_usd is not None:
+        from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
+
+        budget = SpendCeiling(budget_usd)
     try:
         yield budget
     finally:
@@ -257,7 +276,7 @@ class CallCounter:
     """
 
     def __init__(self) -> None:
-        self._before = {id(one): _snapshot(one) for one in open_connections()}
+        self._before = {id(one): one.endpoint.stats.since(None) for one in open_connections()}
 
     def table(self) -> list[dict[str, Any]]:
         """One entry per endpoint that was asked, in the order of opening.
@@ -266,7 +285,13 @@ class CallCounter:
         :class:`~adjudge.judges.endpoint.stats.EndpointStats`: times in seconds, money in US
         dollars, ``None`` where nothing was measured.
         """
-        return _table_rows(self._before, open_connections())
+        entries = []
+        for one in open_connections():
+            stats = one.endpoint.stats.since(self._before.get(id(one)))
+            if stats.calls:
+                urls, models = list(one.endpoint_key.base_urls), sorted(one.models)
+                entries.append({"base_urls": urls, "models": models, **stats.summary()})
+        return entries
 
     def read(self) -> list[dict[str, Any]]:
         """:meth:`table` of the engine's loop, for code outside of it."""
@@ -280,25 +305,3 @@ def start_call_counter() -> CallCounter:
 
 async def _call(function: Callable[[], _T]) -> _T:
     return function()
-
-
-def _table_rows(
-    before: dict[int, EndpointStats], now: Sequence[Connection]
-) -> list[dict[str, Any]]:
-    entries = []
-    for one in now:
-        stats = one.endpoint.stats.since(before.get(id(one), EndpointStats()))
-        if stats.calls:
-            entries.append(
-                {
-                    "base_urls": list(one.endpoint_key.base_urls),
-                    "models": sorted(one.models),
-                    **stats.summary(),
-                }
-            )
-    return entries
-
-
-def _snapshot(connection: Connection) -> EndpointStats:
-    """The counts so far, detached from what goes on."""
-    return connection.endpoint.stats.since(EndpointStats())

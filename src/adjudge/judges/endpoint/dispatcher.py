@@ -122,7 +122,7 @@ class Dispatcher:
                 lane.popleft()
                 self._send_hedge(call, now)
                 continue
-            replica = pick_replica(self._replicas, now, call.group, call.avoid)
+            replica = pick_replica(self._replicas, now, call.chat_call.group, call.avoid)
             if replica is None:
                 if self._waits_for_recovery:
                     return
@@ -187,7 +187,7 @@ class Dispatcher:
         response: HttpResponse | None = None
         try:
             response = await self._transport.post(attempt.replica.url, request, on_chunk)
-            reply = call.wire.reply(call.chat_call, response)
+            reply = _check_reply(call.wire.reply(call.chat_call, response))
         except GradingFailure as failure:
             self._release(attempt)
             self._failed(attempt, failure, response)
@@ -434,3 +434,10 @@ class Dispatcher:
         ):
             call.hedge_queued = True
             self._hedges.append(call)
+
+
+def _check_reply(reply: object) -> Reply:
+    """The user's own wires are programs like others; what is no reply must not win."""
+    if isinstance(reply, Reply):
+        return reply
+    raise TypeError(f"the wire's reply must be a Reply (found {type(reply).__name__})")

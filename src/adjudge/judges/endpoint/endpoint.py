@@ -69,7 +69,7 @@ class Endpoint:
         self,
         base_urls: Sequence[str],
         transport: Transport,
-        settings: EndpointSettings = EndpointSettings(),  # noqa: B008  (frozen)
+        settings: EndpointSettings | None = None,
         cache: ReplyStore | None = None,
         *,
         provider: str | None = None,
@@ -80,7 +80,7 @@ class Endpoint:
             raise ValueError("an endpoint needs at least one base URL")
         self._urls = list(base_urls)
         self._transport = transport
-        self._settings = settings
+        self._settings = settings or EndpointSettings()
         self._cache = cache
         self._provider = base_urls[0] if provider is None else provider
         self._budget = budget
@@ -104,19 +104,11 @@ class Endpoint:
         health = None if self._dispatcher is None else self._dispatcher.health
         return [] if health is None else [replica.breaker for replica in health.replicas]
 
-    async def ask(
-        self,
-        chat_call: ChatCall,
-        wire: Wire,
-        *,
-        group: str | None = None,
-        price: Price | None = None,
-    ) -> Reply:
+    async def ask(self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None) -> Reply:
         """One complete reply, with its provenance and, given a ``price``, its cost.
 
-        ``group`` keeps calls on one of several base URLs. An equal call in flight (same request,
-        same ``draw``, same wishes for the reply's form, temperature 0) is joined and shares its
-        outcome.
+        An equal call in flight (same request, same ``draw``, same wishes for the reply's form,
+        temperature 0) is joined and shares its outcome.
 
         Raises ``GradingFailure``: ``timeout`` (the deadline passed), ``circuit_open`` (it passed
         while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
@@ -138,6 +130,9 @@ class Endpoint:
             if price is None:
                 self._refuse_unpriced()
             request = wire.request(chat_call)
+            if not isinstance(request, HttpRequest):  # a wire of the user's own
+                found = type(request).__name__
+                raise TypeError(f"the wire's request must be an HttpRequest (found {found})")
             join = _deduplication_key(chat_call, request) if self._shares(chat_call) else None
         except GradingFailure as failure:
             self._stats.count_failure(failure.kind)
@@ -154,7 +149,6 @@ class Endpoint:
                 chat_call=chat_call,
                 wire=wire,
                 request=request,
-                group=group,
                 price=price,
                 cache_key=key,
                 join_key=join,

@@ -141,8 +141,12 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         else:
             self.cost_usd += cost
 
-    def since(self, earlier: EndpointStats) -> EndpointStats:
-        """What was counted after ``earlier``, these stats then; gauges are as they are now."""
+    def since(self, earlier: EndpointStats | None) -> EndpointStats:
+        """What was counted after ``earlier``, these stats then (``None``: from the beginning).
+
+        A copy, detached from what goes on; gauges are as they are now.
+        """
+        earlier = earlier or EndpointStats()
         changes: dict[str, Any] = {}
         for name in self.__struct_fields__:
             now, then = getattr(self, name), getattr(earlier, name)

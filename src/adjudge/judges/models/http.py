@@ -10,26 +10,38 @@ import asyncio
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from adjudge.engine.loop import on_engine, run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.config import check_allowed
+from adjudge.engine.clock import Clock, SystemClock
+from adjudge.engine.loop import on_engine, run_on_engine
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
-from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Preset, Reply, Wire, resolve_features
-from adjudge.judges.base import get_preset as named_preset
-from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect
+from adjudge.judges.base import (
+    PRESETS,
+    ChatCall,
+    ChatModel,
+    HttpRequest,
+    Preset,
+    Reply,
+    Transport,
+    Wire,
+    digest_source,
+    resolve_features,
+)
+from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
-from adjudge.judges.wire.anthropic import AnthropicWire
-from adjudge.judges.wire.openai import OpenAIWire
-from adjudge.judges.wire.transport import normalize_url
+from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.prompts.fence import PROCESS_KEY
+
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
 
 _ELSEWHERE = {
     "api_key": "Name an environment variable in api_key_env; a model object never holds a key",
@@ -58,52 +70,88 @@ class _LoopBinding:
 
 
 class HttpChatModel(ChatModel):
-    """A chat model behind an address; subclasses say which wire speaks to it."""
+    """A chat model behind an address; subclasses say which wire speaks to it.
+
+    ``model``: its name at the server. ``preset``: what is known about the server; sets the
+    address, the key's variable and what is sent (:mod:`adjudge.judges.base`). ``api_key_env``: name
+    of the environment variable with the key, read at every call; by default the provider's own
+    (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that is
+    not there is an error at the first call (``GradingFailure(auth)``), and none for local servers.
+    ``base_url``: the address, or a list of replicas; default ``OPENAI_BASE_URL`` (for ``openai``,
+    ``vllm`` and ``sglang``), else the preset's. ``stream``: ask for streams; models that only
+    stream are found out by themselves. ``features``: what this model honours, instead of the
+    preset's.
+    ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
+    for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
+    million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
+    environment's proxies. ``wire``: a format of your own, a class that is made with the key (or
+    ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features of its attribute
+    ``features``, or none. Everything else (``temperature``, ``max_tokens``, ``seed``, ``top_p``,
+    ``extra_body``, …) is sent with each call, as the server names it.
+
+    Configuration only: picklable, and serves any thread and any event loop. Raises ``ConfigError``
+    for what cannot be meant.
+    """
+
+    has_server = True
+    streams: ClassVar[bool] = True
+    """Whether its format has streams."""
+    presets: ClassVar[Sequence[str]]
+    """The kinds of servers that speak its format; the first is the default."""
 
     def __init__(
         self,
-        model: Any,
-        preset: Preset,
+        model: str,
         *,
-        api_key_env: str | None,
-        base_url: str | Sequence[str] | None,
-        stream: bool,
-        features: Iterable[str] | None,
-        settings: EndpointSettings | None,
-        cache: str | Path | ReplyCache | None,
-        price: Price | Mapping[str, float] | None,
-        trust_env: bool,
-        budget: SpendCeiling | None,
-        sampling: Mapping[str, Any],
+        preset: str | None = None,
+        api_key_env: str | None = None,
+        base_url: str | Sequence[str] | None = None,
+        stream: bool = False,
+        features: Iterable[str] | None = None,
+        settings: EndpointSettings | None = None,
+        cache: str | Path | ReplyCache | None = None,
+        price: Price | Mapping[str, float] | None = None,
+        trust_env: bool = True,
+        budget: SpendCeiling | None = None,
+        wire: type[Any] | None = None,
+        **sampling: Any,
     ) -> None:
-        if not isinstance(model, str) or not model:
+        if not isinstance(model, str) or not model:  # type: ignore[redundant-expr]
             raise ConfigError(f"model: must be the name of a model (found {model!r})")
-        self.model: str = model
-        self.preset = preset.name
-        self.features = resolve_features(preset, features)
-        self.stream = stream
-        self.sampling = _flatten_sampling(sampling)
-        self.price = _parse_price(price)
-        self._preset = preset
-        env = preset.key_env if api_key_env is None else api_key_env
+        known = PRESETS[self._check_preset(preset or self.presets[0])]
+        env = known.key_env if api_key_env is None else api_key_env
         if not env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
-        urls = _base_urls(preset, base_url)
+        if stream and (wire is not None or not self.streams):
+            format_name = "a wire of your own" if wire is not None else f"type {known.name!r}"
+            raise ConfigError(f"stream: is not possible with {format_name}. Leave it out.")
+        self.model = model
+        self.preset = known.name
+        self.stream = stream
+        self.sampling = _flatten_sampling(sampling)
+        self.price = _parse_price(price)
+        if wire is not None and features is None:
+            features = getattr(wire, "features", ())
+        self.features = resolve_features(known, features)
+        self._preset = known
+        self._own_wire = wire
+        urls = self._resolve_urls(known, base_url)
+        # Replies of a provider's own address are kept under its name, whoever recorded them;
+        # elsewhere one model name may be many models.
+        cache_name = known.name if known.needs_key and urls == (known.base_url,) else urls[0]
         self._endpoint_key = EndpointKey(
-            provider=self.kind,
+            provider=self.kind if wire is None else _class_path(wire),
             base_urls=urls,
             key_env=env,
             settings=settings,
             cache=str(Path(cache).expanduser().absolute())
             if isinstance(cache, str | Path)
             else cache,
-            # Replies of a provider's own address are kept under its name, whoever recorded
-            # them; elsewhere one model name may be many models.
-            cache_name=preset.name if preset.needs_key and urls == (preset.base_url,) else None,
+            cache_name=cache_name if wire is None else f"{cache_name} ({_class_path(wire)})",
             trust_env=trust_env,
             budget=budget,
-            owner=f"{preset.name}:{model}",
+            owner=f"{known.name}:{model}",
         )
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopBinding] = (
             WeakKeyDictionary()
@@ -132,8 +180,11 @@ class HttpChatModel(ChatModel):
 
     @property
     def fingerprint(self) -> str:
-        """The addresses, which a variable of the environment may have set."""
-        return " ".join(self.base_urls)
+        """The addresses, which a variable of the environment may have set; an own wire's file."""
+        said = " ".join(self.base_urls)
+        if self._own_wire is None:
+            return said
+        return f"{said} {_class_path(self._own_wire)} {digest_source(self._own_wire)}"
 
     @property
     def fence_key(self) -> bytes:
@@ -142,76 +193,50 @@ class HttpChatModel(ChatModel):
             cache = self._endpoint_key.cache
             if cache is None:
                 self._fence_key = PROCESS_KEY
-            elif isinstance(cache, ReplyCache):
-                self._fence_key = cache.fence_key
-            else:
-                with contextlib.closing(ReplyCache(cache)) as opened:
+            elif isinstance(cache, str):
+                with contextlib.closing(open_cache(cache)) as opened:
                     self._fence_key = opened.fence_key
+            else:
+                self._fence_key = cache.fence_key
         return self._fence_key
 
     @abstractmethod
-    def _wire(self, key: str | None, *, stream: bool) -> Wire | None:
-        """The wire to speak with; ``None`` when streams are not spoken here."""
+    def _wire(self, key: str | None, *, stream: bool) -> Wire:
+        """The wire to speak with."""
 
-    async def achat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,
-        **sampling: Any,
-    ) -> Reply:
-        """Ask, from any event loop, and return one complete reply; see ``ChatModel.achat``.
+    @classmethod
+    def _check_preset(cls, preset: str) -> str:
+        return str(check_allowed("preset", preset, cls.presets))
 
-        ``sampling`` overrides the model's own. Raises ``GradingFailure``, and ``ConfigError`` when
-        another model has opened the same endpoint with other settings.
+    @staticmethod
+    def _normalize(url: str) -> str:
+        """One address as its wire wants it."""
+        return normalize_url(url)
+
+    def _resolve_urls(
+        self, preset: Preset, base_url: str | Sequence[str] | None
+    ) -> tuple[str, ...]:
+        if base_url is None and preset.url_from_env:
+            base_url = os.environ.get("OPENAI_BASE_URL") or None
+        if base_url is None:
+            base_url = preset.base_url
+        urls = [base_url] if isinstance(base_url, str) else list(base_url)
+        if not urls:
+            raise ConfigError("base_url: must have at least one address (found an empty list)")
+        return tuple(dict.fromkeys(self._normalize(url) for url in urls))
+
+    async def answer(self, call: ChatCall) -> Reply:
+        """Send a call on the engine's loop; ``ConfigError`` where another model of the same
+        endpoint has other settings.
         """
-        call = self._call(messages, schema, choices, logprobs, draw, sampling)
-        if on_engine():
-            return await self.ask(call, group=group)
-        return await run_on_engine(self.ask(call, group=group))
+        return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,
-        **sampling: Any,
-    ) -> Reply:
-        """The blocking twin of :meth:`achat`, for ordinary code in any thread."""
-        call = self._call(messages, schema, choices, logprobs, draw, sampling)
-        return run_blocking(self.ask(call, group=group))
+    def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The model's own sampling as fields of the request, and the call's."""
+        return {**self.sampling, **_flatten_sampling(sampling)}
 
-    def _call(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        schema: Mapping[str, Any] | None,
-        choices: Sequence[str] | None,
-        logprobs: bool,
-        draw: int,
-        sampling: Mapping[str, Any],
-    ) -> ChatCall:
-        return ChatCall(
-            model=self.model,
-            messages=messages,
-            schema=schema,
-            choices=choices,
-            logprobs=logprobs,
-            draw=draw,
-            sampling={**self.sampling, **_flatten_sampling(sampling)}
-            if sampling
-            else self.sampling,
-        )
-
-    async def ask(self, call: ChatCall, *, group: str | None = None) -> Reply:
-        """Send a call on the running loop, whichever it is; what :meth:`achat` does on the engine.
+    async def ask(self, call: ChatCall) -> Reply:
+        """Send a call on the running loop, whichever it is; :meth:`answer` does on the engine's.
 
         A server that says it only streams is asked once more for a stream, and remembered.
         """
@@ -224,25 +249,37 @@ class HttpChatModel(ChatModel):
         if line.streaming is not None and self.model in connection.stream_only:
             wire = line.streaming
         try:
-            return await connection.endpoint.ask(call, wire, group=group, price=self.price)
+            return await connection.endpoint.ask(call, wire, price=self.price)
         except GradingFailure as failure:
             if line.streaming is None or wire is line.streaming:
                 raise
             if "stream_only" not in failure.metadata:
                 raise
         connection.stream_only.add(self.model)
-        return await connection.endpoint.ask(call, line.streaming, group=group, price=self.price)
+        return await connection.endpoint.ask(call, line.streaming, price=self.price)
 
     async def _connect(self, key: str | None) -> _LoopBinding:
         connection = await connect(self._endpoint_key, key)
         connection.models.add(self.model)
-        plain = self._wire(key, stream=self.stream)
-        if plain is None:
-            raise ConfigError(f"{self!r}: stream=True is not possible here")
-        streaming = None if self.stream else self._wire(key, stream=True)
-        line = _LoopBinding(key, connection, plain, streaming)
+        if self._own_wire is not None:
+            line = _LoopBinding(key, connection, self._own_wire(key), None)
+        else:
+            streaming = None if self.stream or not self.streams else self._wire(key, stream=True)
+            line = _LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
         self._lines[asyncio.get_running_loop()] = line
         return line
+
+    async def wait_until_reachable(
+        self, seconds: float, on_wait: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Wait until its server answers anything; see :func:`wait_for_server`."""
+        transport = AiohttpTransport()
+        try:
+            await wait_for_server(
+                self.base_urls, seconds, transport=transport, clock=SystemClock(), on_wait=on_wait
+            )
+        finally:
+            await transport.aclose()
 
     def check_machine(self) -> None:
         """The key is in the environment, where one is needed."""
@@ -271,11 +308,46 @@ class HttpChatModel(ChatModel):
     def _replays(self) -> bool:
         """Whether a cassette answers everything, so that no key is needed."""
         cache = self._endpoint_key.cache
-        return isinstance(cache, ReplyCache) and cache.replays
+        return cache is not None and not isinstance(cache, str) and cache.replays
 
     def _local(self) -> bool:
         """Whether all addresses are this machine's own, whose servers rarely want a key."""
         return all(is_loopback(_describe_host(url)) for url in self._endpoint_key.base_urls)
+
+
+_PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")
+_PING_EVERY_S = 2.0
+
+
+async def wait_for_server(
+    base_urls: Sequence[str],
+    seconds: float,
+    *,
+    transport: Transport,
+    clock: Clock,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
+
+    ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
+    last one after ``seconds``.
+    """
+    deadline = clock.time() + seconds
+    while True:
+        for url in base_urls:
+            try:
+                await transport.post(url, _PING_REQUEST)
+            except GradingFailure as failure:
+                problem = str(failure)
+                if failure.metadata.get("sent", True):
+                    return
+            else:
+                return
+        left = deadline - clock.time()
+        if left <= 0:
+            raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
+        on_wait(f"{problem}; waiting for up to {left:.0f} s")
+        await clock.sleep(min(_PING_EVERY_S, left))
 
 
 def _describe_host(url: str) -> str:
@@ -283,15 +355,8 @@ def _describe_host(url: str) -> str:
     return host.partition("]")[0].strip("[]") if "[" in host else host.partition(":")[0]
 
 
-def _base_urls(preset: Preset, base_url: str | Sequence[str] | None) -> tuple[str, ...]:
-    if base_url is None and preset.url_from_env:
-        base_url = os.environ.get("OPENAI_BASE_URL") or None
-    if base_url is None:
-        base_url = preset.base_url
-    urls = [base_url] if isinstance(base_url, str) else list(base_url)
-    if not urls:
-        raise ConfigError("base_url: must have at least one address (found an empty list)")
-    return tuple(dict.fromkeys(normalize_url(url) for url in urls))
+def _class_path(cls: type[Any]) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _flatten_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,77 +384,39 @@ def _parse_price(price: Price | Mapping[str, float] | None) -> Price | None:
 class OpenAIChatModel(HttpChatModel):
     """A chat model of OpenAI, Groq, DashScope, vLLM, SGLang, or what speaks like them.
 
-    ``model``: its name at the server. ``preset``: what is known about the server; sets the
-    address, the key's variable and what is sent (:mod:`adjudge.judges.base`). ``api_key_env``: name
-    of the environment variable with the key, read at every call; by default the provider's own
-    (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that is
-    not there is an error at the first call (``GradingFailure(auth)``), and none for local servers.
-    ``base_url``: the address up to and with ``/v1``, or a list of replicas; default
-    ``OPENAI_BASE_URL`` (not for ``groq`` and ``dashscope``), else the preset's. ``stream``: ask for
-    streams; models that only stream are found out by themselves. ``features``: what this model
-    honours, instead of the preset's.
-    ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
-    for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
-    million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
-    environment's proxies. Everything else (``temperature``,
-    ``max_tokens``, ``seed``, ``top_p``, ``extra_body``, …) is sent with each call, as the server
-    names it.
-
-    Configuration only: picklable, and serves any thread and any event loop. Raises ``ConfigError``
-    for what cannot be meant.
+    Parameters as in :class:`HttpChatModel`; ``base_url`` is the address up to and with ``/v1``.
 
     >>> OpenAIChatModel(model="qwen3-max", temperature=0.0, base_url="http://localhost:8000/v1")
     OpenAIChatModel(model='qwen3-max', base_url=['http://localhost:8000/v1'])
     """
 
     kind = "openai"
+    presets = ("openai", "groq", "dashscope", "vllm", "sglang")
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key_env: str | None = None,
-        base_url: str | Sequence[str] | None = None,
-        preset: Literal["openai", "groq", "dashscope", "vllm", "sglang"] = "openai",
-        stream: bool = False,
-        features: Iterable[str] | None = None,
-        settings: EndpointSettings | None = None,
-        cache: str | Path | ReplyCache | None = None,
-        price: Price | Mapping[str, float] | None = None,
-        trust_env: bool = True,
-        budget: SpendCeiling | None = None,
-        **sampling: Any,
-    ) -> None:
-        known = named_preset(preset)
-        if known.name == "anthropic":
-            raise ConfigError("preset: 'anthropic' has a class of its own. Use AnthropicChatModel.")
-        super().__init__(
-            model,
-            known,
-            api_key_env=api_key_env,
-            base_url=base_url,
-            stream=stream,
-            features=features,
-            settings=settings,
-            cache=cache,
-            price=price,
-            trust_env=trust_env,
-            budget=budget,
-            sampling=sampling,
-        )
-        for url in self.base_urls:
-            if url.endswith("/chat/completions"):
-                raise ConfigError(f"base_url: must end before /chat/completions (found {url!r})")
+    def _wire(self, key: str | None, *, stream: bool) -> Wire:
+        from adjudge.judges.wire.openai import OpenAIWire  # noqa: PLC0415  (only this format's)
 
-    def _wire(self, key: str | None, *, stream: bool) -> OpenAIWire:
         return OpenAIWire(self._preset, key, features=self.features, stream=stream)
+
+    @classmethod
+    def _check_preset(cls, preset: str) -> str:
+        if preset == "anthropic":
+            raise ConfigError("preset: 'anthropic' has a class of its own. Use AnthropicChatModel.")
+        return super()._check_preset(preset)
+
+    @staticmethod
+    def _normalize(url: str) -> str:
+        url = normalize_url(url)
+        if url.endswith("/chat/completions"):
+            raise ConfigError(f"base_url: must end before /chat/completions (found {url!r})")
+        return url
 
 
 class AnthropicChatModel(HttpChatModel):
     """A model of Anthropic, or of a server that speaks the Messages API.
 
-    Parameters as in ``OpenAIChatModel``; ``base_url`` is the address before ``/v1/messages``.
-    ``max_tokens`` is 1024 unless given. No log-probabilities and no choice lists; give
+    Parameters as in :class:`HttpChatModel`; ``base_url`` is the address before ``/v1/messages``.
+    ``max_tokens`` is 1024 unless given. No streams, no log-probabilities and no choice lists; give
     ``features=[]`` for models that do not take a JSON Schema either.
 
     >>> AnthropicChatModel("model-name", temperature=0.0)
@@ -397,44 +424,15 @@ class AnthropicChatModel(HttpChatModel):
     """
 
     kind = "anthropic"
+    presets = ("anthropic",)
+    streams = False
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key_env: str = "ANTHROPIC_API_KEY",
-        base_url: str | Sequence[str] | None = None,
-        features: Iterable[str] | None = None,
-        settings: EndpointSettings | None = None,
-        cache: str | Path | ReplyCache | None = None,
-        price: Price | Mapping[str, float] | None = None,
-        trust_env: bool = True,
-        budget: SpendCeiling | None = None,
-        **sampling: Any,
-    ) -> None:
-        super().__init__(
-            model,
-            PRESETS["anthropic"],
-            api_key_env=api_key_env,
-            base_url=_strip_version(base_url),
-            stream=False,
-            features=features,
-            settings=settings,
-            cache=cache,
-            price=price,
-            trust_env=trust_env,
-            budget=budget,
-            sampling=sampling,
-        )
+    def _wire(self, key: str | None, *, stream: bool) -> Wire:  # noqa: ARG002  (it has none)
+        from adjudge.judges.wire.anthropic import AnthropicWire  # noqa: PLC0415  (as above)
 
-    def _wire(self, key: str | None, *, stream: bool) -> AnthropicWire | None:
-        return None if stream else AnthropicWire(key, features=self.features)
+        return AnthropicWire(key, features=self.features)
 
-
-def _strip_version(base_url: str | Sequence[str] | None) -> str | list[str] | None:
-    """The address without the ``/v1`` that some write and some do not."""
-    if base_url is None:
-        return None
-    if isinstance(base_url, str):
-        return base_url.rstrip("/").removesuffix("/v1")
-    return [url.rstrip("/").removesuffix("/v1") for url in base_url]
+    @staticmethod
+    def _normalize(url: str) -> str:
+        """The address without the ``/v1`` that some write and some do not."""
+        return normalize_url(url.rstrip("/").removesuffix("/v1"))

@@ -6,34 +6,29 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, ChatModel, Reply
+from adjudge.judges.base import ChatCall, ChatModel, LocalTask, Reply, find_ignored_features
 from adjudge.judges.models import local_inference
 from adjudge.judges.models.local_inference import BatchQueue
 from adjudge.judges.models.local_loading import (
     DTYPES,
     LoadedModel,
     LocalModelSpec,
-    LocalTask,
     check_device,
     compute_model_digest,
     load_model,
     read_control_tokens,
 )
-from adjudge.judges.wire.common import find_ignored_features
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
-
-_Messages = Sequence[Mapping[str, Any]]
 
 
 class _LocalEngine:
@@ -78,7 +73,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class _LocalModel(ChatModel):
     """What both kinds share: configuration; the loaded model belongs to the process."""
 
-    kind: Literal["local"] = "local"
+    kind = "local"
 
     def __init__(
         self,
@@ -181,35 +176,17 @@ class LocalChatModel(_LocalModel):
         except GradingFailure as failure:
             raise ConfigError(str(failure)) from None
 
-    async def achat(
-        self,
-        messages: _Messages,
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,  # noqa: ARG002  (there are no replicas to choose from)
-        **sampling: Any,
-    ) -> Reply:
-        """Ask; see ``ChatModel.achat``. ``ConfigError`` for a model that cannot be loaded."""
+    async def answer(self, call: ChatCall) -> Reply:
+        """The generated reply; ``ConfigError`` for a model that cannot be loaded."""
         began = time.perf_counter()
-        how, template = _parse_sampling({**self.sampling, **sampling})
+        how, template = _parse_sampling(call.sampling)
         question = local_inference.ChatQuestion(
-            messages, how, tuple(choices or ()), logprobs, template
+            call.messages, how, tuple(call.choices or ()), call.logprobs, template
         )
         said: local_inference.ChatAnswer = await self._ask(question)
         text, reasoning = split_thinking(said.text)
         finish = "stop" if said.ended else "length"
         source = self._provenance(began, said.input_tokens, said.output_tokens)
-        call = ChatCall(
-            model=self.model,
-            messages=messages,
-            schema=schema,
-            choices=choices,
-            logprobs=logprobs,
-            draw=draw,
-        )
         return Reply(
             text=text,
             reasoning=reasoning,
@@ -220,10 +197,6 @@ class LocalChatModel(_LocalModel):
             ignored=find_ignored_features(call, text, finish, said.logprobs, source.usage),
             provenance=source,
         )
-
-    def chat(self, messages: _Messages, **asked: Any) -> Reply:
-        """The blocking twin of :meth:`achat`."""
-        return run_blocking(self.achat(messages, **asked))
 
 
 class LocalScalarModel(_LocalModel):
@@ -253,12 +226,9 @@ class LocalScalarModel(_LocalModel):
             model, "score", device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
         )
 
-    async def achat(
-        self,
-        messages: _Messages,
-        **asked: Any,  # noqa: ARG002  (one output, whatever else is asked for)
-    ) -> Reply:
+    async def answer(self, call: ChatCall) -> Reply:
         """The score of a conversation; ``ConfigError`` when it is asked a question instead."""
+        messages = call.messages
         last = messages[-1] if messages else None
         if not isinstance(last, Mapping) or last.get("role") != "assistant":
             raise ConfigError(

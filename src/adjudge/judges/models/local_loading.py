@@ -17,11 +17,12 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.base import LocalTask
 from adjudge.messages import content_text
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
@@ -181,7 +182,6 @@ def apply_chat_template(
     return ids
 
 
-LocalTask = Literal["chat", "score"]
 DTYPES = ("float32", "bfloat16", "float16")
 
 _BLOCKS, _BLOCK = 64, 4096

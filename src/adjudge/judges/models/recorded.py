@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
@@ -33,7 +33,7 @@ class RecordedModel(ChatModel):
     :class:`~adjudge.errors.ConfigError` when the file cannot serve or the judge is not in it.
     """
 
-    kind: Literal["recorded"] = "recorded"
+    kind = "recorded"
 
     def __init__(
         self,
@@ -69,29 +69,9 @@ class RecordedModel(ChatModel):
         """The cassette's 32 bytes for tags that fence text."""
         return self._cassette.fence_key
 
-    async def achat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,  # noqa: ARG002  (there are no replicas to choose from)
-        **sampling: Any,
-    ) -> Reply:
+    async def answer(self, call: ChatCall) -> Reply:
         """The recorded reply to this call; see the class for what is raised."""
-        call = ChatCall(
-            model=self.model,
-            messages=messages,
-            schema=schema,
-            choices=choices,
-            logprobs=logprobs,
-            draw=draw,
-            sampling={**self.sampling, **sampling},
-        )
-        cassette = self._cassette
-        reply = cassette.get(cassette.key(call, self.provider))
+        reply = self._cassette.get(self._cassette.key(call, self.provider))
         return cast("Reply", reply)  # a strict cassette answers or raises
 
     def report(self) -> CacheReport:

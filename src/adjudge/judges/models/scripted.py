@@ -10,13 +10,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, ChatModel, Reply
-from adjudge.judges.wire.common import find_ignored_features
+from adjudge.judges.base import ALL_FEATURES, ChatCall, ChatModel, Reply, build_text_reply
 from adjudge.messages import content_text
-from adjudge.text import split_thinking
-from adjudge.types import Provenance
 
 ScriptedReply = str | Reply | ErrorKind | GradingFailure | Mapping[str, Any]
 """A stated reply: text (thinking is parted as ever), a whole reply, a failure, or JSON."""
@@ -52,6 +48,7 @@ class ScriptedModel(ChatModel):
     """
 
     kind = "scripted"
+    features = ALL_FEATURES
 
     def __init__(
         self, script: ReplyScript, *, model: str = "scripted", latency_s: float = 0.0
@@ -62,32 +59,13 @@ class ScriptedModel(ChatModel):
         self._script = script
         self._latency_s = latency_s
 
-    async def achat(
-        self,
-        messages: _Messages,
-        *,
-        schema: Mapping[str, Any] | None = None,
-        choices: Sequence[str] | None = None,
-        logprobs: bool = False,
-        draw: int = 0,
-        group: str | None = None,  # noqa: ARG002  (the signature of every chat model)
-        **sampling: Any,
-    ) -> Reply:
-        """The stated reply; see ``ChatModel.achat``."""
+    async def answer(self, call: ChatCall) -> Reply:
+        """The stated reply."""
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
-        found = self._find(messages, draw)
+        found = self._find(call.messages, call.draw)
         if isinstance(found, Awaitable):
             found = await found
-        call = ChatCall(
-            model=self.model,
-            messages=messages,
-            schema=schema,
-            choices=choices,
-            logprobs=logprobs,
-            draw=draw,
-            sampling=sampling,
-        )
         return _build_reply(call, found)
 
     @property
@@ -100,10 +78,6 @@ class ScriptedModel(ChatModel):
             return sha256(Path(code.co_filename).read_bytes()).hexdigest() if code else ""
         except OSError:  # typed at a prompt
             return ""
-
-    def chat(self, messages: _Messages, **asked: Any) -> Reply:
-        """The blocking twin of :meth:`achat`."""
-        return run_blocking(self.achat(messages, **asked))
 
     def _find(self, messages: _Messages, draw: int) -> Any:
         script = self._script
@@ -128,14 +102,4 @@ def _build_reply(call: ChatCall, found: ScriptedReply) -> Reply:
     if isinstance(found, ErrorKind):
         raise GradingFailure(found, "scripted")
     whole = found if isinstance(found, str) else msgspec.json.encode(found).decode()
-    text, reasoning = split_thinking(whole)
-    # Nothing is counted here, so usage is not missed either.
-    ignored = find_ignored_features(call, text, "stop", None, None)
-    return Reply(
-        text=text,
-        reasoning=reasoning,
-        finish_reason="stop",
-        model=call.model,
-        ignored=tuple(name for name in ignored if name != "usage"),
-        provenance=Provenance(source="live", model=call.model, attempts=1),
-    )
+    return build_text_reply(call, whole)

@@ -11,11 +11,17 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpRequest, HttpResponse, Reply
+from adjudge.judges.base import (
+    PRESETS,
+    ChatCall,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    find_ignored_features,
+)
 from adjudge.judges.wire.common import (
     encode_body,
     error_body_failure,
-    find_ignored_features,
     malformed_failure,
     parse_token_count,
     response_failure,

@@ -1,7 +1,6 @@
-"""What all wire formats share: bodies, thinking, token counts, and what an error response means.
+"""What all wire formats share: bodies, token counts, and what an error response means.
 
-A reply's text is parted from the thinking, and what was not honoured is seen. Status and error body
-of a refusal become a ``GradingFailure``:
+Status and error body of a refusal become a ``GradingFailure``:
 
 ================================  ======================================================
 402, or 400/403/429 about money   ``budget``
@@ -29,12 +28,9 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpResponse, TokenLogprobs
-from adjudge.types import Usage
+from adjudge.judges.base import HttpResponse
 
 _encoder = msgspec.json.Encoder()
-_json = msgspec.json.Decoder(msgspec.Raw)
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
@@ -57,42 +53,6 @@ def parse_token_count(value: Any) -> int | None:
     if type(value) is float and 0.0 <= value < 1e15:
         return int(value)
     return None
-
-
-def find_ignored_features(
-    call: ChatCall,
-    text: str,
-    finish_reason: str | None,
-    logprobs: list[TokenLogprobs] | None,
-    usage: Usage | None,
-) -> tuple[str, ...]:
-    """The names of what ``call`` asked for and this reply evidently lacks, in a fixed order.
-
-    A reply that ran into its length limit, or has no text, says nothing about schema and choices.
-    """
-    missing = []
-    if call.logprobs and not logprobs:
-        missing.append("logprobs")
-    if text and finish_reason != "length":
-        if call.schema is not None and not _fits_schema(text, call.schema):
-            missing.append("schema")
-        if call.choices is not None and text.strip() not in call.choices:
-            missing.append("choices")
-    if usage is None:
-        missing.append("usage")
-    return tuple(missing)
-
-
-def _fits_schema(text: str, schema: Mapping[str, Any]) -> bool:
-    """Whether ``text`` is JSON with the keys that ``schema`` requires; no full validation."""
-    try:
-        if schema.get("type") != "object":
-            _json.decode(text)
-            return True
-        found = _object.decode(text)
-    except (ValueError, RecursionError):
-        return False
-    return all(name in found for name in schema.get("required", ()))
 
 
 _QUOTE = 200

@@ -20,11 +20,11 @@ from adjudge.judges.base import (
     Preset,
     Reply,
     TokenLogprobs,
+    find_ignored_features,
 )
 from adjudge.judges.wire.common import (
     encode_body,
     error_body_failure,
-    find_ignored_features,
     malformed_failure,
     parse_token_count,
     response_failure,
