@@ -15,10 +15,20 @@ import inspect
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -64,6 +74,48 @@ def check_number(owner: str, parameter: str, value: Any, low: float, high: float
     )
     if not fits:
         raise _parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
+
+
+class Between(NamedTuple):
+    """Which numbers a parameter may be, both ends included: ``Annotated[int, Between(1, 9)]``."""
+
+    low: float
+    high: float = 10**9
+
+
+UnitNumber = Annotated[float, Between(0, 1)]
+"""A parameter from 0 to 1."""
+
+
+def check_parameters(owner: str, grader: Any) -> None:
+    """The fields of a dataclass are what their types say; ``None`` is where its type has it."""
+    for name, hint, bounds in _declared_parameters(grader.__class__):
+        value = getattr(grader, name)
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        kind = kinds[0] if kinds and type(None) in get_args(hint) else hint
+        if value is None and kind is not hint:
+            continue
+        if get_origin(kind) is Literal:
+            check_choice(owner, name, value, kind)
+        elif kind is bool:
+            check_flag(owner, name, value)
+        elif bounds is not None:
+            check = check_integer if kind is int else check_number
+            check(owner, name, value, *bounds)
+
+
+@cache
+def _declared_parameters(cls: Any) -> list[tuple[str, Any, Any]]:
+    """Name, type and bounds of each field, as the class that declares them says."""
+    declaring = next(one for one in cls.__mro__ if "__dataclass_fields__" in vars(one))
+    hints = get_type_hints(declaring, include_extras=True)
+    found = [(one.name, hints[one.name]) for one in fields(declaring)]
+    return [
+        (name, hint.__origin__, hint.__metadata__[0])
+        if get_origin(hint) is Annotated
+        else (name, hint, None)
+        for name, hint in found
+    ]
 
 
 def check_tag_name(owner: str, parameter: str, value: Any) -> None:
@@ -246,6 +298,21 @@ class RuleGrader(BaseGrader):
     def _not_applicable(self, score: float, reason: str, **metadata: Any) -> GraderScore:
         """The grader's stated value where there was nothing to judge; reports count it apart."""
         return self._score(score, reason, evaluable=False, **metadata)
+
+
+@dataclass(eq=False, repr=False)
+class ParametricRule(RuleGrader):
+    """A rule whose parameters are the fields of a dataclass, which are checked by their types.
+
+    Checked are flags, the words of a ``Literal`` and numbers with :class:`Between`; what else must
+    hold is said in ``__post_init__``.
+    """
+
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name)
+        check_parameters(self.type_name, self)
 
 
 def is_listwise(grader: Any) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -42,10 +43,11 @@ from adjudge.graders.answers.numbers import (
 )
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
+    Between,
+    ParametricRule,
     RuleGrader,
+    UnitNumber,
     View,
-    check_choice,
-    check_number,
     require_package,
     text_in_view,
 )
@@ -272,7 +274,8 @@ _DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['â
 _DENIED_CHARS = 20
 
 
-class AnswerGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class AnswerGrader(ParametricRule):
     r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
 
     Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
@@ -324,34 +327,19 @@ class AnswerGrader(RuleGrader):
     type_name = "answer"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        answer_type: AnswerType = "auto",
-        view: View = "final",
-        rel_tol: float = 0.0,
-        abs_tol: float = 0.0,
-        deadline_s: float = 2.0,
-        pattern: str = "",
-        flags: str = "",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "answer_type", answer_type, AnswerType)
-        check_choice(self.type_name, "view", view, View)
-        check_number(self.type_name, "rel_tol", rel_tol, 0.0, 1.0)
-        check_number(self.type_name, "abs_tol", abs_tol, 0.0, 1e300)
-        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600.0)
-        _check_pattern(self.type_name, pattern, flags)
-        if answer_type == "MATH_EXPRESSIONS":
+    answer_type: AnswerType = "auto"
+    view: View = "final"
+    rel_tol: UnitNumber = 0.0
+    abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
+    deadline_s: Annotated[float, Between(0.01, 600.0)] = 2.0
+    pattern: str = ""
+    flags: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_pattern(self.type_name, self.pattern, self.flags)
+        if self.answer_type == "MATH_EXPRESSIONS":
             require_package(_MATHS_OWNER, "math_verify")
-        self.answer_type = answer_type
-        self.view: View = view
-        self.rel_tol = rel_tol
-        self.abs_tol = abs_tol
-        self.deadline_s = deadline_s
-        self.pattern = pattern
-        self.flags = flags
 
     async def aevaluate(
         self, response: str, reference: Any = None, answer_type: str | None = None

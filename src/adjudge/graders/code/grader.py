@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from adjudge.engine.processes import CandidateLimitExceeded
@@ -10,6 +11,7 @@ from adjudge.engine.sandbox import check_sandbox
 from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
+    ParametricRule,
     RuleGrader,
     View,
     check_choice,
@@ -37,7 +39,8 @@ _MAX_OUTCOMES = 50
 _MAX_STDERR = 500
 
 
-class SyntaxCheckGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class SyntaxCheckGrader(ParametricRule):
     r"""1 when all Python code in the response parses, else 0.
 
     Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as
@@ -61,14 +64,8 @@ class SyntaxCheckGrader(RuleGrader):
     type_name = "code_syntax"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self, language: Literal["python"] = "python", view: View = "final", *, name: str = ""
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "language", language, Literal["python"])
-        check_choice(self.type_name, "view", view, View)
-        self.language = language
-        self.view: View = view
+    language: Literal["python"] = "python"
+    view: View = "final"
 
     async def aevaluate(self, response: str) -> GraderScore:
         """Judge one response."""

@@ -15,17 +15,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    RuleGrader,
+    Between,
+    ParametricRule,
     View,
-    check_choice,
-    check_number,
     require_text,
     view_text,
 )
@@ -261,7 +260,8 @@ def _blank(text: str) -> bool:
 ScoreLevel = Literal["instruction", "prompt"]
 
 
-class IFEvalGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class IFEvalGrader(ParametricRule):
     """The share of a prompt's verifiable instructions that the response follows.
 
     Range [0, 1]. Fields: ``response`` (text), ``instruction_id_list`` (ids of IFEval's 25 types)
@@ -298,24 +298,10 @@ class IFEvalGrader(RuleGrader):
 
     _INLINE_CHARS = 20_000
 
-    def __init__(
-        self,
-        level: ScoreLevel = "instruction",
-        reading: ReadingMode = "strict",
-        view: View = "final",
-        deadline_s: float = 20.0,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "level", level, ScoreLevel)
-        check_choice(self.type_name, "reading", reading, ReadingMode)
-        check_choice(self.type_name, "view", view, View)
-        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
-        self.level = level
-        self.reading: ReadingMode = reading
-        self.view: View = view
-        self.deadline_s = deadline_s
+    level: ScoreLevel = "instruction"
+    reading: ReadingMode = "strict"
+    view: View = "final"
+    deadline_s: Annotated[float, Between(0.01, 600)] = 20.0
 
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""

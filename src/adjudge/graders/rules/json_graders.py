@@ -8,19 +8,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from adjudge.engine.processes import CandidateLimitExceeded, get_pool
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    RuleGrader,
+    Between,
+    ParametricRule,
     View,
-    check_choice,
-    check_flag,
-    check_number,
     require_package,
     text_in_view,
 )
@@ -41,7 +40,8 @@ from adjudge.types import GraderScore
 _FENCE = "```"
 
 
-class JsonValidatorGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class JsonValidatorGrader(ParametricRule):
     """1 when the response is JSON, else 0.
 
     Range [0, 1]. Field: ``response`` (text). An empty response is not JSON: 0. Source: RFC 8259;
@@ -68,19 +68,9 @@ class JsonValidatorGrader(RuleGrader):
     type_name = "json_valid"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        view: View = "final",
-        allow_fence: bool = False,
-        strict: bool = True,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_json_parameters(self.type_name, view, allow_fence, strict)
-        self.view: View = view
-        self.allow_fence = allow_fence
-        self.strict = strict
+    view: View = "final"
+    allow_fence: bool = False
+    strict: bool = True
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
@@ -93,7 +83,8 @@ class JsonValidatorGrader(RuleGrader):
         return self._score(1.0, "valid JSON")
 
 
-class JsonSchemaGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class JsonSchemaGrader(ParametricRule):
     """1 when the response is JSON that satisfies a JSON Schema, else 0.
 
     Range [0, 1]. Fields: ``response`` (text) and, where no schema is configured, ``schema`` (an
@@ -124,26 +115,17 @@ class JsonSchemaGrader(RuleGrader):
     _INLINE_CHARS = 5_000
     _EXPLOSIVE = REFERENCE_KEYWORDS | {"pattern", "patternProperties"}
 
-    def __init__(
-        self,
-        schema: dict[str, Any] | None = None,
-        schema_file: Path | None = None,
-        view: View = "final",
-        allow_fence: bool = False,
-        strict: bool = True,
-        deadline_s: float = 5.0,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
+    schema: dict[str, Any] | None = None
+    schema_file: Path | None = None
+    view: View = "final"
+    allow_fence: bool = False
+    strict: bool = True
+    deadline_s: Annotated[float, Between(0.01, 600)] = 5.0
+
+    def __post_init__(self) -> None:
         require_package(self.type_name, "jsonschema")
-        check_json_parameters(self.type_name, view, allow_fence, strict)
-        check_number(self.type_name, "deadline_s", deadline_s, 0.01, 600)
-        self.view: View = view
-        self.allow_fence = allow_fence
-        self.strict = strict
-        self.deadline_s = deadline_s
-        self.schema_text = self._configured(schema, schema_file)
+        super().__post_init__()
+        self.schema_text = self._configured(self.schema, self.schema_file)
         self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
         self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
 
@@ -226,13 +208,6 @@ def read_response_json(response: Any, view: View, allow_fence: bool, strict: boo
     return decode_strict_json(text[min(starts) :], prefix=True)
 
 
-def check_json_parameters(owner: str, view: Any, allow_fence: Any, strict: Any) -> None:
-    """The three parameters that every JSON grader has."""
-    check_choice(owner, "view", view, View)
-    check_flag(owner, "allow_fence", allow_fence)
-    check_flag(owner, "strict", strict)
-
-
 def _unfenced(text: str) -> str:
     """What stands inside the one fence that ``text`` is, or ``text`` itself."""
     head, newline, body = text.strip().partition("\n")
@@ -292,7 +267,8 @@ _Measure = Literal["exact", "share"]
 _ANYWHERE = -1
 
 
-class JsonMatchGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class JsonMatchGrader(ParametricRule):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
@@ -326,33 +302,20 @@ class JsonMatchGrader(RuleGrader):
     type_name = "json_match"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        measure: _Measure = "exact",
-        strict_order: bool = True,
-        ignore_extra_keys: bool = False,
-        view: View = "final",
-        allow_fence: bool = False,
-        strict: bool = True,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "measure", measure, _Measure)
-        check_flag(self.type_name, "strict_order", strict_order)
-        check_flag(self.type_name, "ignore_extra_keys", ignore_extra_keys)
-        check_json_parameters(self.type_name, view, allow_fence, strict)
-        if measure == "exact" and ignore_extra_keys and not strict_order:
+    measure: _Measure = "exact"
+    strict_order: bool = True
+    ignore_extra_keys: bool = False
+    view: View = "final"
+    allow_fence: bool = False
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.measure == "exact" and self.ignore_extra_keys and not self.strict_order:
             raise ConfigError(
                 "json_match: measure = 'exact' does not allow ignore_extra_keys and strict_order = "
                 "false together. Set one of them, or use measure = 'share'."
             )
-        self.measure = measure
-        self.strict_order = strict_order
-        self.ignore_extra_keys = ignore_extra_keys
-        self.view: View = view
-        self.allow_fence = allow_fence
-        self.strict = strict
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Judge one response against its reference."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from adjudge.graders.base import RuleGrader, check_choice, check_integer, check_number
+from adjudge.graders.base import (
+    Between,
+    ParametricRule,
+    UnitNumber,
+)
 from adjudge.graders.rules.similarity import (
     SetSimilarity,
     count_similar_pairs,
@@ -28,7 +33,8 @@ _SHOWN = 10
 _SHOWN_CHARS = 200
 
 
-class ActionLoopDetectionGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ActionLoopDetectionGrader(ParametricRule):
     """The share of pairs of tool calls that are not similar: 1 is no loop, 0 is nothing but one.
 
     Range [0, 1]. Field: ``messages`` (OpenAI chat format). With n answered tool calls::
@@ -60,18 +66,8 @@ class ActionLoopDetectionGrader(RuleGrader):
     type_name = "action_loop"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        similarity_threshold: float = 1.0,
-        similarity: SetSimilarity = "jaccard",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_number(self.type_name, "similarity_threshold", similarity_threshold, 0, 1)
-        check_choice(self.type_name, "similarity", similarity, SetSimilarity)
-        self.similarity_threshold = float(similarity_threshold)
-        self.similarity: SetSimilarity = similarity
+    similarity_threshold: UnitNumber = 1.0
+    similarity: SetSimilarity = "jaccard"
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -151,7 +147,8 @@ def _most_repeated(
 _MIN_CHARS = 10
 
 
-class ObservationInformationGainGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ObservationInformationGainGrader(ParametricRule):
     """How much the observations differ from all earlier ones: 1 is always new, 0 is never.
 
     Range [0, 1]. Field: ``messages`` (OpenAI chat format). Observations are the tool results, in
@@ -176,18 +173,8 @@ class ObservationInformationGainGrader(RuleGrader):
     type_name = "information_gain"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        similarity_threshold: float = 0.5,
-        similarity: SetSimilarity = "jaccard",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_number(self.type_name, "similarity_threshold", similarity_threshold, 0, 1)
-        check_choice(self.type_name, "similarity", similarity, SetSimilarity)
-        self.similarity_threshold = float(similarity_threshold)
-        self.similarity: SetSimilarity = similarity
+    similarity_threshold: UnitNumber = 0.5
+    similarity: SetSimilarity = "jaccard"
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -230,7 +217,8 @@ def _nothing(results: int) -> str:
     return f"all {results} observations are shorter than {_MIN_CHARS} characters"
 
 
-class TrajectoryStepEfficiencyGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class TrajectoryStepEfficiencyGrader(ParametricRule):
     """The share of steps that do something new, or see something new.
 
     Range [0, 1]. Field: ``messages`` (OpenAI chat format); optional field
@@ -258,19 +246,8 @@ class TrajectoryStepEfficiencyGrader(RuleGrader):
     type_name = "step_efficiency"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        redundancy_threshold: float = 0.8,
-        reference_step_count: int | None = None,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_number(self.type_name, "redundancy_threshold", redundancy_threshold, 0, 1)
-        if reference_step_count is not None:
-            check_integer(self.type_name, "reference_step_count", reference_step_count, 0)
-        self.redundancy_threshold = float(redundancy_threshold)
-        self.reference_step_count = reference_step_count
+    redundancy_threshold: UnitNumber = 0.8
+    reference_step_count: Annotated[int | None, Between(0)] = None
 
     def evaluate(self, messages: Any, reference_step_count: Any = None) -> GraderScore:
         """The score of one trajectory."""
@@ -304,7 +281,8 @@ class TrajectoryStepEfficiencyGrader(RuleGrader):
         return redundant
 
 
-class ToolUsageEfficiencyGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ToolUsageEfficiencyGrader(ParametricRule):
     """New information per tool call, calls not repeated, and variety of tools, as one mean.
 
     Range [0, 1]. Field: ``messages`` (OpenAI chat format). Over the answered tool calls::
@@ -328,10 +306,7 @@ class ToolUsageEfficiencyGrader(RuleGrader):
     type_name = "tool_usage_efficiency"
     score_range = (0.0, 1.0)
 
-    def __init__(self, information_gain_threshold: float = 0.3, *, name: str = "") -> None:
-        super().__init__(name)
-        check_number(self.type_name, "information_gain_threshold", information_gain_threshold, 0, 1)
-        self.information_gain_threshold = float(information_gain_threshold)
+    information_gain_threshold: UnitNumber = 0.3
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    RuleGrader,
+    Between,
+    ParametricRule,
+    UnitNumber,
     View,
-    check_choice,
-    check_flag,
     check_integer,
-    check_number,
     check_tag_name,
     require_package,
     require_text,
@@ -28,7 +28,8 @@ from adjudge.text import shorten_text, thinking_text
 from adjudge.types import GraderScore, Role, ScoreRange
 
 
-class ReasoningFormatGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
     Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
@@ -56,36 +57,28 @@ class ReasoningFormatGrader(RuleGrader):
     type_name = "reasoning_format"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        tags: list[str] | None = None,
-        strict: bool = True,
-        allow_empty: bool = True,
-        prompt_opens: bool = False,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        self.tags = ["think", "answer"] if tags is None else tags
-        self.strict = strict
-        self.allow_empty = allow_empty
-        self.prompt_opens = prompt_opens
-        for parameter in ("strict", "allow_empty", "prompt_opens"):
-            check_flag(self.type_name, parameter, getattr(self, parameter))
-        _check_tags(self.type_name, self.tags)
+    tags: list[str] | None = None
+    strict: bool = True
+    allow_empty: bool = True
+    prompt_opens: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._tags = ["think", "answer"] if self.tags is None else self.tags
+        _check_tags(self.type_name, self._tags)
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
         text = require_text(response)
         if self.prompt_opens:
-            text = f"<{self.tags[0]}>{text}"
+            text = f"<{self._tags[0]}>{text}"
         fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
         return self._score(0.0 if fault else 1.0, fault or "all tags in place")
 
     def _strict_fault(self, text: str) -> str:
         """The first departure from the strict form, or ''."""
         end = 0
-        for tag in self.tags:
+        for tag in self._tags:
             fault = _count_fault(text, tag)
             if fault:
                 return fault
@@ -102,7 +95,7 @@ class ReasoningFormatGrader(RuleGrader):
 
     def _loose_fault(self, text: str) -> str:
         """The first tag without an opening and a closing behind it, or ''."""
-        for tag in self.tags:
+        for tag in self._tags:
             start = text.find(f"<{tag}>")
             if start < 0:
                 return f"no <{tag}>"
@@ -117,7 +110,8 @@ class ReasoningFormatGrader(RuleGrader):
         return not self.allow_empty and not block.strip()
 
 
-class ReasoningToolCallFormatGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
     Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
@@ -146,21 +140,15 @@ class ReasoningToolCallFormatGrader(RuleGrader):
     type_name = "reasoning_tool_call_format"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        think_tag: str = "think",
-        answer_tag: str = "answer",
-        tool_call_tag: str = "tool_call",
-        prompt_opens: bool = False,
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_flag(self.type_name, "prompt_opens", prompt_opens)
-        tags = [think_tag, answer_tag, tool_call_tag]
+    think_tag: str = "think"
+    answer_tag: str = "answer"
+    tool_call_tag: str = "tool_call"
+    prompt_opens: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        tags = [self.think_tag, self.answer_tag, self.tool_call_tag]
         _check_tags(self.type_name, tags)
-        self.think_tag, self.answer_tag, self.tool_call_tag = tags
-        self.prompt_opens = prompt_opens
         self._marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
 
     def evaluate(self, response: str) -> GraderScore:
@@ -250,7 +238,8 @@ _TextUnit = Literal["chars", "words"]
 _Unit = Literal["tokens", "chars", "words"]
 
 
-class LengthPenaltyGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class LengthPenaltyGrader(ParametricRule):
     """A penalty that grows with every unit outside the allowed lengths.
 
     Role penalty, range (−∞, 0], or [floor, 0] with a ``floor``. Field: ``response`` (text); an
@@ -274,40 +263,24 @@ class LengthPenaltyGrader(RuleGrader):
     """
 
     type_name = "length_penalty"
-    score_range: ScoreRange | None = (None, 0.0)
+    score_range = cast("ScoreRange", (None, 0.0))
     role = Role.PENALTY
 
-    def __init__(
-        self,
-        min_length: int = 10,
-        max_length: int = 1000,
-        penalty_rate: float = 0.01,
-        floor: float | None = None,
-        unit: _TextUnit = "chars",
-        view: View = "full",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_integer(self.type_name, "min_length", min_length, 0)
-        check_integer(self.type_name, "max_length", max_length, 0)
-        check_number(self.type_name, "penalty_rate", penalty_rate, 0, 1e6)
-        check_choice(self.type_name, "unit", unit, _TextUnit)
-        check_choice(self.type_name, "view", view, View)
-        if floor is not None:
-            check_number(self.type_name, "floor", floor, -1e12, 0)
-            self.score_range = (float(floor), 0.0)
-        if max_length < min_length:
+    min_length: Annotated[int, Between(0)] = 10
+    max_length: Annotated[int, Between(0)] = 1000
+    penalty_rate: Annotated[float, Between(0, 1e6)] = 0.01
+    floor: Annotated[float | None, Between(-1e12, 0)] = None
+    unit: _TextUnit = "chars"
+    view: View = "full"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.score_range = (None if self.floor is None else float(self.floor), 0.0)
+        if self.max_length < self.min_length:
             raise ConfigError(
                 "length_penalty: max_length must be at least min_length "
-                f"(found max_length {max_length}, min_length {min_length})"
+                f"(found max_length {self.max_length}, min_length {self.min_length})"
             )
-        self.min_length = min_length
-        self.max_length = max_length
-        self.penalty_rate = penalty_rate
-        self.floor = floor
-        self.unit = unit
-        self.view: View = view
 
     def evaluate(self, response: str) -> GraderScore:
         """Penalise one response."""
@@ -320,7 +293,8 @@ class LengthPenaltyGrader(RuleGrader):
         return self._score(penalty, reason, length=length)
 
 
-class SoftOverlongPunishmentGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class SoftOverlongPunishmentGrader(ParametricRule):
     """0 up to a length, falling in a straight line to −1 at the maximum length, then −1.
 
     Role penalty, range [−1, 0]. With length L: 0 for L ≤ L_max − L_cache;
@@ -346,21 +320,13 @@ class SoftOverlongPunishmentGrader(RuleGrader):
     score_range = (-1.0, 0.0)
     role = Role.PENALTY
 
-    def __init__(
-        self,
-        max_length: int = 20480,
-        cache_length: int = 4096,
-        unit: _Unit = "tokens",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_integer(self.type_name, "max_length", max_length, 1)
-        check_integer(self.type_name, "cache_length", cache_length, 1, max_length)
-        check_choice(self.type_name, "unit", unit, _Unit)
-        self.max_length = max_length
-        self.cache_length = cache_length
-        self.unit = unit
+    max_length: Annotated[int, Between(1)] = 20480
+    cache_length: int = 4096
+    unit: _Unit = "tokens"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(self.type_name, "cache_length", self.cache_length, 1, self.max_length)
 
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""
@@ -392,7 +358,8 @@ def _token_count(value: Any) -> int:
 _Scope = Literal["full", "final", "thought"]
 
 
-class NgramRepetitionPenaltyGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
     Role penalty. With rate = 1 − distinct n-grams / all n-grams, in [0, 1):
@@ -427,35 +394,18 @@ class NgramRepetitionPenaltyGrader(RuleGrader):
     score_range = (-0.7, 0.0)
     role = Role.PENALTY
 
-    def __init__(
-        self,
-        n: int = 3,
-        penalty_threshold: float = 0.3,
-        penalty_rate: float = 1.0,
-        use_soft_penalty: bool = False,
-        max_penalty: float = -1.0,
-        min_scaling: float = 0.0,
-        view: _Scope = "full",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_integer(self.type_name, "n", n, 1, 100)
-        check_number(self.type_name, "penalty_threshold", penalty_threshold, 0, 1)
-        check_number(self.type_name, "penalty_rate", penalty_rate, 0, 1e6)
-        check_flag(self.type_name, "use_soft_penalty", use_soft_penalty)
-        check_number(self.type_name, "max_penalty", max_penalty, -1e6, 0)
-        check_number(self.type_name, "min_scaling", min_scaling, 0, 1)
-        check_choice(self.type_name, "view", view, _Scope)
-        if min_scaling == 1:
+    n: Annotated[int, Between(1, 100)] = 3
+    penalty_threshold: UnitNumber = 0.3
+    penalty_rate: Annotated[float, Between(0, 1e6)] = 1.0
+    use_soft_penalty: bool = False
+    max_penalty: Annotated[float, Between(-1e6, 0)] = -1.0
+    min_scaling: UnitNumber = 0.0
+    view: _Scope = "full"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_scaling == 1:
             raise ConfigError("ngram_repetition: min_scaling must be below 1 (found 1)")
-        self.n = n
-        self.penalty_threshold = penalty_threshold
-        self.penalty_rate = penalty_rate
-        self.use_soft_penalty = use_soft_penalty
-        self.max_penalty = max_penalty
-        self.min_scaling = min_scaling
-        self.view: _Scope = view
         self.score_range = (self._penalty(1.0), 0.0)
 
     def evaluate(self, response: str) -> GraderScore:
@@ -496,7 +446,8 @@ _Measure = Literal["match", "probability"]
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
-class LanguageGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class LanguageGrader(ParametricRule):
     """Whether the response is in the wanted language: 1 or 0, or its probability.
 
     Range [0, 1]. Fields: ``response`` (text) and, where no ``language`` is configured,
@@ -528,32 +479,19 @@ class LanguageGrader(RuleGrader):
     type_name = "language"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        language: str | None = None,
-        candidates: list[str] | None = None,
-        measure: _Measure = "match",
-        min_letters: int = 10,
-        short_score: float = 1.0,
-        max_chars: int = 10_000,
-        view: View = "final",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
+    language: str | None = None
+    candidates: list[str] | None = None
+    measure: _Measure = "match"
+    min_letters: Annotated[int, Between(1)] = 10
+    short_score: UnitNumber = 1.0
+    max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
+    view: View = "final"
+
+    def __post_init__(self) -> None:
         require_package(self.type_name, "py3langid")
-        check_choice(self.type_name, "measure", measure, _Measure)
-        check_integer(self.type_name, "min_letters", min_letters, 1)
-        check_number(self.type_name, "short_score", short_score, 0, 1)
-        check_integer(self.type_name, "max_chars", max_chars, 1, 1_000_000)
-        check_choice(self.type_name, "view", view, View)
-        self.candidates = None if candidates is None else _candidates(candidates)
-        self.language = None if language is None else self._configured(language)
-        self.measure = measure
-        self.min_letters = min_letters
-        self.short_score = float(short_score)
-        self.max_chars = max_chars
-        self.view: View = view
+        super().__post_init__()
+        self._among = None if self.candidates is None else _candidates(self.candidates)
+        self.language = None if self.language is None else self._configured(self.language)
 
     def evaluate(self, response: str, language: Any = None) -> GraderScore:
         """Judge one response."""
@@ -564,11 +502,11 @@ class LanguageGrader(RuleGrader):
         text = text[: self.max_chars]
         letters = sum(map(str.isalpha, text))
         if letters < self.min_letters:
-            return self._not_applicable(self.short_score, f"{letters} letters are too few")
-        ranking = _identifier(self.candidates).rank(text)
+            return self._not_applicable(float(self.short_score), f"{letters} letters are too few")
+        ranking = _identifier(self._among).rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst:
-            return self._not_applicable(self.short_score, "no language seen")
+            return self._not_applicable(float(self.short_score), "no language seen")
         probability = min(dict(ranking)[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
@@ -595,7 +533,7 @@ class LanguageGrader(RuleGrader):
         return code
 
     def _known_languages(self) -> frozenset[str]:
-        return _labels(self.candidates)
+        return _labels(self._among)
 
 
 def _candidates(codes: Any) -> tuple[str, ...]:

@@ -13,20 +13,19 @@ import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count, groupby, pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    RuleGrader,
+    Between,
+    ParametricRule,
     View,
-    check_choice,
-    check_flag,
-    check_integer,
     read_references,
     require_package,
     split_chunks,
@@ -293,7 +292,8 @@ _Tokenizer = Literal["13a", "zh", "char", "intl"]
 _Match = Literal["exact", "prefix", "suffix", "contains", "overlap"]
 
 
-class SimilarityGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class SimilarityGrader(ParametricRule):
     """Similarity of response and reference by one named metric; the best of several references.
 
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (text, or a list of texts).
@@ -333,26 +333,15 @@ class SimilarityGrader(RuleGrader):
     type_name = "similarity"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        metric: _Metric = "rouge_l",
-        bleu_tokenizer: _Tokenizer = "13a",
-        max_chars: int = 10_000,
-        view: View = "final",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "metric", metric, _Metric)
-        check_choice(self.type_name, "bleu_tokenizer", bleu_tokenizer, _Tokenizer)
-        check_choice(self.type_name, "view", view, View)
-        check_integer(self.type_name, "max_chars", max_chars, 1, 1_000_000)
-        if metric in ("bleu", "chrf"):
-            require_package(f"{self.type_name} with metric = {metric!r}", "sacrebleu")
-        self.metric = metric
-        self.bleu_tokenizer = bleu_tokenizer
-        self.max_chars = max_chars
-        self.view: View = view
+    metric: _Metric = "rouge_l"
+    bleu_tokenizer: _Tokenizer = "13a"
+    max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
+    view: View = "final"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.metric in ("bleu", "chrf"):
+            require_package(f"{self.type_name} with metric = {self.metric!r}", "sacrebleu")
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Compare one response with its reference or references."""
@@ -379,7 +368,8 @@ class SimilarityGrader(RuleGrader):
         return _COMPARISONS[self.metric]
 
 
-class StringMatchGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class StringMatchGrader(ParametricRule):
     """1 when the response matches the reference text, else 0; ``overlap`` gives a share.
 
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (text, or a list of texts: the
@@ -408,24 +398,10 @@ class StringMatchGrader(RuleGrader):
     type_name = "string_match"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        match: _Match = "exact",
-        ignore_case: bool = False,
-        strip: bool = True,
-        view: View = "final",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "match", match, _Match)
-        check_choice(self.type_name, "view", view, View)
-        check_flag(self.type_name, "ignore_case", ignore_case)
-        check_flag(self.type_name, "strip", strip)
-        self.match = match
-        self.ignore_case = ignore_case
-        self.strip = strip
-        self.view: View = view
+    match: _Match = "exact"
+    ignore_case: bool = False
+    strip: bool = True
+    view: View = "final"
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Match one response against its reference or references."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import RuleGrader, check_choice, check_flag
+from adjudge.graders.base import ParametricRule
 from adjudge.messages import content_text
 from adjudge.types import GraderScore
 
@@ -273,7 +274,8 @@ _Metric = Literal["precision", "recall", "f1"]
 _StepMetric = Literal["precision", "recall"]
 
 
-class ToolCallPrecisionRecallMatchGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ToolCallPrecisionRecallMatchGrader(ParametricRule):
     """How many tool calls are among the reference calls (precision), and how many of those occur.
 
     Range [0, 1]. Fields: ``reference_tool_calls``, and ``tool_calls`` or else ``messages`` (all
@@ -302,14 +304,8 @@ class ToolCallPrecisionRecallMatchGrader(RuleGrader):
     type_name = "tool_call_match"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self, metric_type: _Metric = "recall", match_arguments: bool = False, *, name: str = ""
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "metric_type", metric_type, _Metric)
-        check_flag(self.type_name, "match_arguments", match_arguments)
-        self.metric_type: _Metric = metric_type
-        self.match_arguments = match_arguments
+    metric_type: _Metric = "recall"
+    match_arguments: bool = False
 
     def evaluate(
         self, reference_tool_calls: Any = None, tool_calls: Any = None, messages: Any = None
@@ -340,7 +336,8 @@ class ToolCallPrecisionRecallMatchGrader(RuleGrader):
         return Counter(calls if self.match_arguments else [call.name for call in calls])
 
 
-class ToolCallStepSequenceMatchGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class ToolCallStepSequenceMatchGrader(ParametricRule):
     """How well the tool calls follow a reference sequence, as one set or step by step.
 
     Range [0, 1]. Fields: ``messages`` (OpenAI chat format; each assistant message with tool calls
@@ -369,21 +366,9 @@ class ToolCallStepSequenceMatchGrader(RuleGrader):
     type_name = "tool_call_sequence"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        strict_mode: bool = True,
-        use_jaccard_similarity: bool = True,
-        metric_type: _StepMetric = "recall",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_flag(self.type_name, "strict_mode", strict_mode)
-        check_flag(self.type_name, "use_jaccard_similarity", use_jaccard_similarity)
-        check_choice(self.type_name, "metric_type", metric_type, _StepMetric)
-        self.strict_mode = strict_mode
-        self.use_jaccard_similarity = use_jaccard_similarity
-        self.metric_type: _StepMetric = metric_type
+    strict_mode: bool = True
+    use_jaccard_similarity: bool = True
+    metric_type: _StepMetric = "recall"
 
     def evaluate(self, messages: Any, reference_tool_calls: Any = None) -> GraderScore:
         """The score of one trajectory."""
