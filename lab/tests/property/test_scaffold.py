@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.rubrics import Criterion
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.runfile import ScaffoldTable
 from adjudge_lab.rl.scaffold import build_scaffold_message, draw_shown_rubrics, reveal_ratio
 
 RULES = ["linear", "binary", "step_linear", "step_power", "step_sigmoid"]

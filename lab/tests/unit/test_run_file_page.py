@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from adjudge_lab.rl import runfile_tables
+from adjudge_lab.rl import runfile
 from adjudge_lab.rl.runfile import RunFile
 
 PAGE = (Path(__file__).parents[3] / "docs" / "run-file.md").read_text()
@@ -57,8 +57,8 @@ def default_of(cell: str) -> Any:
 
 def test_no_table_is_missing_or_made_up() -> None:
     assert set(re.findall(r"^### `\[(.*?)\]`$", PAGE, re.MULTILINE)) == set(TABLES) - {""}
-    classes = {kind for kind in vars(runfile_tables).values() if isinstance(kind, type)}
-    own = {kind for kind in classes if kind.__module__ == runfile_tables.__name__ and kind.__doc__}
+    classes = {kind for kind in vars(runfile).values() if isinstance(kind, type)}
+    own = {kind for kind in classes if kind.__module__ == runfile.__name__ and kind.__doc__}
     assert own <= set(TABLES.values())
 
 

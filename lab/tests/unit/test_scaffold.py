@@ -9,9 +9,8 @@ import pytest
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
 from adjudge_lab.environments.tasks import read_row_rubrics
-from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
 from adjudge_lab.rl.scaffold import (
     add_scaffold_message,
     build_scaffold_message,

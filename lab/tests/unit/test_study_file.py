@@ -12,6 +12,7 @@ from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
+from adjudge_lab.studies.prerequisites import judge_training_waves
 from adjudge_lab.studies.study import Study
 
 HERE = Path("study")
@@ -149,9 +150,8 @@ def test_scorers_reward_exactly_what_they_say() -> None:
     assert [one.name for one in reward.graders] == ["quality"]
     assert (reward.reward.combine_mode, reward.reward.judge_scale) == ("replace", 1.0)
     assert reward.reward.sample_rate == 1.0
-    gold = build_reward_spec(found.gold_run(HERE))
+    gold = build_reward_spec(found.scorer_run(found.gold, HERE))
     assert [(one.name, one.weight) for one in gold.graders] == [("gold", 1.0)]
-    assert found.scorer_data("gold", HERE) == found.gold_run(HERE).model_dump(exclude_unset=True)
     roles = {name: one["role"] for name, one in found.roles().items()}
     assert roles == {
         "a8": "training", "a64": "training", "b8": "training", "pair": "training",
@@ -161,7 +161,7 @@ def test_scorers_reward_exactly_what_they_say() -> None:
 
 def test_a_held_out_judge_may_be_the_gold() -> None:
     found = study(gold="rule")
-    assert found.gold_run(HERE).graders == [RULE]
+    assert found.scorer_run(found.gold, HERE).graders == [RULE]
     assert found.roles()["rule"]["role"] == "gold"
     assert found.scorers.count("rule") == 1
     assert "is trained on" in refused(gold="a8")
@@ -209,7 +209,7 @@ def test_trained_judges_come_after_what_they_begin_with(
     assert files["first"].model.path == str(tmp_path / "policies" / "seed-5")
     assert files["last"].model.path == str(tmp_path / "judges" / "middle")
     assert files["other"].model.path != "another"
-    waves = found.training_waves(tmp_path)
+    waves = judge_training_waves(found, tmp_path)
     assert [sorted(wave) for wave in waves] == [
         ["judges/first", "judges/other"], ["judges/middle"], ["judges/last"],
     ]  # fmt: skip

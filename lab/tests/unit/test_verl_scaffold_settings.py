@@ -10,9 +10,8 @@ import pytest
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.backend_checks import find_unsupported_settings
 from adjudge_lab.rl.policy import read_chat_template
-from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
 from adjudge_lab.rl.verl.inputs import VerlRows, write_parquet_rows
 from adjudge_lab.rl.verl.run import (
     VerlFiles,
@@ -46,7 +45,7 @@ def run_of(folder: Path, rows: list[dict[str, Any]] | None = None, **changed: An
 
 
 def told(run: RunFile, folder: Path) -> tuple[str, dict[str, str]]:
-    files = VerlFiles.of(folder, VerlRows(run))
+    files = VerlFiles.within(folder, VerlRows(run))
     _, _, module, *settings = build_verl_command(run, files, folder, "0.6.1")
     return module, dict(one.split("=", 1) for one in settings)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +15,7 @@ pytest.importorskip("transformers", reason="transformers is not installed; run `
 
 from adjudge_lab.rl import held_out
 from adjudge_lab.rl.held_out import compute_divergences
+from adjudge_lab.rl.rollouts import RolloutTokens
 
 torch: Any = import_module("torch")
 transformers: Any = import_module("transformers")
@@ -23,14 +23,11 @@ transformers: Any = import_module("transformers")
 END, WORDS, LONGEST = 0, 5, 3
 
 
-@dataclass
-class Said:
-    completion: list[int]
-    prompt: list[int] = field(default_factory=lambda: [1, 2])
-    turns: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.turns = self.turns or [0] * len(self.completion)
+def spoken(
+    completion: list[int], *, prompt: Sequence[int] = (1, 2), turns: Sequence[int] = ()
+) -> RolloutTokens:
+    place = list(turns) or [0] * len(completion)
+    return RolloutTokens(list(prompt), completion, [0.0] * len(completion), place)
 
 
 def model_of(seed: int, spread: float = 0.5, words: int = WORDS) -> Any:
@@ -51,7 +48,7 @@ def everything() -> list[list[int]]:
     return ended + [list(said) for said in itertools.product(inner, repeat=LONGEST)]
 
 
-def logprob(model: Any, said: Said) -> float:
+def logprob(model: Any, said: RolloutTokens) -> float:
     """Of the reply, token by token, each from the whole text before it."""
     total, text = 0.0, list(said.prompt)
     for token in said.completion:
@@ -64,7 +61,7 @@ def logprob(model: Any, said: Said) -> float:
 
 def test_the_mean_is_the_divergence_over_all_that_can_be_said() -> None:
     policy, reference = model_of(1), model_of(2)
-    said = [Said(one) for one in everything()]
+    said = [spoken(one) for one in everything()]
     own = [logprob(policy, one) for one in said]
     assert math.fsum(map(math.exp, own)) == pytest.approx(1.0, abs=1e-6)
     ratios = [mine - logprob(reference, one) for mine, one in zip(own, said, strict=True)]
@@ -84,7 +81,7 @@ def test_the_mean_is_the_divergence_over_all_that_can_be_said() -> None:
 
 def test_from_itself_it_is_exactly_nothing() -> None:
     policy, same = model_of(1), model_of(1)
-    said = [Said(one) for one in everything()]
+    said = [spoken(one) for one in everything()]
     assert compute_divergences(policy, same, said) == [0.0] * len(said)
     assert compute_divergences(policy, policy, said, most_logits=1) == [0.0] * len(said)
 
@@ -97,7 +94,9 @@ def test_how_texts_are_cut_and_batched_changes_nothing(
     policy, reference = model_of(1), model_of(2)
     rng = torch.Generator().manual_seed(0)
     said = [
-        Said(torch.randint(1, WORDS, (length,), generator=rng).tolist(), prompt=[1] * (1 + length))
+        spoken(
+            torch.randint(1, WORDS, (length,), generator=rng).tolist(), prompt=[1] * (1 + length)
+        )
         for length in (20, 3, 11, 1, 15) * 2
     ]
     whole = [compute_divergences(policy, reference, [one])[0] for one in said]
@@ -110,11 +109,14 @@ def test_only_what_the_policy_drew_counts() -> None:
     """Of two turns with something told between them, the parts of both; of none, nothing."""
     policy, reference = model_of(1), model_of(2)
     first, told, second = [3, END], [2, 4, 1], [4, 4, END]
-    both = Said([*first, *told, *second], turns=[0, 0, -1, -1, -1, 1, 1, 1])
-    parts = [Said(first), Said(second, prompt=[1, 2, *first, *told])]
+    both = spoken([*first, *told, *second], turns=[0, 0, -1, -1, -1, 1, 1, 1])
+    parts = [spoken(first), spoken(second, prompt=[1, 2, *first, *told])]
     whole, *each = compute_divergences(policy, reference, [both, *parts])
     assert whole == pytest.approx(sum(float(one or 0) for one in each), rel=1e-5)
-    assert compute_divergences(policy, reference, [Said([]), Said([3], turns=[-1])]) == [None, None]
+    assert compute_divergences(policy, reference, [spoken([]), spoken([3], turns=[-1])]) == [
+        None,
+        None,
+    ]
 
 
 def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were() -> None:
@@ -125,7 +127,7 @@ def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were()
     policy = model_of(1)
     policy.register_forward_hook(silenced)
     policy.train()
-    (value,) = compute_divergences(policy, model_of(2), [Said([3, 1, END])])
+    (value,) = compute_divergences(policy, model_of(2), [spoken([3, 1, END])])
     assert value is not None
     assert math.isfinite(value)
     assert policy.training
@@ -133,7 +135,7 @@ def test_a_token_that_is_never_said_is_no_nan_and_models_are_left_as_they_were()
 
 def test_gradients_and_checkpointing_of_a_policy_in_training_do_not_matter() -> None:
     policy, reference = model_of(1), model_of(2)
-    said = [Said([3, 1, END] * 5)]
+    said = [spoken([3, 1, END] * 5)]
     before = compute_divergences(policy, reference, said)
     policy.gradient_checkpointing_enable()
     policy.train()
@@ -158,4 +160,4 @@ def test_what_a_trainer_in_16_bits_does_to_the_policy_is_no_distance(half_precis
     half_precision.prepare(policy)
     (row,) = policy(torch.tensor([[1, 2]])).logits[:, -1]
     assert not torch.equal(row, same(torch.tensor([[1, 2]])).logits[0, -1])
-    assert compute_divergences(policy, same, [Said([3, 1, END])]) == [0.0]
+    assert compute_divergences(policy, same, [spoken([3, 1, END])]) == [0.0]

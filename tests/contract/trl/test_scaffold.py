@@ -19,9 +19,8 @@ from adjudge_lab.rl.episodes import build_task
 from adjudge_lab.rl.held_out import evaluate_policy
 from adjudge_lab.rl.local_player import LocalPlayer
 from adjudge_lab.rl.rollouts import RolloutStore, ScoredRollouts
-from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
 from adjudge_lab.rl.scaffold import correct_off_policy
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 from adjudge_lab.rl.trl_backend import TrainerHooks, train_policy

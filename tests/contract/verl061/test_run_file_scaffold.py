@@ -15,9 +15,8 @@ from verl.workers.config import HFModelConfig, RolloutConfig
 
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import build_reward_spec
-from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
 from adjudge_lab.rl.verl.run import build_verl_command, write_verl_files
 from adjudge_lab.rl.verl.scaffold_trainer import RolloutScaffold, read_scaffold_config
 

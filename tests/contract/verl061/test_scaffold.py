@@ -23,7 +23,7 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 
 from adjudge.errors import ConfigError
 from adjudge.rubrics import rubric_from
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.runfile import ScaffoldTable
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message, draw_shown_rubrics
 from adjudge_lab.rl.verl.scaffold_trainer import (
     RolloutScaffold,

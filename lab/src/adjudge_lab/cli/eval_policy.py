@@ -26,8 +26,8 @@ from adjudge.report.table import Column, Table, lost
 from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
 from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
+from adjudge_lab.rl.runfile import parse_seeds
 from adjudge_lab.rl.runfile_checks import load_run_file
-from adjudge_lab.rl.runfile_tables import parse_seeds
 
 _MOST_ROWS = 40
 _DASH = "–"

@@ -37,8 +37,7 @@ from adjudge_lab.rl.episodes import build_task
 from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
 from adjudge_lab.rl.rewards import check_service_libraries, start_run_judge
 from adjudge_lab.rl.run_folder import compute_run_digest
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import RunJudgeTable
+from adjudge_lab.rl.runfile import RunFile, RunJudgeTable
 
 EPISODES_FILE = "episodes.jsonl"
 _SPENT_FILE = "spent.jsonl"

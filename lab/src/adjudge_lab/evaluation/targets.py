@@ -28,8 +28,7 @@ from adjudge.types import Usage
 from adjudge_lab.environments import Policy
 from adjudge_lab.rl.episodes import EndpointPlayer, Player
 from adjudge_lab.rl.run_folder import find_newest_checkpoint
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import TINY_BASE
+from adjudge_lab.rl.runfile import TINY_BASE, RunFile
 
 _SHARD = re.compile(r"model_world_size_([0-9]{1,6})_rank_([0-9]{1,6})\.pt\Z")
 _STEP = re.compile(r"global_step_([0-9]{1,12})\Z")
@@ -220,7 +219,6 @@ def _merge(python: str, place: Path, target: Path) -> None:
 
 _RUN_AT_STEP = re.compile(r"(.+)@(\d{1,9})\Z", re.DOTALL)
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?\Z")
-_LINGER_S = 0.02
 
 
 class PolicyTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,7 +327,12 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
     Raises :class:`~adjudge.errors.ConfigError` where torch is missing or nothing can be loaded.
     """
     if target.kind == "endpoint":
-        return SeededEndpointPlayer(_chat_model(target, run), run, seeds)
+        judge = run.judge
+        # One server has one setting: where the policy's is the judge's too, the judge's is taken.
+        shared = judge.enabled and judge.base_url is not None
+        shared = shared and str(judge.base_url).rstrip("/") == target.place.rstrip("/")
+        most = None if shared else run.rollout.max_concurrent_rollouts
+        return SeededEndpointPlayer(connect_endpoint(target, most), run, seeds)
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
@@ -346,29 +349,17 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
     transformers.logging.disable_progress_bar()
     if run.model.base == TINY_BASE:
         torch.set_num_threads(1)  # at this size a second thread costs more than it computes
-    model, tokenizer = load_policy(target.place)
-    player = LocalPlayer(
-        model,
-        tokenizer,
-        max_tokens=run.rollout.max_tokens,
-        temperature=run.rollout.temperature,
-        seed=run.training.seed,
-        linger_s=None if run.services.task_url is None else _LINGER_S,
-        own_prompts=run.rollout.dataset is not None,
-    )
+    player = LocalPlayer.for_run(run, *load_policy(target.place))
     player.reseed("evaluation")
     return player
 
 
-def _chat_model(target: PolicyTarget, run: RunFile) -> ChatModel:
-    judge = run.judge
-    # One server has one setting: where the policy's is the judge's too, the judge's is taken.
-    shared = judge.enabled and judge.base_url is not None
-    shared = shared and str(judge.base_url).rstrip("/") == target.place.rstrip("/")
-    settings = None if shared else EndpointSettings(
-        max_concurrency=run.rollout.max_concurrent_rollouts,
-        start_concurrency=min(20, run.rollout.max_concurrent_rollouts),
-        min_concurrency=min(4, run.rollout.max_concurrent_rollouts),
+def connect_endpoint(target: PolicyTarget, in_flight: int | None) -> ChatModel:
+    """The model behind ``target``, asked ``in_flight`` at a time; ``None``: as its server is."""
+    settings = None if in_flight is None else EndpointSettings(
+        max_concurrency=in_flight,
+        start_concurrency=min(20, in_flight),
+        min_concurrency=min(4, in_flight),
         deadline_s=600.0,
         hedge=False,  # a second draw that is faster is a shorter one
         dedupe=False,

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from adjudge.config_tables import ConfigFile
 from adjudge.errors import ConfigError
 from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE
+from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
 from adjudge_lab.rl.verl.inputs import find_reward_problem, verl_gpus, verl_version
 
 _GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
@@ -67,6 +67,15 @@ def check_backend_support(run: RunFile, approximate: bool) -> None:
     else:
         lines.append("Change these keys, or run it as described with --approximate.")
     raise ConfigError("\n".join(lines))
+
+
+def check_trains_here(file: ConfigFile, backend: str, whole: str) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for a part of a ``whole`` on another backend."""
+    if backend != "trl":
+        file.refuse(
+            "backend",
+            f"must be 'trl' in a {whole}, which trains on this machine (found {backend!r})",
+        )
 
 
 def _unsupported_by_trl(run: RunFile) -> Iterator[UnsupportedSetting]:

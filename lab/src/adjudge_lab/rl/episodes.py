@@ -30,8 +30,7 @@ from adjudge_lab.environments import (
     Task,
 )
 from adjudge_lab.environments.tasks import PaymentFunction, read_dataset
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, SHIPPED_ENVIRONMENTS
+from adjudge_lab.rl.runfile import CAPITALS_ENV, SHIPPED_ENVIRONMENTS, RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 
 _ROLLOUT_COLUMNS = frozenset({"prompt", "response", "messages", "finish_reason"})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderError, RewardResult, Usage
 from adjudge_lab.environments import Episode, Task
 from adjudge_lab.rl.episodes import OpenLanes, Player, episode_to_sample, play_episodes
+from adjudge_lab.rl.rollouts import RolloutTokens
 
 
 @dataclass
@@ -248,16 +249,8 @@ _MOST_LOGITS = 1 << 26
 """How many numbers of one model's logits are held at a time: 256 MiB in float32."""
 
 
-class EpisodeTokens(Protocol):
-    """The tokens of one episode; ``turns`` of a token is −1 where the policy was told it."""
-
-    prompt: list[int]
-    completion: list[int]
-    turns: list[int]
-
-
 def compute_divergences(
-    policy: Any, reference: Any, said: Sequence[EpisodeTokens], *, most_logits: int = _MOST_LOGITS
+    policy: Any, reference: Any, said: Sequence[RolloutTokens], *, most_logits: int = _MOST_LOGITS
 ) -> list[float | None]:
     """The estimate for each of ``said``, in nats; ``None`` where the policy drew nothing.
 
@@ -287,7 +280,7 @@ def compute_divergences(
     return found
 
 
-def _length_batches(said: Sequence[EpisodeTokens]) -> Iterator[list[int]]:
+def _length_batches(said: Sequence[RolloutTokens]) -> Iterator[list[int]]:
     """Places of texts of about one length, of those in which the policy drew something."""
     sizes = {
         place: len(one.prompt) + len(one.completion)
@@ -305,7 +298,7 @@ def _length_batches(said: Sequence[EpisodeTokens]) -> Iterator[list[int]]:
 
 
 def _estimate_batch(
-    policy: Any, reference: Any, said: Sequence[EpisodeTokens], most_logits: int
+    policy: Any, reference: Any, said: Sequence[RolloutTokens], most_logits: int
 ) -> list[float]:
     """The estimates for episodes that are read together."""
     import torch  # noqa: PLC0415

@@ -25,6 +25,7 @@ from adjudge.judges.models.local_loading import get_control_tokens
 from adjudge.prompts.fence import break_control_tokens
 from adjudge_lab.environments import OutOfContext, Policy
 from adjudge_lab.rl.episodes import Lane, OpenLanes
+from adjudge_lab.rl.runfile import RunFile
 
 OnReplyEnd = Callable[[int, list[int], list[float]], None]
 """Hears of a row's tokens and their log-probabilities when its reply is complete."""
@@ -289,6 +290,9 @@ class TokenConversation:
 
 _T = TypeVar("_T")
 
+_LINGER_S = 0.02
+"""How long a batch waits for a task app's other episodes: they come over a network."""
+
 
 @dataclass
 class _ReplyRequest:
@@ -340,6 +344,19 @@ class LocalPlayer:
         )
         self.conversations: dict[int, TokenConversation] = {}
         self.reseed("")
+
+    @classmethod
+    def for_run(cls, run: RunFile, model: Any, tokenizer: Any) -> LocalPlayer:
+        """The policy of ``run``, which speaks as its file says."""
+        return cls(
+            model,
+            tokenizer,
+            max_tokens=run.rollout.max_tokens,
+            temperature=run.rollout.temperature,
+            seed=run.training.seed,
+            linger_s=None if run.services.task_url is None else _LINGER_S,
+            own_prompts=run.rollout.dataset is not None,
+        )
 
     def reseed(self, name: str) -> None:
         """Begin the draws that belong to ``name``: the same ones for the same seed."""

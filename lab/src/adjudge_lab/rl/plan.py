@@ -429,7 +429,7 @@ def _add_verl_plan(run: RunFile, folder: Path, made: RunPlan) -> None:
         return
     data = run.folder / (run.rollout.dataset or "")
     rows = VerlRows(run) if run.rollout.dataset is None or data.exists() else None
-    files = verl_run.VerlFiles.of(folder, rows)
+    files = verl_run.VerlFiles.within(folder, rows)
     spec = build_reward_spec(
         run,
         _UNKNOWN_PORT_URL + "/v1" if run.starts_mock else None,

@@ -26,8 +26,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.rubrics import Criterion
 from adjudge_lab.environments.tasks import has_rubrics, read_dataset, read_row_rubrics
 from adjudge_lab.rl.episodes import build_task
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import CAPITALS_ENV, TINY_BASE, ScaffoldTable
+from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile, ScaffoldTable
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
 from adjudge_lab.rl.tiny import (
     build_tiny_model,

@@ -38,8 +38,7 @@ from adjudge.types import GraderScore, RewardSample
 from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL, RunJudgeTable
+from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile, RunJudgeTable
 from adjudge_lab.rl.tiny import CapitalsTask
 
 _REWARD_KEYS = set(JudgedReward.model_fields)

@@ -25,14 +25,7 @@ from adjudge.files import (
 from adjudge.rewards.groups import turn_advantages
 from adjudge.runner.journal import Journal
 from adjudge.stats import mean
-from adjudge.types import (
-    GradedSample,
-    GraderError,
-    GraderResult,
-    Provenance,
-    RewardResult,
-    RewardSample,
-)
+from adjudge.types import GradedSample, GraderResult, Provenance, RewardResult, RewardSample
 from adjudge_lab.environments import Episode
 from adjudge_lab.rl.local_player import TokenConversation
 from adjudge_lab.rl.runfile import RunFile
@@ -149,15 +142,7 @@ class _StoredRollout(msgspec.Struct):
     place: int
     group: str
     tokens: RolloutTokens
-    env_name: str
-    seed: int
-    messages: list[dict[str, Any]]
-    rewards: list[float]
-    done: bool
-    info: dict[str, Any]
-    achievements: list[int]
-    columns: dict[str, Any]
-    error: GraderError | None
+    episode: Episode
     scaffold: RevealedRubrics | None = None
 
 
@@ -202,7 +187,11 @@ class RolloutStore:
 
     def save(self, batch: RolloutBatch) -> None:
         """Keep a step's rollouts, before anything is learned from them."""
-        kept = _StoredStep(batch.version, [_to_stored(one) for one in batch.rollouts])
+        rollouts = [
+            _StoredRollout(one.place, one.group, one.tokens, one.episode, one.scaffold)
+            for one in batch.rollouts
+        ]
+        kept = _StoredStep(batch.version, rollouts)
         atomic_write(self._path(batch.step), msgspec.msgpack.encode(kept, enc_hook=str))
 
     def load(self, step: int) -> tuple[int, list[Rollout]] | None:
@@ -211,7 +200,10 @@ class RolloutStore:
             kept = _step_decoder.decode(self._path(step).read_bytes())
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
-        return kept.version, [_from_stored(one) for one in kept.rollouts]
+        return kept.version, [
+            Rollout(one.place, one.group, one.episode, one.tokens, scaffold=one.scaffold)
+            for one in kept.rollouts
+        ]
 
     def append_judgements(
         self, step: int, keys: Sequence[str | None], judged: Sequence[GradedSample]
@@ -265,23 +257,6 @@ def _share_provenance(judged: Sequence[GradedSample]) -> None:
                     key = msgspec.json.encode(result.provenance)
                     same = known.setdefault(key, result.provenance)
                     part[name] = msgspec.structs.replace(result, provenance=same)
-
-
-def _to_stored(one: Rollout) -> _StoredRollout:
-    episode = one.episode
-    return _StoredRollout(
-        one.place, one.group, one.tokens, episode.env_name, episode.seed, episode.messages,
-        episode.rewards, episode.done, episode.info, episode.achievements, episode.columns,
-        episode.error, one.scaffold,
-    )  # fmt: skip
-
-
-def _from_stored(one: _StoredRollout) -> Rollout:
-    episode = Episode(
-        one.env_name, one.seed, one.messages, one.rewards, one.done, one.info,
-        one.achievements, one.columns, one.error,
-    )  # fmt: skip
-    return Rollout(one.place, one.group, episode, one.tokens, scaffold=one.scaffold)
 
 
 _EPSILON = 1e-4  # TRL's own

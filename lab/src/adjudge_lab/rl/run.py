@@ -129,9 +129,6 @@ def first_and_last_means(
 
 _log = logging.getLogger("adjudge")
 
-_LINGER_S = 0.02
-"""How long a batch waits for a task app's other episodes: they come over a network."""
-
 
 @dataclass
 class TrainingJob:
@@ -220,15 +217,7 @@ class _TrainingRun:
         with self._timed("warm_start"):
             model, tokenizer, losses = self._first(scratch)
         self._model = model
-        self._player = LocalPlayer(
-            model,
-            tokenizer,
-            max_tokens=run.rollout.max_tokens,
-            temperature=run.rollout.temperature,
-            seed=run.training.seed,
-            linger_s=None if run.services.task_url is None else _LINGER_S,
-            own_prompts=run.rollout.dataset is not None,
-        )
+        self._player = LocalPlayer.for_run(run, model, tokenizer)
         if self._dir.step == 0:
             self._evaluate(0)
         with self._timed("rl"):

@@ -30,12 +30,12 @@ from adjudge_lab.rl.rewards import (
     load_trained_judges,
     uses_only_rules,
 )
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import (
+from adjudge_lab.rl.runfile import (
     MOCK_BASE_URL,
     SHIPPED_ENVIRONMENTS,
     TINY_BASE,
     UNREACHABLE_URL,
+    RunFile,
 )
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

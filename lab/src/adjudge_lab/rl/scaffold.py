@@ -20,8 +20,7 @@ from adjudge.rubrics import Criterion
 from adjudge_lab.environments import DatasetTask, Policy
 from adjudge_lab.environments.tasks import read_row_rubrics
 from adjudge_lab.rl.episodes import Lane, OpenLanes
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.runfile import RunFile, ScaffoldTable
 
 _BASE_PROMPT = "You are a helpful assistant."
 _OPENING = f"{_BASE_PROMPT} These criteria say what a good answer is."

@@ -30,8 +30,7 @@ from adjudge.rewards.spec import GraderEntry
 from adjudge.runs.folder import RunFolder
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import MOCK_BASE_URL
+from adjudge_lab.rl.runfile import MOCK_BASE_URL, RunFile
 from adjudge_lab.studies.cells import Arm, judge_folder
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import covers_key, dotted_key, flatten
@@ -340,13 +339,14 @@ def make_manifest(study: Study, arms: Sequence[Arm], folder: Path) -> _ManifestP
     keys = {name: resolve_settings(run, folder) for name, run in runs.items()}
     free = sorted({key for arm in arms for key in arm.declares})
     judges, trained = study.roles(), study.training_files(folder)
+    gold = study.scorer_run(study.gold, folder)
     return {
         "version": _VERSION,
         "label": study.label,
         "file": hash_file(Path(study.where))["sha256"] if Path(study.where).is_file() else None,
         "pilot": study.pilot,
         "seeds": list(study.seeds),
-        "gold": {"name": study.gold, "sha256": _reward_digest(study.gold_run(folder), folder)},
+        "gold": {"name": study.gold, "sha256": _reward_digest(gold, folder)},
         "policies": {str(seed): _policy_entry(study, seed) for seed in study.seeds},
         "judges": {
             name: {**judges[name], **_judge_entry(study, name, folder, trained.get(name))}

@@ -14,6 +14,7 @@ from adjudge.config import load_toml, suggest_name
 from adjudge.datasets.files import is_on_hub
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile
+from adjudge_lab.rl.backend_checks import check_trains_here
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import (
@@ -45,11 +46,7 @@ class TrainingTables(NamedTuple):
         Variables of the environment (``MODEL_PATH``, …) would make all judges one: left out.
         """
         judge = JudgeFile.from_dict(self.data, where=self.where, folder=self.beside, environ={})
-        if judge.backend != "trl":
-            judge.refuse(
-                "backend",
-                f"must be 'trl' in a study, which trains on this machine (found {judge.backend!r})",
-            )
+        check_trains_here(judge, judge.backend, "study")
         return judge
 
     def over(self, tables: Mapping[str, Any]) -> TrainingTables:

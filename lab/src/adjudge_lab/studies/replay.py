@@ -31,8 +31,7 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
-from adjudge_lab.evaluation.replies import ReplyKey, ReplyLog, ask_model
-from adjudge_lab.evaluation.responses import FileProblem
+from adjudge_lab.evaluation.responses import FileProblem, ReplyKey, ReplyLog, ask_model
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
     REPLY_FORMS,

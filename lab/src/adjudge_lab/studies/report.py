@@ -41,7 +41,16 @@ from adjudge_lab.studies.summary_view import (
 _JsonObject = Mapping[str, Any]
 
 _GAIN_UNIT = "SDs of the first policy's answers"
-_GOLD_UNIT, _GAP_UNIT = f"gold gain, {_GAIN_UNIT}", f"proxy gain − gold gain, {_GAIN_UNIT}"
+_Measure = tuple[str, str, Callable[[CellView], _JsonObject], str]
+"""Title, unit, a cell's estimate, and the outcome that each of its arms has."""
+
+_GOLD_MEASURE: _Measure = (
+    "Gold gain at the end", f"gold gain, {_GAIN_UNIT}", lambda cell: cell.gap["end"]["gold"], "gold"
+)  # fmt: skip
+_GAP_MEASURE: _Measure = (
+    "Gap between proxy and gold at the end", f"proxy gain − gold gain, {_GAIN_UNIT}",
+    lambda cell: cell.gap["end"]["gap"], "gap",
+)  # fmt: skip
 
 
 def render_plan_figures(summary: _JsonObject) -> dict[str, str]:
@@ -69,7 +78,7 @@ def draw_plan(plan: _JsonObject, summary: _JsonObject) -> list[Drawing]:
 
 def _draw_bias(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
     return _draw_over_axis(cells, summary, axis, [
-        ("Gold gain at the end", _GOLD_UNIT, lambda cell: cell.gap["end"]["gold"], "gold"),
+        _GOLD_MEASURE,
         ("Gold loss: its peak less its end", f"gold loss, {_GAIN_UNIT}",
          lambda cell: cell.gap["loss"], "loss"),
         (_onset_title(cells), "step of the onset",
@@ -78,36 +87,20 @@ def _draw_bias(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> li
 
 
 def _draw_size(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
-    return _draw_over_axis(cells, summary, axis, [
-        ("Gap between proxy and gold at the end", _GAP_UNIT,
-         lambda cell: cell.gap["end"]["gap"], "gap"),
-        ("Gold gain at the end", _GOLD_UNIT, lambda cell: cell.gap["end"]["gold"], "gold"),
-    ])  # fmt: skip
+    return _draw_over_axis(cells, summary, axis, [_GAP_MEASURE, _GOLD_MEASURE])
 
 
 def _draw_cells(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
     del summary, axis
-    return [
-        _dot_chart_of(
-            "Gold gain at the "
-            "end", _GOLD_UNIT, cells, lambda cell: cell.gap["end"]["gold"], "gold"),
-        _dot_chart_of("Gap between proxy and gold at the end", _GAP_UNIT, cells,
-              lambda cell: cell.gap["end"]["gap"], "gap"),
-    ]  # fmt: skip
+    return [_dot_chart_of(cells, *measure) for measure in (_GOLD_MEASURE, _GAP_MEASURE)]
 
 
 def _draw_failure(cells: Sequence[CellView], summary: _JsonObject, axis: str) -> list[Drawing]:
     drawings = _draw_cells(cells, summary, axis)[:1]
     feature = length_feature(summary)
     if feature is not None:
-        drawings.append(
-            _dot_chart_of(
-                f"Length at the end: {feature}",
-                feature,
-                cells,
-                lambda cell: _final_feature(cell, feature),
-            )
-        )
+        title = f"Length at the end: {feature}"
+        drawings.append(_dot_chart_of(cells, title, feature, lambda c: _final_feature(c, feature)))
     shares = [
         DotRow(cell.name, share, why="no reward was asked for")
         for cell in cells
@@ -121,9 +114,6 @@ _DRAW_BY_QUESTION: Mapping[str, Callable[[Sequence[CellView], _JsonObject, str],
     "size": _draw_size,
     "failure": _draw_failure,
 }
-
-_Measure = tuple[str, str, Callable[[CellView], _JsonObject], str]
-"""Title, unit, a cell's estimate, and the outcome that each of its arms has."""
 
 
 def _draw_over_axis(
@@ -207,9 +197,9 @@ def _separates_series(
 
 
 def _dot_chart_of(
+    cells: Sequence[CellView],
     title: str,
     unit: str,
-    cells: Sequence[CellView],
     estimate: Callable[[CellView], _JsonObject],
     outcome: str = "",
 ) -> Drawing:

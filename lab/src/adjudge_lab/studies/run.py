@@ -27,7 +27,7 @@ from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.manifest import StudyFolder, check_arms, make_manifest
-from adjudge_lab.studies.prerequisites import scorer_tables
+from adjudge_lab.studies.prerequisites import judge_training_waves, scorer_tables
 from adjudge_lab.studies.report import write_figures, write_study_report
 from adjudge_lab.studies.results import (
     AnswerScores,
@@ -395,7 +395,7 @@ class _StudyRun:
             policies = {f"policies/seed-{seed}": study.policy_data(seed) for seed in study.seeds}
             self._all(pool, "policies", task, policies)
         with self._phase("judges"):
-            for wave in study.training_waves(folder):
+            for wave in judge_training_waves(study, folder):
                 self._all(pool, "judges", train_study_judge, wave)
 
     def train(self, pool: TaskPool) -> None:

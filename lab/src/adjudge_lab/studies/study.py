@@ -14,10 +14,9 @@ from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
 from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.rl.backend_checks import check_backend_support
+from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.rewards import dry_run_spec
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import TINY_BASE
+from adjudge_lab.rl.runfile import TINY_BASE, RunFile
 from adjudge_lab.studies.cells import (
     Arm,
     StudyCell,
@@ -33,7 +32,6 @@ from adjudge_lab.studies.prerequisites import (
     POLICY_REFERENCE,
     first_policy_tables,
     judge_training_tables,
-    judge_training_waves,
     policy_training_tables,
     scorer_tables,
 )
@@ -372,11 +370,7 @@ def _check_runs(study: StudyFile) -> None:
                 f"arm {arm.name}", f"two graders are called {twice[0]!r}. Rename one of them."
             )
         run = arm.run(f"{study.where}: arm {arm.name}")
-        if run.backend != "trl":
-            run.refuse(
-                "backend",
-                f"must be 'trl' in a study, which trains on this machine (found {run.backend!r})",
-            )
+        check_trains_here(run, run.backend, "study")
         check_backend_support(run, approximate=False)
         _check_graders(run)
     for name in study.scorers:
@@ -454,13 +448,6 @@ class Study(StudyFile):
         """Of each trained judge its training file, in an order in which they can be trained."""
         return {name: one.file() for name, one in judge_training_tables(self, folder).items()}
 
-    def training_waves(self, folder: Path) -> list[dict[str, dict[str, Any]]]:
-        """The plain tables of these by folder (``judges/NAME``).
-
-        All of a wave can be trained at once, after the waves before.
-        """
-        return judge_training_waves(self, folder)
-
     def policy_file(self, seed: int) -> JudgeFile | None:
         """What makes the policy that the arms of ``seed`` begin with; ``None``: see `first_run`."""
         found = policy_training_tables(self, seed)
@@ -478,11 +465,3 @@ class Study(StudyFile):
     def scorer_run(self, name: str, folder: Path) -> RunFile:
         """A run file whose reward is exactly what ``name``, one of :attr:`scorers`, says."""
         return scorer_tables(self, name, folder).run()
-
-    def scorer_data(self, name: str, folder: Path) -> dict[str, Any]:
-        """The plain tables of this; its relative paths start at ``scorer_run(…).folder``."""
-        return scorer_tables(self, name, folder).data
-
-    def gold_run(self, folder: Path) -> RunFile:
-        """A run file whose reward is exactly the gold."""
-        return self.scorer_run(self.gold, folder)

@@ -21,8 +21,7 @@ from pydantic import (
 )
 
 from adjudge.config_tables import ConfigFile, ConfigTable
-from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_tables import PanelAggregate
+from adjudge_lab.rl.runfile import PanelAggregate, RunFile
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 

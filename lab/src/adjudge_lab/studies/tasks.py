@@ -48,9 +48,8 @@ from adjudge_lab.rl.local_player import LocalPlayer
 from adjudge_lab.rl.policy import build_first_policy, save_policy
 from adjudge_lab.rl.rewards import build_reward_spec, start_run_judge
 from adjudge_lab.rl.run import TrainingJob, train_run
-from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.runfile_tables import UNREACHABLE_URL
 from adjudge_lab.rl.trl_backend import load_libraries
 from adjudge_lab.studies.results import AnswerScores
 
@@ -370,7 +369,7 @@ class _PanelJournal(Journal):
 
 def _load_reward(file: str, beside: str) -> tuple[RunFile, str]:
     """A scorer's run file, and the hash of its reward."""
-    run = resolve_run_file(load_toml(Path(file)), where=file, folder=Path(beside))
+    run = _load_run_file(file, beside)
     # Where the run starts its own judge its address is another one each time.
     return run, build_reward_spec(run, UNREACHABLE_URL if run.starts_mock else None).hash
 
@@ -492,13 +491,7 @@ def sample_answers(
     load_libraries()
     run = _load_run_file(file, beside)
     nobody = RewardSpec.from_dict({"graders": [{"name": "none", "type": "length"}]})
-    player = LocalPlayer(
-        *build_first_policy(run, "", lambda _: None)[:2],
-        max_tokens=run.rollout.max_tokens,
-        temperature=run.rollout.temperature,
-        seed=run.training.seed,
-        own_prompts=run.rollout.dataset is not None,
-    )
+    player = LocalPlayer.for_run(run, *build_first_policy(run, "", lambda _: None)[:2])
     task, tell = build_task(run, nobody), progress(name)
     seeds = run.evaluation.held_out[:prompts]
     rows: list[dict[str, Any]] = []

@@ -27,11 +27,12 @@ from adjudge.rollouts.columns import get_path
 from adjudge.rollouts.rows import check_files, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
-from adjudge_lab.evaluation.replies import ReplyKey, ReplyLog
 from adjudge_lab.evaluation.responses import (
     FileProblem,
     JoinKey,
     PromptResponse,
+    ReplyKey,
+    ReplyLog,
     read_responses,
 )
 
@@ -103,7 +104,7 @@ def open_benchmark_folder(path: Path, facts: Mapping[str, Any]) -> RunFolder:
 
 
 class ResponsesFile(ReplyLog):
-    """``path``, where responses made under ``identity`` are kept; see :class:`.replies.ReplyLog`.
+    """``path``, where responses made under ``identity`` are kept; see :class:`.responses.ReplyLog`.
 
     Raises :class:`~adjudge.errors.RunFolderError` for a file with responses of something else,
     which would pass for this model's.

@@ -20,9 +20,7 @@ from adjudge.errors import (
     ErrorKind,
     GradingFailure,
 )
-from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.endpoint.settings import EndpointSettings
-from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.base import Reply
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import (
     DTYPES,
@@ -32,8 +30,8 @@ from adjudge.judges.models.local_loading import (
     get_special_tokens,
 )
 from adjudge.text import split_thinking
-from adjudge_lab.evaluation.replies import OnReply, ReplyKey, ask_model
-from adjudge_lab.evaluation.targets import PolicyTarget
+from adjudge_lab.evaluation.responses import OnReply, ReplyKey, ask_model
+from adjudge_lab.evaluation.targets import PolicyTarget, connect_endpoint
 
 _IN_FLIGHT = 32
 _BATCH = 16
@@ -248,37 +246,14 @@ def generate_responses(
             sampling=how.sampling, dtype=how.dtype, lot=how.batch_size or 256,
         )  # fmt: skip
     elif target.kind == "endpoint":
-        model = _endpoint(target, how.concurrency or _IN_FLIGHT)
-        run_blocking(
-            ask_model(
-                model,
-                wanted,
-                _prompts(how, seeded=True),
-                keep,
-                in_flight=how.concurrency or _IN_FLIGHT,
-            )
-        )
+        most = how.concurrency or _IN_FLIGHT
+        prompts = _prompts(how, seeded=True)
+        asking = ask_model(connect_endpoint(target, most), wanted, prompts, keep, in_flight=most)
+        run_blocking(asking)
     else:
         size = how.batch_size or _BATCH
         local = LocalChatModel(target.place, dtype=how.dtype, batch_size=size)
         run_blocking(_ask_local_model(local, how, wanted, keep, size))
-
-
-def _endpoint(target: PolicyTarget, in_flight: int) -> ChatModel:
-    return OpenAIChatModel(
-        target.model,
-        base_url=target.place,
-        preset="vllm" if target.api_key_env is None else "openai",
-        api_key_env=target.api_key_env,
-        settings=EndpointSettings(
-            max_concurrency=in_flight,
-            start_concurrency=min(20, in_flight),
-            min_concurrency=min(4, in_flight),
-            deadline_s=600.0,
-            hedge=False,  # a second draw that is faster is a shorter one
-            dedupe=False,
-        ),
-    )
 
 
 async def _ask_local_model(

@@ -56,8 +56,7 @@ from adjudge_lab.evaluation.ifeval.scoring import (
     compute_ifeval_metrics,
     judge_responses,
 )
-from adjudge_lab.evaluation.replies import ReplyKey
-from adjudge_lab.evaluation.responses import FileProblem, PromptResponse
+from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, ReplyKey
 from adjudge_lab.evaluation.targets import PolicyTarget
 
 _MOST_LINES = 10

@@ -22,7 +22,7 @@ from adjudge.datasets.synthetic import synthetic_preferences
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind as Benchmarks
 from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
-from adjudge_lab.rl.backend_checks import check_backend_support
+from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 
@@ -111,11 +111,6 @@ def _table_of(data: Any, key: tuple[str, ...]) -> dict[str, Any] | None:
     for part in key[:-1]:
         data = data.get(part) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else None
-
-
-def table_names(kinds: Sequence[str]) -> str:
-    """The tables by name, for a complaint."""
-    return ", ".join(f"[stages.{kind}]" for kind in kinds)
 
 
 StageKind = Literal["judge", "evaluate", "run"]
@@ -247,10 +242,11 @@ class ChainFile(ConfigFile):
         where = f"{self.where}: stages.{given.name}"
         kinds = [kind for kind in STAGE_KINDS if getattr(given, kind) is not None]
         if len(kinds) != 1:
-            said = ", ".join(f"[stages.{kind}]" for kind in kinds) or "none"
+            wanted, said = (
+                ", ".join(f"[stages.{kind}]" for kind in named) for named in (STAGE_KINDS, kinds)
+            )
             raise ConfigError(
-                f"{where}: stage {number} needs exactly one of {table_names(STAGE_KINDS)} (found "
-                f"{said})"
+                f"{where}: stage {number} needs exactly one of {wanted} (found {said or 'none'})"
             )
         kind = kinds[0]
         places = {
@@ -277,12 +273,7 @@ class ChainFile(ConfigFile):
             return JudgeFile.from_dict(data, where=where, folder=self.folder, environ=environ)
         if kind == "run":
             run = resolve_run_file(data, where=where, folder=self.folder)
-            if run.backend != "trl":
-                run.refuse(
-                    "backend",
-                    "must be 'trl' in a chain, which trains on this machine (found "
-                    f"{run.backend!r})",
-                )
+            check_trains_here(run, run.backend, "chain")
             check_backend_support(run, approximate=False)
             return run
         check = validate_model(EvaluateStage, data, where)

@@ -47,7 +47,7 @@ from adjudge_lab.judge_training.judge_questions import (
 from adjudge_lab.judge_training.judgement_rewards import question_baselines
 from adjudge_lab.judge_training.verl.reward import JUDGE_MANAGER_NAME, REGISTER_FILE
 from adjudge_lab.rl.verl.inputs import write_parquet_rows
-from adjudge_lab.rl.verl.run import format_hydra_value
+from adjudge_lab.rl.verl.run import hydra_command
 
 JUDGE_DATA_SOURCE = "judge"
 """verl's ``data_source`` of all our rows, which names its validation metrics."""
@@ -304,12 +304,7 @@ def verl_judge_command(judge: JudgeFile, files: JudgeFiles, folder: Path) -> lis
             **_reward_settings(files),
             **_trainer_settings(judge, files, folder),
         }
-    return [
-        "python",
-        "-m",
-        *module,
-        *(f"{key}={format_hydra_value(value)}" for key, value in settings.items()),
-    ]
+    return hydra_command(module, settings)
 
 
 def judge_gpus(judge: JudgeFile) -> int:

@@ -96,24 +96,13 @@ class VerlFiles:
     shown_tokens: int = 512
 
     @classmethod
-    def within(
-        cls, folder: Path, prompt_tokens: int = 512, shown_tokens: int | None = None
-    ) -> VerlFiles:
-        """Their places in a run's folder."""
-        return cls(
-            folder / "reward.toml",
-            folder / "train.parquet",
-            folder / "validation.parquet",
-            prompt_tokens,
-            prompt_tokens if shown_tokens is None else shown_tokens,
+    def within(cls, folder: Path, rows: VerlRows | None = None) -> VerlFiles:
+        """Their places in a run's folder, with room for ``rows``; ``None``: they are not known."""
+        spec, train, validation = (
+            folder / name for name in ("reward.toml", "train.parquet", "validation.parquet")
         )
-
-    @classmethod
-    def of(cls, folder: Path, rows: VerlRows | None) -> VerlFiles:
-        """The same, with room for ``rows``; ``None``: they are not known."""
-        if rows is None:
-            return cls.within(folder)
-        return cls.within(folder, rows.prompt_tokens, rows.shown_tokens)
+        room = () if rows is None else (rows.prompt_tokens, rows.shown_tokens)
+        return cls(spec, train, validation, *room)
 
 
 def build_verl_command(
@@ -137,12 +126,13 @@ def build_verl_command(
     module = "adjudge.trainers.verl.main_ppo" if old else "verl.trainer.main_ppo"
     if run.rollout.scaffold is not None:
         module = "adjudge_lab.rl.verl.main_ppo"
-    return [
-        "python",
-        "-m",
-        module,
-        *(f"{key}={format_hydra_value(value)}" for key, value in settings.items()),
-    ]
+    return hydra_command([module], settings)
+
+
+def hydra_command(module: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """``python -m MODULE… key=value …``."""
+    values = (f"{key}={format_hydra_value(value)}" for key, value in settings.items())
+    return ["python", "-m", *module, *values]
 
 
 def build_verl_environment(run: RunFile, folder: Path) -> dict[str, str]:
@@ -171,7 +161,7 @@ def write_verl_files(run: RunFile, folder: Path, spec: RewardSpec) -> VerlFiles:
     :class:`~adjudge.errors.ConfigError` for a dataset that cannot be read or written so.
     """
     rows = VerlRows(run)
-    files = VerlFiles.of(folder, rows)
+    files = VerlFiles.within(folder, rows)
     folder.mkdir(parents=True, exist_ok=True)
     files.spec.write_text(format_verl_spec(run, spec), encoding="utf-8")
     write_parquet_rows(files.train, rows.train)

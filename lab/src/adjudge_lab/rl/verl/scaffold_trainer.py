@@ -18,7 +18,7 @@ from adjudge.errors import ConfigError, GradingFailure
 from adjudge.rubrics import Criterion
 from adjudge.trainers.verl.trainer import make_judge_trainer
 from adjudge_lab.environments.tasks import has_rubrics, read_row_rubrics
-from adjudge_lab.rl.runfile_tables import ScaffoldTable
+from adjudge_lab.rl.runfile import ScaffoldTable
 from adjudge_lab.rl.scaffold import (
     add_scaffold_message,
     build_scaffold_message,
