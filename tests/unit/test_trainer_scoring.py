@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.rewards.function import SpecRewardFunction
 from adjudge.trainers.scoring import (
     SPEC_VARIABLE,
     Scorer,
@@ -117,8 +116,7 @@ class Paid(BaseGrader):
 
 
 def paid(mode: GraderMode, *responses: str) -> ScorerResult:
-    one = scorer()
-    one._function = SpecRewardFunction(one.spec, graders={"quality": Paid("quality", mode)})
+    one = Scorer(scorer().spec, graders={"quality": Paid("quality", mode)})
     samples = [RewardSample(i, i, "p", text) for i, text in enumerate(responses)]
     return one.score(samples, ["g"] * len(samples))
 

@@ -20,6 +20,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backends.conversion import (
     request_error_response,
@@ -90,7 +91,7 @@ class GroupJudge:
         together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
         alone = [entry for entry in spec.graders if entry not in together]
         self.names = [entry.name for entry in spec.graders]
-        self._function = SpecRewardFunction(spec, graders=graders)
+        self._reducer = RewardReducer(spec, graders)
         self._alone, self._together = alone, together
         self._alone_grader = _make_grader(spec, alone, graders)
         self._together_grader = _make_grader(spec, together, graders)
@@ -127,7 +128,7 @@ class GroupJudge:
                 replace(one, outcome={**one.outcome, **more})
                 for one, more in zip(judged, added, strict=True)
             ]
-        return everything, self._function.reward(everything)
+        return everything, self._reducer.reward(everything)
 
     @property
     def compares_samples(self) -> bool:

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runner.journal import Journal
 from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.types import AnySample, GradedSample, Provenance, RewardResult, Usage
@@ -194,39 +194,27 @@ def load_spec(spec: RewardSpec | Path | str | None = None) -> RewardSpec:
     return RewardSpec.load(path)
 
 
-class Scorer:
+class Scorer(SpecRewardFunction):
     """A reward spec as adapters use it; one object for a whole run.
 
-    Holds configuration and the outage watch; serves any thread and loop. A pickled one (a Ray
-    task) starts with its own watch, and without the ``journal`` of what was graded before.
+    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`. Holds configuration and
+    the outage watch; serves any thread and loop. A pickled one (a Ray task) starts with its own
+    watch and without options, such as the ``journal`` of what was graded before.
     """
 
-    def __init__(
-        self, spec: RewardSpec | Path | str | None = None, *, journal: Journal | None = None
-    ) -> None:
-        self.spec = load_spec(spec)
-        self._function = SpecRewardFunction(self.spec, journal=journal)
+    def __init__(self, spec: RewardSpec | Path | str | None = None, **options: Any) -> None:
+        super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
-        self._watch, self._warned = MissingWatch(), set[str]()
+        self._predictors, self._said = MissingWatch(), set[str]()
 
     def __reduce__(self) -> tuple[type[Scorer], tuple[RewardSpec]]:
         return type(self), (self.spec,)
 
     @property
-    def info_keys(self) -> list[str]:
-        """The keys of every result's ``reward_info``, always the same."""
-        return self._function.info_keys
-
-    @property
-    def needs_whole_groups(self) -> bool:
-        """Whether :meth:`grade` must get all samples of a group in one call."""
-        return self._function.needs_whole_groups
-
-    @property
     def compares_groups(self) -> str | None:
         """What in the spec needs all samples of a group in one call; ``None`` when nothing does."""
         spec = self.spec
-        if self._function.needs_whole_groups:
+        if self.needs_whole_groups:
             return "a grader that compares the samples of a group"
         if spec.reward.group != "none":
             return f"reward.group = {spec.reward.group!r}"
@@ -255,15 +243,6 @@ class Scorer:
         judged = await self.grade(samples, groups, step=step)
         return self.compute_rewards(judged, samples, whole_groups=whole_groups)
 
-    async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
-    ) -> list[GradedSample]:
-        """What the graders say: the first half of :meth:`ascore`, of any part of a batch.
-
-        Where :attr:`needs_whole_groups`, all members of a group belong into one call.
-        """
-        return await self._function.grade(samples, groups, step=step)
-
     def compute_rewards(
         self,
         judged: Sequence[GradedSample],
@@ -271,8 +250,8 @@ class Scorer:
         *,
         whole_groups: bool = True,
     ) -> ScorerResult:
-        """The rewards of a whole batch from what was said: the second half, without waiting."""
-        results = self._function.reward(judged, whole_groups=whole_groups)
+        """The rewards of a whole batch, and what to log, from what was said; without waiting."""
+        results = self.reward(judged, whole_groups=whole_groups)
         calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
         if metrics.get("judge/missing_frac"):
@@ -291,16 +270,16 @@ class Scorer:
             for one, sample, result in zip(judged, samples, results, strict=True)
             if one.sampled
         ]
-        self._watch.add(
+        self._predictors.add(
             lambda place: answer_properties(rows[place][0]),
             [float(len(text)) for text, _, _ in rows],
             [group for _, group, _ in rows],
             [gone for _, _, gone in rows],
         )
-        found = self._watch.predictors()
+        found = self._predictors.predictors()
         for one in found:
-            if one.name not in self._warned:
-                self._warned.add(one.name)
+            if one.name not in self._said:
+                self._said.add(one.name)
                 _log.warning("%s: %s", self.spec.where, one.sentence)
         return {"judge/missing_predictors": float(len(found))}
 
