@@ -1,6 +1,7 @@
 """adjudge turns rollouts into rewards you can train on.
 
-The names below are the public door; each is imported when it is first used.
+The names below are the public door; each is imported when it is first used, and its docstring has
+an example that the tests execute. :func:`grade` and :func:`make_reward` come first.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from adjudge.moved import install_finder
 from adjudge.version import __version__
 
 __all__ = [
+    "AnthropicChatModel",
     "BaseGrader",
+    "ChatModel",
+    "ConfigError",
     "ErrorKind",
     "FunctionGrader",
+    "GradedRun",
     "GraderConfig",
     "GraderError",
     "GraderMode",
@@ -24,28 +29,48 @@ __all__ = [
     "GradingFailure",
     "GradingRunner",
     "Journal",
+    "JudgeUnavailable",
+    "LLMGrader",
     "Message",
+    "OpenAIChatModel",
+    "PairwiseGrader",
     "Provenance",
+    "RecordedModel",
     "RewardFunction",
     "RewardResult",
     "RewardSample",
     "RewardSpec",
     "Role",
+    "Rubric",
+    "RubricGrader",
     "RuleGrader",
     "Sample",
+    "ScriptedModel",
     "SpecRewardFunction",
     "Usage",
     "__version__",
+    "grade",
+    "make_reward",
 ]
 
 if TYPE_CHECKING:
-    from adjudge.errors import ErrorKind, GradingFailure
+    from adjudge.door import grade, make_reward
+    from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
     from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader
+    from adjudge.graders.llm.comparison import PairwiseGrader
+    from adjudge.graders.llm.llm_grader import LLMGrader
+    from adjudge.graders.llm.rubric import RubricGrader
+    from adjudge.judges.base import ChatModel
+    from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
+    from adjudge.judges.models.recorded import RecordedModel
+    from adjudge.judges.models.scripted import ScriptedModel
     from adjudge.rewards.function import SpecRewardFunction
     from adjudge.rewards.spec import RewardSpec
+    from adjudge.rubrics.rubric import Rubric
     from adjudge.runner.binding import GraderConfig
     from adjudge.runner.journal import Journal
     from adjudge.runner.runner import GradingRunner
+    from adjudge.runs.graded_run import GradedRun
     from adjudge.types import (
         GraderError,
         GraderMode,
@@ -65,14 +90,23 @@ if TYPE_CHECKING:
 install_finder()
 
 _HOME = {
-    "adjudge.errors": ("ErrorKind", "GradingFailure"),
+    "adjudge.door": ("grade", "make_reward"),
+    "adjudge.errors": ("ConfigError", "ErrorKind", "GradingFailure", "JudgeUnavailable"),
     "adjudge.graders.base": ("BaseGrader", "FunctionGrader", "RuleGrader"),
+    "adjudge.graders.llm.comparison": ("PairwiseGrader",),
+    "adjudge.graders.llm.llm_grader": ("LLMGrader",),
+    "adjudge.graders.llm.rubric": ("RubricGrader",),
+    "adjudge.judges.base": ("ChatModel",),
+    "adjudge.judges.models.http": ("AnthropicChatModel", "OpenAIChatModel"),
+    "adjudge.judges.models.recorded": ("RecordedModel",),
+    "adjudge.judges.models.scripted": ("ScriptedModel",),
     "adjudge.rewards.function": ("SpecRewardFunction",),
-    "adjudge.types": ("RewardFunction", "RewardResult", "RewardSample"),
     "adjudge.rewards.spec": ("RewardSpec",),
-    "adjudge.runner.journal": ("Journal",),
+    "adjudge.rubrics.rubric": ("Rubric",),
     "adjudge.runner.binding": ("GraderConfig",),
+    "adjudge.runner.journal": ("Journal",),
     "adjudge.runner.runner": ("GradingRunner",),
+    "adjudge.runs.graded_run": ("GradedRun",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -8,7 +8,7 @@ import pytest
 from adjudge import RewardSpec
 from adjudge.errors import MissingRewardError, RolloutError
 from adjudge.runs import grading, report
-from adjudge.runs.grading import GradingJob, grade_rollouts, grade_to_folder
+from adjudge.runs.grading import GradingJob, grade_rollouts
 
 
 def job(folder: Path, rows: list[dict[str, Any]], **reward: Any) -> GradingJob:
@@ -32,30 +32,59 @@ def test_rewards_do_not_depend_on_the_window(
 ) -> None:
     monkeypatch.setattr(grading, "_WINDOW", window)
     options: dict[str, Any] = {"group": "z_score", "sample_rate": 0.5}
-    results = grade_rollouts(job(tmp_path, rows(40, 8), **options))
-    drawn = {i % 8 for i, result in enumerate(results) if result.score is not None}
+    results = grade_rollouts(job(tmp_path, rows(40, 8), **options)).rewards
+    drawn = {i % 8 for i, reward in enumerate(results) if reward is not None}
     assert len(drawn) not in (0, 8)
-    for i, result in enumerate(results):
-        assert (result.score is not None) == (i % 8 in drawn)
+    for i, reward in enumerate(results):
+        assert (reward is not None) == (i % 8 in drawn)
     (tmp_path / "reference").mkdir()
     monkeypatch.setattr(grading, "_WINDOW", 1000)
     whole = grade_rollouts(job(tmp_path / "reference", rows(40, 8), **options))
-    assert [r.score for r in whole] == [r.score for r in results]
+    assert whole.rewards == results
 
 
 def test_a_resumed_run_gives_the_same_rewards(tmp_path: Path) -> None:
     doubled = rows(6, 2) * 3
     first = job(tmp_path, doubled)
-    scores = [r.score for r in grade_rollouts(first)]
+    scores = grade_rollouts(first).rewards
     journal = tmp_path / "out" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:8]) + lines[8][:20])  # killed while writing
     again = job(tmp_path, doubled)
-    assert [r.score for r in grade_rollouts(again)] == scores
-    assert again.resumed == 7
-    more = job(tmp_path, [*doubled, *rows(2, 2)])
-    assert [r.score for r in grade_rollouts(more)] == [*scores, *scores[:2]]
-    assert more.resumed == 18
+    resumed = grade_rollouts(again)
+    assert resumed.rewards == scores
+    assert resumed.summary["resumed_results"] == 7
+    more = grade_rollouts(job(tmp_path, [*doubled, *rows(2, 2)]))
+    assert more.rewards == [*scores, *scores[:2]]
+    assert more.summary["resumed_results"] == 18
+
+
+@pytest.mark.parametrize(("window", "reads"), [(4096, 1), (16, 1), (15, 2)])
+def test_the_input_is_read_once_or_where_it_is_long_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, reads: int
+) -> None:
+    """Once where a window holds it; else once to count the groups, and once to grade."""
+    monkeypatch.setattr(grading, "_WINDOW", window)
+    given = job(tmp_path, rows(16, 4))
+    given.mapping = {"env_reward": "env_reward"}
+    opened, open_path = [], Path.open
+
+    def note(path: Path, *args: Any, **options: Any) -> Any:
+        opened.append(path)
+        return open_path(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", note)
+    run = grade_rollouts(given)
+    assert opened.count(given.paths[0]) == reads
+    assert run.summary["samples"] == 16
+    assert run.summary["graders"]["length"]["missing"] == 0
+
+
+def test_bad_input_makes_no_folder(tmp_path: Path) -> None:
+    given = job(tmp_path, [{"nothing": 1}])
+    with pytest.raises(RolloutError, match="no usable row"):
+        grade_rollouts(given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_members_of_a_group_may_stand_anywhere(tmp_path: Path) -> None:
@@ -86,8 +115,7 @@ def test_a_window_of_whole_groups_ends_with_its_last_group(
             return list(samples)
 
     given = job(tmp_path, sorted(rows(18, 6), key=lambda row: row["group"]))
-    left = grading._count_groups(given)
-    windows = grading._grade_windows(given, Asker(), grading.GroupNames(), left)
+    windows = grading._grade_windows(given, Asker(), grading.count_samples(given))
     assert [len(window) for window in windows] == [6, 6, 6]
     assert sizes == [(6, 2)] * 3
 
@@ -97,14 +125,15 @@ def test_a_file_that_changes_meanwhile_loses_no_sample_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
     """A trainer may still write it: rows of a group that is whole, of a new one, or fewer."""
-    one, count = job(tmp_path, rows(8, 4)), grading._count_groups
+    monkeypatch.setattr(grading, "_WINDOW", 4)
+    one, count = job(tmp_path, rows(8, 4)), grading.count_samples
 
     def count_and_change(counted: GradingJob) -> Any:
         found = count(counted)
         job(tmp_path, rows(later, 4 if later < 12 else 6))
         return found
 
-    monkeypatch.setattr(grading, "_count_groups", count_and_change)
+    monkeypatch.setattr(grading, "count_samples", count_and_change)
     if later == 8:
         assert len(grade_rollouts(one)) == 8
         return
@@ -134,8 +163,7 @@ def test_of_many_samples_the_page_shows_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "MAX_ROWS", 4)
-    done = job(tmp_path, rows(12, 3))
-    grade_rollouts(done)
+    done = grade_rollouts(job(tmp_path, rows(12, 3)))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "the first 4 of 12 samples; rewards.jsonl has all" in page
     assert '"count":4' in page
@@ -154,7 +182,7 @@ def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.M
         one = job(tmp_path / str(n), given, group="z_score")
         del given
         tracemalloc.start()
-        grade_to_folder(one)
+        grade_rollouts(one, keep_rows=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 1_500 < 800, peaks

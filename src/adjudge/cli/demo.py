@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import output as console_for_output
-from adjudge.cli.grade import report_job, run_job
+from adjudge.cli.grade import report_run, run_job
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.report.elements import Element
 from adjudge.report.table import Table, lost, numeric, styled
@@ -49,11 +49,10 @@ def demo(
         folder=folder,
         mapping=_MAP,
     )
-    results: list[RewardResult] = []
-    run_job(job, results.append)
+    run = run_job(job, folder, keep_rows=True)
     if not as_json:
-        _print_advantages(console_for_output(), results[:_GROUP_SIZE])
-    report_job(job, as_json=as_json)
+        _print_advantages(console_for_output(), [row.result for row in run.rows[:_GROUP_SIZE]])
+    report_run(run, as_json=as_json)
     if not as_json:
         maps = [part for field, column in _MAP.items() for part in ("--map", f"{field}={column}")]
         spec = str(inputs / "reward.toml")

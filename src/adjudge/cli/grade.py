@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -31,18 +31,18 @@ from adjudge.cli.options import (
     check_replay,
     map_option,
     new_folder,
-    open_cassette,
     output_option,
     parse_map,
 )
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
-from adjudge.report.elements import Element, bold, small
+from adjudge.report.elements import bold, small
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.rows import count_rows
 from adjudge.rollouts.samples import SAMPLE_FIELDS
-from adjudge.runs.grading import GradingEngine, GradingJob, grade_to_folder, read_first_samples
+from adjudge.runs.graded_run import GradedRun, score_table
+from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
     endpoint_name,
@@ -51,8 +51,6 @@ from adjudge.runs.judge_calls import (
     estimate_scenarios,
     hedge_note,
 )
-from adjudge.runs.ray_engine import RayEngine
-from adjudge.types import RewardResult
 
 _ESTIMATE_ROWS = 200
 
@@ -130,7 +128,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"  ·  {summary['elapsed_s']:.1f} s, {summary['samples_per_s'] or 0:,.0f} samples/s"
         + _summary_notes(summary)
     )
-    console.print(_score_table(summary))
+    console.print(score_table(summary))
     if kinds := summary["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
         share = reward["missing"] / summary["samples"]
@@ -175,34 +173,6 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
     return "".join(f"  ·  {note}" for note in notes)
 
 
-def _score_table(summary: Mapping[str, Any]) -> Table:
-    samples, reward = summary["samples"], summary["reward"]
-    headings = ("mean", "std", "std in group", "zero spread", "missing", "not evaluable")
-    columns = [Column(heading, "n", min_width=5) for heading in headings]
-    rows: list[list[object]] = [
-        [
-            name,
-            f"{grader['weight']:g}" if grader["weight"] else "report",
-            *_spread_cells(grader),
-            *(_count_cell(grader[key], samples) for key in ("missing", "not_evaluable")),
-        ]
-        for name, grader in summary["graders"].items()
-    ]
-    missing = _count_cell(reward["missing"], samples)
-    rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
-    return Table(["grader", Column("weight", "n", wrap=False), *columns], rows)
-
-
-def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    share = row["zero_spread_frac"]
-    return (
-        _number_cell(row["mean"]),
-        _number_cell(row["std"]),
-        _number_cell(row["within_group_std"]),
-        "–" if share is None else f"{share:.0%}",
-    )
-
-
 def _agreement_table(summary: Mapping[str, Any]) -> Table:
     kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
     columns = ["against the environment's reward", *numeric(f"{kind}, pooled"), Column("95 %", "i"),
@@ -228,16 +198,6 @@ def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
     low, high = figures["low"], figures["high"]
     interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
     return f"{figures['value']:.3f}", interval
-
-
-def _number_cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _count_cell(count: int, total: int) -> Element | str:
-    if not count:
-        return "0"
-    return lost(f"{count} ({count / total:.1%})")
 
 
 class EngineName(StrEnum):
@@ -341,10 +301,11 @@ def grade(
 
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
+    folder = folder or new_folder("grade")
     job = GradingJob(
         paths=rollouts,
         spec=RewardSpec.load(spec),
-        folder=folder or new_folder("grade"),
+        folder=folder,
         mapping=parse_map(mapping, SAMPLE_FIELDS),
         strict=strict,
         show_progress=not quiet,
@@ -355,19 +316,17 @@ def grade(
     if dry_run:
         print_estimate(job, as_json=as_json)
         return
-    job.cassette = open_cassette(record, replay)
-    if replay is not None:
-        job.spec = job.spec.with_patience(0.0)  # a recorded outage does not pass
+    job.use_cassette(record=record, replay=replay)
     with log_rubrics(to_stderr=verbose):
-        run_job(job)
-    report_job(job, as_json=as_json)
-    if job.broken:
+        run = run_job(job, folder)
+    report_run(run, as_json=as_json)
+    if run.broken:
         raise typer.Exit(2)
-    if _all_judges_down(job):
+    if _all_judges_down(run.summary):
         errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
-    check_replay(replay, job.summary)
-    if code := _too_many_missing(job):
+    check_replay(replay, run.summary)
+    if code := _too_many_missing(run.summary, job.spec.missing.max_missing):
         raise typer.Exit(code)
 
 
@@ -375,6 +334,8 @@ def _make_engine(
     name: EngineName, address: str | None, workers: int | None
 ) -> GradingEngine | None:
     if name is EngineName.RAY:
+        from adjudge.runs.ray_engine import RayEngine  # noqa: PLC0415  (few grade on a cluster)
+
         return RayEngine(address, workers)
     for option, value in (("--ray-address", address), ("--ray-workers", workers)):
         if value is not None:
@@ -384,40 +345,40 @@ def _make_engine(
     return None
 
 
-def _all_judges_down(job: GradingJob) -> bool:
+def _all_judges_down(summary: Mapping[str, Any]) -> bool:
     """Whether every reward is missing because judges were away, however few samples there are."""
-    asked = job.summary["samples"] - job.summary["reward"]["not_sampled"]
-    return bool(asked > 0 and job.summary["missing"]["passing"] == asked)
+    asked = summary["samples"] - summary["reward"]["not_sampled"]
+    return bool(asked > 0 and summary["missing"]["passing"] == asked)
 
 
-def _too_many_missing(job: GradingJob) -> int:
+def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> int:
     """The exit code for more missing rewards than ``max_missing`` allows, said aloud; else 0.
 
     4 where the others alone would be few enough without those that no money was left for.
     """
-    reward = job.summary["reward"]
-    asked, missing = job.summary["samples"] - reward["not_sampled"], reward["missing"]
-    allowed = job.spec.missing.max_missing * asked
+    reward = summary["reward"]
+    asked, missing = summary["samples"] - reward["not_sampled"], reward["missing"]
+    allowed = max_missing * asked
     if missing <= allowed:
         return 0
-    unpaid = job.summary["missing"]["by_kind"].get(ErrorKind.BUDGET, 0)
+    unpaid = summary["missing"]["by_kind"].get(ErrorKind.BUDGET, 0)
     spent = missing - unpaid <= allowed
     errors().print(
         f"[red]{'the budget is spent' if spent else 'too many rewards are missing'}:[/] "
         f"{missing:,} of {asked:,} rewards are missing ({missing / asked:.1%}); "
-        f"missing.max_missing is {job.spec.missing.max_missing:.0%}"
+        f"missing.max_missing is {max_missing:.0%}"
     )
     return 4 if spent else 1
 
 
-def run_job(job: GradingJob, on_result: Callable[[RewardResult], None] = lambda _: None) -> None:
-    """Do the job; when it is stopped, say how to go on.
+def run_job(job: GradingJob, folder: Path, *, keep_rows: bool = False) -> GradedRun:
+    """Do the job in its ``folder``; when it is stopped, say how to go on.
 
     What a user's grader prints goes to standard error: standard output is the command's.
     """
     try:
-        with resumable_work(job.folder):
-            grade_to_folder(job, on_result)
+        with resumable_work(folder):
+            return grade_rollouts(job, keep_rows=keep_rows)
     except JudgeUnavailable:
         if job.startup_patience_s == 0:
             errors().print(
@@ -426,15 +387,15 @@ def run_job(job: GradingJob, on_result: Callable[[RewardResult], None] = lambda 
         raise
 
 
-def report_job(job: GradingJob, *, as_json: bool) -> None:
-    """Print a finished job: tables or JSON on standard output, broken rows on standard error."""
+def report_run(run: GradedRun, *, as_json: bool) -> None:
+    """Print a graded run: tables or JSON on standard output, broken rows on standard error."""
     broken = [
-        f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}" for row in job.broken
+        f"[yellow]broken row[/] {clean(row.where)}: {clean(row.message)}" for row in run.broken
     ]
     print_problems(broken, len(broken))
     if as_json:
-        print_json(job.summary)
+        print_json(run.summary)
         return
     console = output()
-    print_summary(console, job.summary)
-    console.print(f"\n[bold]{clean(job.folder)}/[/]  rewards.jsonl  summary.json  report.html")
+    print_summary(console, run.summary)
+    console.print(f"\n[bold]{clean(run.folder)}/[/]  rewards.jsonl  summary.json  report.html")

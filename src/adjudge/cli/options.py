@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,6 @@ from adjudge.config import check_allowed, suggest_name
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-
-if TYPE_CHECKING:
-    from adjudge.judges.cassette.cache import ReplyCache
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
@@ -95,7 +92,7 @@ def map_option(text: str) -> Any:
 
 
 def cassette_option(name: str, text: str) -> Any:
-    """``--record`` or ``--replay``; :func:`open_cassette` opens it."""
+    """``--record`` or ``--replay``; :func:`~adjudge.runs.grading.open_cassette` opens it."""
     return typer.Option(name, metavar="CASSETTE", help=text)
 
 
@@ -132,18 +129,6 @@ def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[st
 def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:
     """``value``, if it is none or one of ``allowed``; raises :class:`ConfigError`."""
     return None if value is None else check_allowed(option, value, allowed, "has an unknown value")
-
-
-def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
-    """What ``--record`` or ``--replay`` names; raises :class:`ConfigError` for both."""
-    if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
-    path = record or replay
-    if path is None:
-        return None
-    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
-
-    return ReplyCache(path, "strict") if record is None else ReplyCache(path, sampled=True)
 
 
 def check_replay(replay: Path | None, summary: Mapping[str, Any]) -> None:

@@ -19,7 +19,6 @@ from adjudge.cli.options import (
     cassette_option,
     check_replay,
     new_folder,
-    open_cassette,
     output_option,
     wait_for_judges,
 )
@@ -49,6 +48,7 @@ from adjudge.judge_evaluation.probes.run import (
 from adjudge.report.elements import small
 from adjudge.report.table import Column, Table, lost, styled
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import open_cassette
 from adjudge.stats.estimates import require_stats
 
 _VERDICTS = {

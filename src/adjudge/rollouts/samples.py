@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import FileRow, has_response_list, read_rows, split_responses
+from adjudge.text import encode_exactly
 from adjudge.types import Sample
 
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
@@ -35,8 +37,14 @@ def read_samples(
     ``Sample.index`` counts rows over all files, broken ones included. A row with a list
     ``responses`` is as many rows of one group (:mod:`adjudge.rollouts.rows`).
     """
-    mapping = mapping or {}
-    for index, (where, row) in enumerate(_each_response(paths, mapping)):
+    yield from samples_from_rows(read_rows(paths), mapping or {})
+
+
+def samples_from_rows(
+    rows: Iterable[FileRow], mapping: Mapping[str, str]
+) -> Iterator[tuple[str, Sample | RolloutError]]:
+    """:func:`read_samples` of rows that are here already, or come from elsewhere."""
+    for index, (where, row) in enumerate(_each_response(rows, mapping)):
         if isinstance(row, RolloutError):
             yield where, row
             continue
@@ -46,9 +54,9 @@ def read_samples(
             yield where, RolloutError(str(error), where=where)
 
 
-def _each_response(paths: Sequence[Path], mapping: Mapping[str, str]) -> Iterator[FileRow]:
+def _each_response(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
     """The rows; one with a list of responses once for each of them."""
-    for number, (where, row) in enumerate(read_rows(paths)):
+    for number, (where, row) in enumerate(rows):
         if isinstance(row, RolloutError) or not has_response_list(row, mapping):
             yield where, row
             continue
@@ -58,13 +66,22 @@ def _each_response(paths: Sequence[Path], mapping: Mapping[str, str]) -> Iterato
 
 def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
+    next(with_checked_mapping(read_rows(paths), mapping), None)
+
+
+def with_checked_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
+    """``rows``, of which the first are looked at for the mapped columns before any is given.
+
+    Raises :class:`ConfigError` for a column that none of them has. So a stream, which can be read
+    only once, is checked too.
+    """
     if "index" in mapping:
         raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
-    wanted, columns = dict(mapping), dict[str, None]()
-    for _, row in islice(read_rows(paths), _CHECKED_ROWS):
-        if not wanted:
-            return
-        if not isinstance(row, RolloutError):
+    rows = iter(rows)
+    wanted, columns, first = dict(mapping), dict[str, None](), list[FileRow]()
+    while wanted and len(first) < _CHECKED_ROWS and (found := next(rows, None)) is not None:
+        first.append(found)
+        if not isinstance(row := found[1], RolloutError):
             columns |= dict.fromkeys(row)
             wanted = {f: path for f, path in wanted.items() if get_path(row, path) is MISSING}
     if columns:
@@ -73,6 +90,8 @@ def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
                 f"--map {field}={path}: none of the first rows has {path!r}"
                 f"{suggest_name(path, columns)} (columns: {', '.join(columns)[:300]})"
             )
+    yield from first
+    yield from rows
 
 
 def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, str]) -> Sample:
@@ -167,6 +186,47 @@ def _describe_value(value: Any) -> str:
         return type(value).__name__
 
 
+@dataclass(frozen=True)
+class BrokenInputRow:
+    """A row that is no sample: ``where`` is ``FILE:LINE``."""
+
+    where: str
+    message: str
+
+
+class SampleReader:
+    """The usable samples of files, or of ``rows`` that are in memory, as often as they are needed.
+
+    ``broken`` lists the rows that are no samples, as far as they were read; with ``strict`` the
+    first of them is raised.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        mapping: Mapping[str, str],
+        *,
+        rows: Sequence[FileRow] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self._paths, self._rows = paths, rows
+        self._mapping, self._strict = mapping, strict
+        self.broken: list[BrokenInputRow] = []
+
+    def __iter__(self) -> Iterator[Sample]:
+        """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
+        self.broken.clear()
+        rows = read_rows(self._paths) if self._rows is None else self._rows
+        checked = with_checked_mapping(rows, self._mapping)
+        for where, sample in samples_from_rows(checked, self._mapping):
+            if not isinstance(sample, RolloutError):
+                yield sample
+            elif self._strict:
+                raise sample
+            else:
+                self.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+
+
 def compute_prompt_key(sample: Sample) -> str | None:
     """What makes two samples answers to the same prompt when no column says so.
 
@@ -181,3 +241,54 @@ def compute_prompt_key(sample: Sample) -> str | None:
     if opening:
         return msgspec.json.encode(opening, order="deterministic").decode()
     return sample.prompt or None
+
+
+class GroupNames:
+    """Names each sample's group: its column, else one name per distinct prompt.
+
+    Generated names stand in parentheses with a number, and are never those of a column: the
+    counter skips names that rows have used.
+    """
+
+    def __init__(self) -> None:
+        self._prompts: dict[bytes, str] = {}
+        self._columns: set[str] = set()
+        self._made: set[str] = set()
+        self._by_column = self._by_prompt = self._alone = 0
+
+    def name(self, sample: Sample) -> str:
+        """The name of the next sample's group."""
+        if sample.group is not None:
+            self._by_column += 1
+            self._columns.add(sample.group)
+            return f"{sample.group} (column)" if sample.group in self._made else sample.group
+        key = compute_prompt_key(sample)
+        if key is None:
+            self._alone += 1
+            return self._new("row", sample.index)
+        self._by_prompt += 1
+        # Prompts are long, and there may be as many as samples.
+        digest = blake2b(encode_exactly(key), digest_size=16).digest()
+        if digest not in self._prompts:
+            self._prompts[digest] = self._new("prompt", len(self._prompts))
+        return self._prompts[digest]
+
+    def _new(self, kind: str, number: int) -> str:
+        name = f"({kind} {number})"
+        while name in self._columns:
+            name = f"({name})"
+        self._made.add(name)
+        return name
+
+    @property
+    def source(self) -> str:
+        """Where the names came from, in words."""
+        ways = {
+            "column": self._by_column,
+            "equal prompts": self._by_prompt,
+            "no prompt, each alone": self._alone,
+        }
+        used = {way: count for way, count in ways.items() if count}
+        if len(used) == 1:
+            return next(iter(used))
+        return "; ".join(f"{way}: {count} rows" for way, count in used.items())

@@ -98,7 +98,13 @@ class Progress:
             task = bar.add_task(self._title, total=self._tally.total, failures="")
             while True:
                 last = self._stop.wait(0.1)
-                bar.update(task, completed=self._tally.done, failures=_format_counts(self._tally))
+                tally = self._tally
+                bar.update(
+                    task,
+                    total=tally.total,
+                    completed=tally.done,
+                    failures=_format_counts(tally),
+                )
                 bar.refresh()
                 if last:
                     return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,20 +15,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import RolloutError
+from adjudge.errors import ConfigError, RolloutError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls, start_call_counter
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.rows import check_files, count_rows
-from adjudge.rollouts.samples import check_mapping, compute_prompt_key, read_samples
+from adjudge.rollouts.rows import FileRow, check_files
+from adjudge.rollouts.samples import (
+    BrokenInputRow,
+    GroupNames,
+    SampleReader,
+)
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.report import ReportRow, ReportRows, ReportSeries, write_grading_report
+from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
+from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
-from adjudge.text import encode_exactly
 from adjudge.types import AnySample, GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
@@ -39,15 +42,6 @@ if TYPE_CHECKING:
 
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
-_DEPTH = 20
-
-
-@dataclass(frozen=True)
-class BrokenInputRow:
-    """A row that is no sample: ``where`` is ``FILE:LINE``."""
-
-    where: str
-    message: str
 
 
 class RolloutGrader(Protocol):
@@ -77,17 +71,18 @@ class GradingEngine(Protocol):
 
 @dataclass
 class GradingJob:
-    """What :func:`grade_rollouts` is to do, and did: ``summary`` is empty until it is done.
+    """What :func:`grade_rollouts` is to do.
 
-    ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what all judges together
-    may cost; every one then needs a price. ``engine``: who asks the graders, else this process.
-    ``startup_patience_s``: how long to wait for a judge that has never been reached, by default the
-    spec's ``patience_s``.
+    ``rows``: rollouts in memory in the place of files, each with its name for messages. Without
+    ``folder`` nothing is written. ``cassette`` takes the place of the judges' own caches.
+    ``budget_usd``: what all judges together may cost; every one then needs a price. ``engine``: who
+    asks the graders, else this process. ``startup_patience_s``: how long to wait for a judge that
+    has never been reached, by default the spec's ``patience_s``.
     """
 
     paths: Sequence[Path]
     spec: RewardSpec
-    folder: Path
+    folder: Path | None = None
     mapping: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     show_progress: bool = True
@@ -95,65 +90,75 @@ class GradingJob:
     budget_usd: float | None = None
     engine: GradingEngine | None = None
     startup_patience_s: float | None = None
-    broken: list[BrokenInputRow] = field(default_factory=list)
-    summary: dict[str, Any] = field(default_factory=dict)
-    resumed: int = 0
+    rows: Sequence[FileRow] | None = None
+
+    @property
+    def input_names(self) -> list[str]:
+        """What is graded, for people."""
+        return [str(path) for path in self.paths] if self.rows is None else ["rollouts in memory"]
+
+    def use_cassette(self, *, record: Path | None, replay: Path | None) -> None:
+        """Record all judge calls to a file, or answer them from one; ``None`` twice does neither.
+
+        Raises :class:`ConfigError` for both. The job closes the file.
+        """
+        self.cassette = open_cassette(record, replay)
+        if replay is not None:
+            self.spec = self.spec.with_patience(0.0)  # a recorded outage does not pass
+
+    def samples(self) -> SampleReader:
+        """The usable samples of the input."""
+        return SampleReader(self.paths, self.mapping, rows=self.rows, strict=self.strict)
 
 
-def grade_rollouts(job: GradingJob) -> list[RewardResult]:
-    """:func:`grade_to_folder`, with the results of all samples in the order of the input."""
-    results: list[RewardResult] = []
-    grade_to_folder(job, results.append)
-    return results
+def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
+    """What ``--record`` or ``--replay`` names; raises :class:`ConfigError` for both."""
+    if record is not None and replay is not None:
+        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
+    path = record or replay
+    if path is None:
+        return None
+    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
+
+    return ReplyCache(path, "strict") if record is None else ReplyCache(path, sampled=True)
 
 
-def grade_to_folder(
-    job: GradingJob, on_result: Callable[[RewardResult], None] = lambda _: None
-) -> None:
-    """Grade every sample of the job's files and write the run folder.
+def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
+    """Grade every sample of the job; the rows that it gives are in the order of the input.
 
-    Writes ``rewards.jsonl`` (one row a sample, input order), ``summary.json`` and ``report.html``;
-    ``journal.jsonl`` grows while it works, and the same job resumes from it. ``on_result`` gets
-    each sample's result, in input order. Raises ``ConfigError``, ``RunFolderError``,
-    ``RolloutError`` (``strict``: the first broken row; otherwise: no usable row at all),
-    ``JudgeUnavailable``, ``JudgeAuthError`` and, under policy ``raise``, ``MissingRewardError``.
+    Writes to the job's folder ``rewards.jsonl`` (one row a sample, input order), ``summary.json``
+    and ``report.html``; ``journal.jsonl`` grows while it works, and the same job resumes from it.
+    Without ``keep_rows`` the rows are in the file alone. Raises ``ConfigError``,
+    ``RunFolderError``, ``RolloutError`` (``strict``: the first broken row; otherwise: no usable row
+    at all), ``JudgeUnavailable``, ``JudgeAuthError`` and, under policy ``raise``,
+    ``MissingRewardError``.
 
-    The files are read twice: first to count the samples of each group, then to grade them a window
-    at a time. A group is rewarded and written once its last sample is graded, so what is in memory
-    is a window, the groups that are open and some bytes a sample: files whose groups stand
-    together take little, however long they are.
+    Input of up to one window is read once. What is longer is read twice: first to count the samples
+    of each group, then to grade them a window at a time. A group is rewarded and written once its
+    last sample is graded, so what is in memory is a window, the groups that are open and some bytes
+    a sample: files whose groups stand together take little, however long they are.
     """
     started = time.perf_counter()
     check_files(job.paths)
-    check_mapping(job.paths, job.mapping)
     with own_calls(job.budget_usd, job.cassette) as budget:
-        _grade_into_folder(job, budget, started, on_result)
+        return _grade(job, budget, started, keep_rows=keep_rows)
 
 
-def _grade_into_folder(
-    job: GradingJob,
-    budget: SpendCeiling | None,
-    started: float,
-    on_result: Callable[[RewardResult], None],
-) -> None:
+def _grade(
+    job: GradingJob, budget: SpendCeiling | None, started: float, *, keep_rows: bool
+) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
     calls = start_call_counter()
-    tally = Tally(count_rows(job.paths) * len(job.spec.graders))
-    with (
-        RunFolder(
-            job.folder,
-            {
-                **spec_facts(job.spec, graders, job.paths, job.mapping),
-                "reward": job.spec.reward.model_dump(mode="json"),  # for `adjudge view`
-            },
-            SPEC_IDENTITY,
-            outputs=("report.html",),
-            journal=JOURNAL_FILE,
-        ) as folder,
-        Progress(tally, show=job.show_progress),
-    ):
-        journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
+    tally = Tally(None)
+    with ExitStack() as opened:
+        opened.enter_context(Progress(tally, show=job.show_progress))
+        counted = count_samples(job)
+        tally.total = counted.sizes.total() * len(job.spec.graders)
+        folder = journal = None
+        if job.folder is not None:
+            folder = opened.enter_context(_open_folder(job, job.folder, graders))
+            journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
         function = SpecRewardFunction(
             job.spec,
             graders=graders,
@@ -161,27 +166,33 @@ def _grade_into_folder(
             tally=tally,
             startup_patience_s=job.startup_patience_s,
         )
-        asker = _rollout_grader(job, function, journal, tally)
+        asker: RolloutGrader = function
+        if job.engine is not None:
+            asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
         names = [entry.name for entry in job.spec.graders]
-        totals, rows, groups = GradingTotals(job.spec, graders), ReportRows(), GroupNames()
+        totals, table = GradingTotals(job.spec, graders), ReportRows()
+        rows: list[GradedRow] = []
 
-        def lines() -> Iterator[bytes]:
-            for facts, judged, result in _rewarded_samples(job, asker, function, groups):
+        def graded_rows() -> Iterator[GradedRow]:
+            for facts, judged, result in _rewarded_samples(job, asker, function, counted):
                 totals.add(facts, judged, result)
-                if rows.has_room:
-                    rows.append(_report_row(names, facts, judged, result))
-                on_result(result)
-                yield _reward_line(facts, result)
+                if table.has_room:
+                    table.append(_report_row(names, facts, judged, result))
+                row = GradedRow(facts.index, facts.group, result)
+                if keep_rows:
+                    rows.append(row)
+                yield row
             tally.note = "writing summary and report"
 
-        atomic_write(folder.path / "rewards.jsonl", lines())
-        job.resumed = tally.resumed
-        summary = totals.summarise(elapsed_s=time.perf_counter() - started)
-        summary["groups"]["source"] = groups.source
+        if folder is None:
+            deque(graded_rows(), maxlen=0)
+        else:
+            atomic_write(folder.path / "rewards.jsonl", map(encode_row, graded_rows()))
         elsewhere = [] if job.engine is None else job.engine.endpoints()
+        summary = totals.summarise(elapsed_s=time.perf_counter() - started)
+        summary["groups"]["source"] = counted.grouped_by
         summary["endpoints"] = [*elsewhere, *calls.read()]
-        job.summary = summary | _run_facts(job, folder)
-        folder.write_json("summary.json", job.summary)
+        summary |= _run_facts(job, folder, tally, counted.broken)
         series = ReportSeries(
             reward=totals.rewards,
             scores=totals.scores,
@@ -189,24 +200,36 @@ def _grade_into_folder(
             groups=totals.groups,
             unevaluable=totals.unevaluable,
         )
-        write_grading_report(folder.path / "report.html", job.summary, rows.rows, series)
+        run = GradedRun(rows, summary, counted.broken, job.folder, (table.rows, series))
+        if folder is not None:
+            folder.write_json("summary.json", summary)
+            run.report(folder.path / "report.html")
+    return run
 
 
-def _rollout_grader(
-    job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-) -> RolloutGrader:
-    return function if job.engine is None else job.engine.grade(job, function, journal, tally)
+def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> RunFolder:
+    facts = {
+        **spec_facts(job.spec, graders, job.paths, job.mapping),
+        "reward": job.spec.reward.model_dump(mode="json"),  # for `adjudge view`
+    }
+    return RunFolder(path, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE)
+
+
+def _journal_on_disk(journal: Journal | None) -> Journal:
+    if journal is None:
+        raise ConfigError("engine: needs a run folder for its journal. Give one.")
+    return journal
 
 
 def _rewarded_samples(
-    job: GradingJob, asker: RolloutGrader, function: SpecRewardFunction, groups: GroupNames
+    job: GradingJob, asker: RolloutGrader, function: SpecRewardFunction, counted: CountedSamples
 ) -> Iterator[tuple[SampleFacts, GradedSample, RewardResult]]:
     """Every sample with its reward, in input order, each once its group is whole."""
     found = RewardChecks()
     waiting: deque[_Waiting] = deque()
     open_groups: dict[str, list[_Waiting]] = {}
-    left = _count_groups(job)
-    for window in _grade_windows(job, asker, groups, left):
+    left = counted.sizes
+    for window in _grade_windows(job, asker, counted):
         waiting.extend(window)
         for one in window:
             open_groups.setdefault(one.facts.group, []).append(one)
@@ -221,9 +244,8 @@ def _rewarded_samples(
             one = waiting.popleft()
             yield one.facts, one.judged, done
     if waiting or any(left.values()):
-        files = ", ".join(map(str, job.paths))
         raise RolloutError(
-            f"{files}: changed while being read, so its groups are not whole. "
+            f"{', '.join(job.input_names)}: changed while being read, so its groups are not whole. "
             "Run the same command again when nothing writes to it; what was graded is kept."
         )
     function.check_rewards(found)
@@ -238,30 +260,56 @@ class _Waiting:
     result: RewardResult | None = None
 
 
-def _count_groups(job: GradingJob) -> Counter[str]:
+@dataclass
+class CountedSamples:
+    """What the first reading of the input found.
+
+    ``samples``: all of them, if one window holds them; else the input, to be read again. ``sizes``:
+    how many samples of each group are still to come. ``groups`` names the groups of ``samples``.
+    """
+
+    samples: Iterable[Sample]
+    sizes: Counter[str]
+    broken: list[BrokenInputRow]
+    groups: GroupNames = field(default_factory=GroupNames)
+
+    @property
+    def grouped_by(self) -> str:
+        """Where the groups' names came from, in words."""
+        return self.groups.source
+
+
+def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
-    groups = GroupNames()
-    sizes = Counter(groups.name(sample) for sample in _usable_samples(job))
+    reader, groups = job.samples(), GroupNames()
+    first: list[Sample] = []
+    sizes: Counter[str] = Counter()
+    for sample in reader:
+        sizes[groups.name(sample)] += 1
+        if len(first) <= _WINDOW:
+            first.append(sample)
     if not sizes:
-        first = f"; first: {job.broken[0].where}: {job.broken[0].message}" if job.broken else ""
-        files = ", ".join(map(str, job.paths))
-        raise RolloutError(f"{files}: no usable row ({len(job.broken)} broken){first}")
-    job.broken.clear()  # found again, and in their places
-    return sizes
+        broken = reader.broken
+        example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
+        raise RolloutError(
+            f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken){example}"
+        )
+    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader.broken)
 
 
 def _grade_windows(
-    job: GradingJob, asker: RolloutGrader, groups: GroupNames, left: Counter[str]
+    job: GradingJob, asker: RolloutGrader, counted: CountedSamples
 ) -> Iterator[list[_Waiting]]:
-    """Graded samples, a window at a time; ``left`` says how many of a group are still to come.
+    """Graded samples, a window at a time.
 
     Where a grader compares the samples of a group, a window ends with the last group it has.
     """
     samples: list[Sample] = []
     facts: list[SampleFacts] = []
     open_groups: set[str] = set()
-    for sample in _usable_samples(job):
-        group = groups.name(sample)
+    left = counted.sizes
+    for sample in counted.samples:
+        group = counted.groups.name(sample)
         left[group] -= 1
         open_groups.add(group) if left[group] else open_groups.discard(group)
         samples.append(sample)
@@ -285,71 +333,8 @@ def _grade_window(
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str]]:
     """The first usable samples of a job as the reward function sees them, and their groups."""
     groups = GroupNames()
-    check_files(job.paths)
-    check_mapping(job.paths, job.mapping)
-    samples = list(islice(_usable_samples(job), most))
+    samples = list(islice(job.samples(), most))
     return samples, [groups.name(sample) for sample in samples]
-
-
-def _usable_samples(job: GradingJob) -> Iterator[Sample]:
-    for where, sample in read_samples(job.paths, job.mapping):
-        if not isinstance(sample, RolloutError):
-            yield sample
-        elif job.strict:
-            raise sample
-        else:
-            job.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
-
-
-class GroupNames:
-    """Names each sample's group: its column, else one name per distinct prompt.
-
-    Generated names stand in parentheses with a number, and are never those of a column: the
-    counter skips names that rows have used.
-    """
-
-    def __init__(self) -> None:
-        self._prompts: dict[bytes, str] = {}
-        self._columns: set[str] = set()
-        self._made: set[str] = set()
-        self._by_column = self._by_prompt = self._alone = 0
-
-    def name(self, sample: Sample) -> str:
-        """The name of the next sample's group."""
-        if sample.group is not None:
-            self._by_column += 1
-            self._columns.add(sample.group)
-            return f"{sample.group} (column)" if sample.group in self._made else sample.group
-        key = compute_prompt_key(sample)
-        if key is None:
-            self._alone += 1
-            return self._new("row", sample.index)
-        self._by_prompt += 1
-        # Prompts are long, and there may be as many as samples.
-        digest = blake2b(encode_exactly(key), digest_size=16).digest()
-        if digest not in self._prompts:
-            self._prompts[digest] = self._new("prompt", len(self._prompts))
-        return self._prompts[digest]
-
-    def _new(self, kind: str, number: int) -> str:
-        name = f"({kind} {number})"
-        while name in self._columns:
-            name = f"({name})"
-        self._made.add(name)
-        return name
-
-    @property
-    def source(self) -> str:
-        """Where the names came from, in words."""
-        ways = {
-            "column": self._by_column,
-            "equal prompts": self._by_prompt,
-            "no prompt, each alone": self._alone,
-        }
-        used = {way: count for way, count in ways.items() if count}
-        if len(used) == 1:
-            return next(iter(used))
-        return "; ".join(f"{way}: {count} rows" for way, count in used.items())
 
 
 def _sample_facts(sample: Sample, group: str) -> SampleFacts:
@@ -367,52 +352,21 @@ def _sample_facts(sample: Sample, group: str) -> SampleFacts:
     )
 
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
-
-
-def _reward_line(facts: SampleFacts, result: RewardResult) -> bytes:
-    missing = result.missing
-    row = {
-        "index": facts.index,
-        "group": facts.group,
-        "reward": result.score,
-        "missing": missing and {"kind": str(missing.kind), "message": missing.error},
-        "reward_info": result.reward_info,
-        "details": result.details,
-    }
-    try:
-        return _encoder.encode(row) + b"\n"
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        # Metadata of a user's grader that JSON cannot hold, or a lone surrogate: as text.
-        row["details"] = _json_safe(result.details)
-        return json.dumps(row).encode() + b"\n"
-
-
-def _json_safe(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON can hold it, whatever it is."""
-    if isinstance(value, dict) and depth < _DEPTH:
-        return {str(key): _json_safe(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple) and depth < _DEPTH:
-        return [_json_safe(inner, depth + 1) for inner in value]
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    return f"<{type(value).__name__}>"
-
-
-def _run_facts(job: GradingJob, folder: RunFolder) -> dict[str, Any]:
+def _run_facts(
+    job: GradingJob, folder: RunFolder | None, tally: Tally, broken: Sequence[BrokenInputRow]
+) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
         "adjudge": __version__,
-        "created": folder.created,
+        "created": now if folder is None else folder.created,
         "spec": {"path": job.spec.where, "hash": job.spec.hash},
-        "inputs": [str(path) for path in job.paths],
+        "inputs": job.input_names,
         "map": dict(job.mapping),
-        "resumed_results": job.resumed,
+        "resumed_results": tally.resumed,
         "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
         "broken_rows": {
-            "count": len(job.broken),
-            "first": [{"where": row.where, "message": row.message} for row in job.broken[:20]],
+            "count": len(broken),
+            "first": [{"where": row.where, "message": row.message} for row in broken[:20]],
         },
     }
 

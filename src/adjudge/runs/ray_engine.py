@@ -25,11 +25,11 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rollouts.rows import Shard, count_rows, cut_files
-from adjudge.rollouts.samples import read_samples
+from adjudge.rollouts.rows import Shard, cut_files
+from adjudge.rollouts.samples import GroupNames, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import Tally
-from adjudge.runs.grading import GradingJob, GroupNames, RolloutGrader
+from adjudge.runs.grading import GradingJob, RolloutGrader
 from adjudge.runs.ray_worker import (
     EndpointId,
     Ledger,
@@ -69,9 +69,11 @@ class RayEngine:
     ) -> RolloutGrader:
         """Ask all graders that see one sample; the asker that it gives knows their answers.
 
-        Raises :class:`ConfigError`, :class:`RolloutError` (``strict``), and what stops a worker:
-        ``JudgeUnavailable``, ``JudgeAuthError``.
+        Raises :class:`ConfigError`, and what stops a worker: ``JudgeUnavailable``,
+        ``JudgeAuthError``.
         """
+        if job.rows is not None:
+            raise ConfigError("--engine ray: needs files, which the workers read for themselves")
         if job.cassette is not None or job.budget_usd is not None:
             raise ConfigError(
                 "--record, --replay and --budget-usd work in one process only. Use --engine local."
@@ -90,7 +92,8 @@ class RayEngine:
         answers = _WorkerAnswers(function, journal, tally)
         with _ray_cluster(self.address, self.workers):
             workers = self.workers or _cluster_cpus()
-            rows, parts = _shard_sizes(job, workers)
+            samples = (tally.total or 0) // len(job.spec.graders)
+            rows, parts = _shard_sizes(samples, workers)
             shards = _sampled_shards(job, function, cut_files(job.paths, rows, parts=parts))
             for said in _worker_reports(plan, shards, workers, journal, tally):
                 answers.add(said.judged)
@@ -160,10 +163,10 @@ class _WorkerAnswers:
         return replace(said, group_index=sample.group_index, group=group)
 
 
-def _shard_sizes(job: GradingJob, workers: int) -> tuple[int, int]:
+def _shard_sizes(samples: int, workers: int) -> tuple[int, int]:
     """Rows in a shard, and shards in a Parquet row group."""
     least, most = _SHARD_ROWS
-    even = -(-count_rows(job.paths) // (workers * _SHARDS_A_WORKER))
+    even = -(-samples // (workers * _SHARDS_A_WORKER))
     return min(max(least, even), most), 2 * workers
 
 
@@ -172,10 +175,9 @@ def _sampled_shards(
 ) -> Iterator[tuple[Shard, list[int] | None]]:
     """Each shard, and under ``sample_rate`` which of its rows are judged.
 
-    A draw is a group's, and what makes a group is known only in order; then, and under ``strict``
-    (the first broken row stops all before anybody is asked), the rows are read here first.
+    A draw is a group's, and what makes a group is known only in order: the rows are read here.
     """
-    if function.spec.reward.sample_rate >= 1 and not job.strict:
+    if function.spec.reward.sample_rate >= 1:
         yield from ((shard, None) for shard in shards)
         return
     groups = GroupNames()
@@ -184,12 +186,10 @@ def _sampled_shards(
         flags = []
         for _ in range(shard.rows):
             _, sample = next(rows)
-            if not isinstance(sample, RolloutError):
-                flags.append(int(function.is_drawn(groups.name(sample), 0)))
-            elif job.strict:
-                raise sample
-            else:
+            if isinstance(sample, RolloutError):
                 flags.append(0)
+            else:
+                flags.append(int(function.is_drawn(groups.name(sample), 0)))
         yield shard, flags
 
 

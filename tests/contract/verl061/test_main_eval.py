@@ -83,7 +83,7 @@ def main_eval(folder: Path, path: Path) -> dict[str, float]:
 def graded(folder: Path, path: Path) -> list[float | None]:
     spec = RewardSpec.load(folder / "held_out.toml")
     job = GradingJob(paths=[path], spec=spec, folder=folder / "run", show_progress=False)
-    return [result.score for result in grade_rollouts(job)]
+    return grade_rollouts(job).rewards
 
 
 def test_its_means_are_those_of_adjudge_grade_and_nan_where_one_is_missing(tmp_path: Path) -> None:

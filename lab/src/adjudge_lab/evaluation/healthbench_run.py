@@ -26,6 +26,7 @@ from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
+from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
@@ -257,8 +258,8 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
     manifest = _build_manifest(job, items, spec.hash)
     with open_benchmark_folder(job.folder, manifest) as folder:
         asked = [pair for pair in pairs if not pair[1].failure]
-        grading = _build_grading_job(job, spec, asked)
-        details = _grader_details(grading, asked, grader)
+        graded = grade_rollouts(_build_grading_job(job, spec, asked)) if asked else None
+        details = {} if graded is None else _grader_details(graded, asked, grader)
         samples = [_score_sample(item, one, details) for item, one in pairs]
         JsonlLog(folder.path / "scores.jsonl").rewrite(samples)
         judge = {"spec": spec.where, "grader": grader, "hash": spec.hash}
@@ -275,8 +276,8 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
             "missing": _first_missing(samples),
             **_coverage(items, answers, places),
             "problems": [msgspec.to_builtins(one) for one in problems],
-            "calls": grading.summary.get("endpoints", []),
-            "resumed_results": grading.resumed,
+            "calls": [] if graded is None else graded.summary["endpoints"],
+            "resumed_results": 0 if graded is None else graded.summary["resumed_results"],
             "seconds": round(time.perf_counter() - started, 1),
         }
         folder.write_json("summary.json", job.summary)
@@ -325,13 +326,12 @@ def _rollout_row(item: HealthbenchItem, answer: PromptResponse) -> dict[str, Any
 
 
 def _grader_details(
-    grading: GradingJob, pairs: Sequence[_ItemAnswer], grader: str
+    graded: GradedRun, pairs: Sequence[_ItemAnswer], grader: str
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """What the grader told of each sample that could be asked about."""
-    results = grade_rollouts(grading) if pairs else []
     found = {}
-    for (item, answer), result in zip(pairs, results, strict=True):
-        found[item.place, answer.sample] = (result.details or {}).get(grader) or {}
+    for (item, answer), row in zip(pairs, graded, strict=True):
+        found[item.place, answer.sample] = (row.result.details or {}).get(grader) or {}
     return found
 
 

@@ -42,9 +42,14 @@ from adjudge.judge_evaluation.swap.judgements import (
 )
 from adjudge.rollouts.columns import MISSING, get_path
 from adjudge.rollouts.rows import check_files, read_rows
-from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
+from adjudge.rollouts.samples import (
+    BrokenInputRow,
+    GroupNames,
+    check_mapping,
+    read_samples,
+    sample_from_row,
+)
 from adjudge.runs.folder import LOCK_FILE
-from adjudge.runs.grading import BrokenInputRow, GroupNames
 from adjudge.types import Sample
 
 RolloutFormat = Literal["plain", "verl", "trl", "llmbar"]

@@ -136,7 +136,8 @@ def judge_rollouts(
         show_progress=show_progress,
         budget_usd=budget_usd,
     )
-    results = grade_rollouts(job)
+    run = grade_rollouts(job)
+    results = [row.result for row in run.rows]
     return JudgeRewards(
         name=judge.name,
         kind="spec",
@@ -144,7 +145,7 @@ def judge_rollouts(
         rewards=[result.score for result in results],
         kinds=[None if result.missing is None else str(result.missing.kind) for result in results],
         marks=[read_criterion_marks(result.details) for result in results],
-        calls=_call_summary(job.summary),
+        calls=_call_summary(run.summary),
     )
 
 

@@ -1,0 +1,229 @@
+"""The functions of the public door: grade rollouts, and make a reward function of a spec."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
+from adjudge.messages import last_answer
+from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.rows import FileRow
+from adjudge.rollouts.samples import sample_from_row
+from adjudge.runs.graded_run import GradedRun
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.trainers import make_trainer_reward
+from adjudge.trainers.scoring import Scorer, ScorerResult, load_spec
+from adjudge.types import Sample
+
+AnySpec = RewardSpec | Mapping[str, Any] | Path | str
+"""A reward spec, the tables of one, its file, or the address of a judge service."""
+
+
+def grade(
+    rollouts: Path | str | Iterable[Any],
+    spec: AnySpec,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    output: Path | str | None = None,
+    strict: bool = False,
+    progress: bool = True,
+    record: Path | str | None = None,
+    replay: Path | str | None = None,
+    budget_usd: float | None = None,
+    wait_for_judge: float = 0.0,
+) -> GradedRun:
+    """Grade rollouts with a reward spec: ``adjudge grade`` as a function.
+
+    ``rollouts``: a file or several (JSON lines, Parquet); or mappings or :class:`Sample` objects in
+    memory: a list, a Hugging Face dataset, a table of pandas, Polars or Arrow. ``spec``: a
+    :class:`RewardSpec`, the same as a mapping, or its file. Fields and columns are those of
+    ``adjudge grade``; ``mapping`` names the column of a field: ``{"messages": "traj"}``.
+
+    The other options are those of the command. ``output`` is a run folder: the same call with the
+    same folder resumes an interrupted run; without it nothing is written. A row that is no sample
+    is in ``broken`` of the result; with ``strict`` the first one raises ``RolloutError``.
+
+    It blocks until all is graded, and works inside a running event loop too (a notebook), because
+    all asynchronous work is on adjudge's own loop. Raises ``ConfigError``, ``RolloutError``,
+    ``RunFolderError``, ``JudgeUnavailable``, ``JudgeAuthError`` and, under policy ``raise``,
+    ``MissingRewardError``. A failed judge call raises nothing: its reward is missing.
+
+    >>> import adjudge
+    >>> judge = {"type": "scripted", "script": '{"reason": "clear", "score": 4}'}
+    >>> grader = {"name": "good", "type": "llm", "template": "From 1 to 5, how good? {response}"}
+    >>> spec = {"graders": [grader | {"score_range": [1, 5]}], "judges": {"main": judge}}
+    >>> run = adjudge.grade([{"prompt": "Why?", "response": "Because."}], spec)
+    >>> run.rewards, run.rows[0].scores
+    ([0.75], {'good': 4.0})
+    """
+    paths, rows = _split_input(rollouts)
+    job = GradingJob(
+        paths=paths,
+        rows=rows,
+        spec=RewardSpec.from_dict(spec) if isinstance(spec, Mapping) else load_spec(spec),
+        folder=None if output is None else Path(output),
+        mapping=dict(mapping or {}),
+        strict=strict,
+        show_progress=progress,
+        budget_usd=budget_usd,
+        startup_patience_s=wait_for_judge,
+    )
+    job.use_cassette(record=_path(record), replay=_path(replay))
+    return grade_rollouts(job)
+
+
+def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) -> Any:
+    """A reward spec as a reward function.
+
+    Without ``trainer`` it is a :class:`~adjudge.door.SpecReward`: prompts and completions in, a
+    list of rewards out, ``None`` for a missing one. With ``trainer`` it is what that trainer takes:
+    ``"trl"``, ``"verl"`` or ``"verifiers"`` (with the ``options`` of ``make_reward`` there), an
+    adapter of an installed package by its name (entry points ``adjudge.trainers``), or
+    ``module:function`` of your own, which gets the spec and the ``options``. Raises
+    ``ConfigError``.
+
+    >>> import adjudge
+    >>> reward = adjudge.make_reward({"graders": [{"name": "right", "type": "string_match"}]})
+    >>> reward(["2 + 2?", "2 + 2?"], ["4", "5"], reference=["4", "4"])
+    [1.0, 0.0]
+    """
+    if isinstance(spec, Mapping):
+        spec = RewardSpec.from_dict(spec)
+    if trainer is not None:
+        return make_trainer_reward(spec, trainer, **options)
+    if options:
+        raise ConfigError(f"make_reward: {', '.join(options)}: need trainer=…. Give one.")
+    return SpecReward(spec)
+
+
+class SpecReward:
+    """A reward spec as a callable: prompts and completions in, one reward a completion out.
+
+    ``prompts[i]`` belongs to ``completions[i]``; each is text or a list of chat messages. Every
+    other argument is a column: a list with one value a completion, or one value for all. The column
+    ``group`` names the samples that are compared; without it equal prompts are one group. A group
+    must be whole in one call where the spec compares its samples.
+
+    Called, it blocks, also inside a running event loop; from a coroutine await :meth:`acall`. One
+    object serves any thread, loop and process. Raises what :func:`adjudge.grade` raises.
+    """
+
+    __name__ = "adjudge"  # trainers log a reward function by its name
+
+    def __init__(self, spec: RewardSpec | Path | str) -> None:
+        self.scorer = Scorer(spec)
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        """The rewards; ``None`` is missing, never a number."""
+        return run_blocking(self.acall(prompts, completions, **columns))
+
+    async def acall(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        """The same from a coroutine."""
+        return (await self.ascore(prompts, completions, **columns)).rewards
+
+    async def ascore(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> ScorerResult:
+        """The rewards with what is behind them: each grader's score and reason, and metrics."""
+        samples, groups = _make_batch(prompts, completions, columns)
+        return await self.scorer.ascore(samples, groups)
+
+
+def _make_batch(
+    prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+) -> tuple[list[Sample], list[str]]:
+    """A call's samples, and the name of each one's group."""
+    count = len(completions)
+    sized = {"prompts": prompts, **{name: x for name, x in columns.items() if _is_column(x)}}
+    for name, values in sized.items():
+        if len(values) != count:
+            raise ConfigError(
+                f"{name}: must have one value for each completion (found {len(values)}; "
+                f"allowed: {count})"
+            )
+    samples: list[Sample] = []
+    groups: list[str] = []
+    names: dict[str | bytes, str] = {}
+    for i, completion in enumerate(completions):
+        row = {name: values[i] if name in sized else values for name, values in columns.items()}
+        sample = sample_from_row({**row, **_turns(prompts[i], completion)}, i, {})
+        samples.append(sample)
+        if sample.group is None:
+            key = prompts[i] if isinstance(prompts[i], str) else msgspec.json.encode(prompts[i])
+            groups.append(names.setdefault(key, f"(prompt {len(names)})"))
+        else:
+            groups.append(sample.group)
+    return samples, groups
+
+
+def _is_column(values: Any) -> bool:
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes)
+
+
+def _turns(prompt: Any, completion: Any) -> dict[str, Any]:
+    """The fields of a prompt and its completion; a conversation where either is one."""
+    if isinstance(prompt, str) and isinstance(completion, str):
+        return {"prompt": prompt, "response": completion}
+    opening = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if isinstance(completion, str):
+        return {
+            "messages": [*(opening or []), {"role": "assistant", "content": completion}],
+            "response": completion,
+        }
+    return {
+        "messages": [*(opening or []), *(completion or [])],
+        "response": last_answer(completion) or "",
+    }
+
+
+def _path(value: Path | str | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _split_input(rollouts: Path | str | Iterable[Any]) -> tuple[list[Path], list[FileRow] | None]:
+    """Files, or rows in memory."""
+    if isinstance(rollouts, str | os.PathLike):
+        return [Path(rollouts)], None
+    records = list(_iter_records(rollouts))
+    if records and all(isinstance(one, str | os.PathLike) for one in records):
+        return [Path(one) for one in records], None
+    return [], [(f"rollouts[{i}]", _row_of(one, i)) for i, one in enumerate(records)]
+
+
+def _iter_records(table: Any) -> Any:
+    """What is in a list, a dataset or a table, row by row."""
+    if hasattr(table, "to_pylist"):  # Arrow
+        return table.to_pylist()
+    if hasattr(table, "to_dicts"):  # Polars
+        return table.to_dicts()
+    if hasattr(table, "iterrows"):  # pandas
+        return table.to_dict("records")
+    return table
+
+
+def _row_of(record: Any, place: int) -> dict[str, Any]:
+    if isinstance(record, Sample):
+        return record.fields()
+    if not isinstance(record, Mapping):
+        raise ConfigError(
+            f"rollouts[{place}]: must be a mapping or a Sample (found {type(record).__name__})"
+        )
+    return {str(name): _plain_value(value) for name, value in record.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    """A table's value as JSON has it: its arrays are lists, and NaN stands for nothing."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value

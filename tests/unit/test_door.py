@@ -1,0 +1,201 @@
+"""``adjudge.grade`` and ``adjudge.make_reward``: what they take, and what comes out."""
+
+import asyncio
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import adjudge
+from adjudge.errors import ConfigError, ErrorKind, RolloutError
+from adjudge.types import Sample
+
+RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
+ROWS: list[dict[str, Any]] = [
+    {"prompt": "2 + 2?", "response": "4", "reference": "4", "env_reward": 1},
+    {"prompt": "2 + 2?", "response": "5", "reference": "4", "env_reward": 0},
+    {"prompt": "3 + 3?", "response": "6", "reference": "6", "env_reward": 1},
+    {"prompt": "3 + 3?", "response": "6", "reference": "6", "env_reward": 1},
+]
+REWARDS = [0.5, -0.5, 0.0, 0.0]
+
+
+class Frame:
+    """As much of a pandas table as is read: missing values are NaN, cells may be arrays."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows[0])
+
+    def iterrows(self) -> None:
+        raise AssertionError("slow")
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        assert orient == "records"
+        return [row | {"group": float("nan")} for row in self._rows]
+
+
+class Table:
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return self._rows
+
+
+FORMS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "list": list,
+    "generator": iter,
+    "samples": lambda rows: [Sample(**row) for row in rows],
+    "pandas": Frame,
+    "arrow": Table,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rollouts_in_memory(form: str) -> None:
+    run = adjudge.grade(FORMS[form](ROWS), RULE)
+    assert run.rewards == REWARDS
+    assert [row.index for row in run] == [0, 1, 2, 3]
+    assert (run.summary["groups"]["count"], run.summary["groups"]["source"]) == (2, "equal prompts")
+    assert run.folder is None
+
+
+def test_files_and_a_folder_are_the_commands(tmp_path: Path) -> None:
+    """The same job writes the same files; the page can be written again anywhere."""
+    one, two, spec = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "reward.toml"
+    one.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
+    two.write_text("".join(json.dumps(row) + "\n" for row in ROWS[2:]))
+    spec.write_text('[[graders]]\nname = "right"\ntype = "string_match"\n')
+    run = adjudge.grade([one, str(two)], spec, output=tmp_path / "out")
+    assert run.folder == tmp_path / "out"
+    lines = (run.folder / "rewards.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [row.as_dict() for row in run]
+    assert json.loads((run.folder / "summary.json").read_text()) == run.summary
+    page = run.report(tmp_path / "page.html")
+    assert page.read_bytes() == (run.folder / "report.html").read_bytes()
+    again = adjudge.grade([one, two], adjudge.RewardSpec.load(spec), output=str(run.folder))
+    assert again.summary["resumed_results"] == 4
+    assert adjudge.grade(str(one), str(spec)).rewards == [1.0, 0.0]
+
+
+def test_a_run_may_be_inside_a_running_loop() -> None:
+    async def notebook() -> list[float | None]:
+        return adjudge.grade(ROWS, RULE).rewards
+
+    assert asyncio.run(notebook()) == REWARDS
+
+
+def test_a_failed_judge_is_missing_with_its_kind() -> None:
+    judge = {"type": "scripted", "script": "no verdict"}
+    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+    run = adjudge.grade(ROWS[:1], spec)
+    [row] = run
+    assert row.reward is None
+    assert row.scores == {"good": None}
+    assert row.missing is not None
+    assert row.missing.kind in set(ErrorKind)
+    assert "1 missing" in repr(run)
+
+
+def test_broken_rows_are_named_by_their_place() -> None:
+    run = adjudge.grade([ROWS[0], {"prompt": "?"}], RULE)
+    assert [(row.where, len(run)) for row in run.broken] == [("rollouts[1]", 1)]
+    assert "1 broken rows" in repr(run)
+    with pytest.raises(RolloutError, match="neither 'messages' nor 'response'"):
+        adjudge.grade([ROWS[0], {"prompt": "?"}], RULE, strict=True)
+    with pytest.raises(RolloutError, match="rollouts in memory: no usable row"):
+        adjudge.grade([], RULE)
+    with pytest.raises(ConfigError, match=r"rollouts\[1\]: must be a mapping or a Sample"):
+        adjudge.grade([ROWS[0], 5], RULE)
+
+
+def test_fields_of_other_columns_and_lists_of_responses() -> None:
+    rows = [{"question": "?", "answers": {"text": "4"}, "gold": "4"}]
+    mapping = {"prompt": "question", "response": "answers.text", "reference": "gold"}
+    assert adjudge.grade(rows, RULE, mapping=mapping).rewards == [0.0]
+    with pytest.raises(ConfigError, match="none of the first rows has 'answer'"):
+        adjudge.grade(rows, RULE, mapping={"response": "answer"})
+    several = [{"prompt": "?", "responses": ["4", "5"], "reference": "4"}]
+    assert adjudge.grade(several, RULE).rewards == [0.5, -0.5]
+
+
+def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
+    judge = {"type": "scripted", "script": '{"reason": "", "score": 1}'}
+    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+    with pytest.raises(ConfigError, match="cannot be used together"):
+        adjudge.grade(ROWS, spec, record=tmp_path / "a.db", replay=tmp_path / "a.db")
+
+
+def test_a_table_for_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = adjudge.grade(ROWS[:2], RULE)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        run.to_pandas()
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = list  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert run.to_pandas()[1] == {
+        "index": 1, "group": "(prompt 0)", "reward": -0.5, "missing": None,
+        "right_score": 0.0, "outcome": 0.0, "env_reward": 0.0,
+    }  # fmt: skip
+
+
+def test_a_notebook_shows_escaped_tables() -> None:
+    hostile = [row | {"group": "<script>alert(1)</script>"} for row in ROWS * 4]
+    shown = adjudge.grade(hostile, RULE)._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "The first 10 samples; 6 more" in shown
+
+
+def test_a_reward_is_called_and_awaited() -> None:
+    reward = adjudge.make_reward(RULE)
+    batch = [[row[name] for row in ROWS] for name in ("prompt", "response", "reference")]
+    prompts, completions, reference = batch
+    assert reward(prompts, completions, reference=reference) == REWARDS
+
+    async def train() -> list[Any]:
+        inside = reward(prompts, completions, reference=reference)
+        awaited = await reward.acall(prompts, completions, reference=reference)
+        scored = await reward.ascore(prompts, completions, reference=reference)
+        return [inside, awaited, scored.rewards]
+
+    assert asyncio.run(train()) == [REWARDS] * 3
+    again = pickle.loads(pickle.dumps(reward))
+    assert again(prompts, completions, reference=reference) == REWARDS
+    assert reward.__name__ == "adjudge"
+
+
+def test_a_reward_takes_groups_conversations_and_one_value_for_all() -> None:
+    reward = adjudge.make_reward(RULE)
+    apart = reward(["?", "?"], ["4", "5"], reference="4", group=[1, 2])
+    assert apart == [0.0, 0.0]
+    chat = [{"role": "user", "content": "2 + 2?"}]
+    said = [{"role": "assistant", "content": "4"}]
+    assert reward([chat, chat], [said, "5"], reference="4") == [0.5, -0.5]
+    assert reward(["2 + 2?"] * 2, [said, []], reference="4") == [0.5, -0.5]
+    with pytest.raises(ConfigError, match="reference: must have one value for each completion"):
+        reward(["?", "?"], ["4", "5"], reference=["4"])
+    with pytest.raises(ConfigError, match="prompts: must have one value"):
+        reward(["?"], ["4", "5"])
+
+
+def test_a_reward_for_a_trainer() -> None:
+    reward = adjudge.make_reward(RULE, trainer="trl", name="mine")
+    assert reward.__name__ == "mine"
+    scores = asyncio.run(reward(prompts=["?", "?"], completions=["4", "5"], reference=["4", "4"]))
+    assert scores == [0.5, -0.5]
+    own = adjudge.make_reward(RULE, trainer="builtins:dict", name="mine")
+    with pytest.raises(ConfigError, match="trainer adapter is unknown"):
+        adjudge.make_reward(RULE, trainer="tlr")
+    with pytest.raises(ConfigError, match="name: need trainer"):
+        adjudge.make_reward(RULE, name="mine")
+    assert own["name"] == "mine"
