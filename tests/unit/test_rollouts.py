@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.columns import MISSING, get_path, guess_mapping
-from adjudge.rollouts.rows import count_rows, read_rows
+from adjudge.rollouts.rows import MISSING, count_rows, get_path, read_rows
 from adjudge.rollouts.samples import (
     check_mapping,
     compute_prompt_key,
+    guess_mapping,
     read_samples,
     sample_from_row,
 )

@@ -14,8 +14,7 @@ from rich.console import Console
 from adjudge.cli.console import clean, output, print_json
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.report.table import Table, numeric, styled
-from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
 from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric

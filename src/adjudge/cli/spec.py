@@ -26,9 +26,8 @@ from adjudge.graders.registry import (
 )
 from adjudge.messages import parse_conversation
 from adjudge.report.table import Column, Table, styled
-from adjudge.rollouts.columns import guess_mapping
 from adjudge.rollouts.rows import read_rows
-from adjudge.rollouts.samples import SAMPLE_FIELDS
+from adjudge.rollouts.samples import SAMPLE_FIELDS, guess_mapping
 from adjudge.types import Role
 
 

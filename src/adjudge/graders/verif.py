@@ -37,7 +37,7 @@ from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.base import ChatModel
 from adjudge.messages import content_text, parse_conversation
 from adjudge.prompts import LanguageEnum
-from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore, ScoreRange
 

@@ -1,6 +1,7 @@
 """Files of rollouts as rows, each with its place for error messages: JSONL, and Parquet.
 
-A row may hold several responses to one prompt, as verl's generation writes them.
+A row may hold several responses to one prompt, as verl's generation writes them. Its columns are
+named by dotted paths (``traj``, ``info.answer``, ``choices.0.text``).
 
 Files can be cut into shards that other processes read for themselves. Cutting reads line ends (of
 JSONL) or row groups (of Parquet), never rows, so it takes little time and no memory; a shard is a
@@ -20,6 +21,40 @@ import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import last_question, parse_conversation
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Any = _Missing()
+"""What :func:`get_path` returns where there is nothing; a stored ``null`` is ``None``."""
+
+
+def get_path(data: Any, path: str) -> Any:
+    """The value at ``path`` in nested mappings and lists, or :data:`MISSING`.
+
+    A key that contains dots is found first, so flat columns named ``a.b`` work too.
+
+    >>> get_path({"choices": [{"text": "hi"}]}, "choices.0.text")
+    'hi'
+    """
+    if isinstance(data, Mapping) and path in data:
+        return data[path]
+    here = data
+    for step in path.split("."):
+        if isinstance(here, Mapping):
+            here = here.get(step, MISSING)
+        elif isinstance(here, list | tuple) and step.lstrip("-").isdigit():
+            position = int(step)
+            here = here[position] if -len(here) <= position < len(here) else MISSING
+        else:
+            return MISSING
+        if here is MISSING:
+            return MISSING
+    return here
+
 
 RESPONSES_COLUMN = "responses"
 """The column that verl's ``main_generation`` adds: a list of texts, one a sample."""

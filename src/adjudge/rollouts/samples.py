@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,9 +16,15 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.messages import first_question, last_answer
-from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import FileRow, has_response_list, read_rows, split_responses
+from adjudge.messages import first_question, last_answer, parse_conversation
+from adjudge.rollouts.rows import (
+    MISSING,
+    FileRow,
+    get_path,
+    has_response_list,
+    read_rows,
+    split_responses,
+)
 from adjudge.text import encode_exactly
 from adjudge.types import Sample
 
@@ -292,3 +299,77 @@ class GroupNames:
         if len(used) == 1:
             return next(iter(used))
         return "; ".join(f"{way}: {count} rows" for way, count in used.items())
+
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "messages": ("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
+    "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
+    "response": ("response", "completion", "output", "generation", "prediction"),
+    "reference": (
+        "reference",
+        "ground_truth",
+        "gold",
+        "solution",
+        "target",
+        "label",
+        "expected",
+        "reference_answer",
+        "answer",
+    ),
+    "group": ("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
+    "env_reward": ("env_reward", "reward", "score", "outcome", "success", "passed", "correct"),
+}
+
+
+def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """``{field: column}`` for the fields whose column has another name; never two for one column.
+
+    A name counts only where the values fit the field: messages are lists of chat messages,
+    rewards are numbers, a group's values repeat or look like ids.
+    """
+    columns = [column for column, _ in Counter(c for row in rows for c in row).most_common()]
+    by_lower = {column.lower(): column for column in reversed(columns)}
+    guessed: dict[str, str] = {}
+    for field, names in _NAMES.items():
+        for name in names:
+            column = by_lower.get(name)
+            if column is None or column in guessed.values():
+                continue
+            if _FITS[field]([row[column] for row in rows if row.get(column) is not None]):
+                guessed[field] = column
+                break
+    return {field: column for field, column in guessed.items() if field != column}
+
+
+def _are_conversations(values: Sequence[Any]) -> bool:
+    return bool(values) and all(parse_conversation(value) is not None for value in values)
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def _are_prompts(values: Sequence[Any]) -> bool:
+    return _are_texts(values) or _are_conversations(values)
+
+
+def _are_present(values: Sequence[Any]) -> bool:
+    return bool(values)
+
+
+def _are_ids(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, str | int) for value in values)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, int | float) for value in values)
+
+
+_FITS = {
+    "messages": _are_conversations,
+    "prompt": _are_prompts,
+    "response": _are_texts,
+    "reference": _are_present,
+    "group": _are_ids,
+    "env_reward": _are_numbers,
+}

@@ -21,7 +21,7 @@ from typing import Any
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader, is_listwise
-from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.types import (
     GraderError,
     GraderRank,

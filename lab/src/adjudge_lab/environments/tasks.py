@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 from adjudge.engine.loop import run_all
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, RolloutError
-from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics import Criterion, rubric_from
 from adjudge.types import GraderError, Message
 

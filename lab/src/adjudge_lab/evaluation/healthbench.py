@@ -18,8 +18,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.messages import content_text, read_prompt
-from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import read_rows
+from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics import (
     Incomplete,
     Rubric,

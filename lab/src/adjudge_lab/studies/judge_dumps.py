@@ -17,7 +17,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import content_text, read_prompt
-from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score

@@ -27,7 +27,7 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import (
     Criterion,
     GlobalRubric,

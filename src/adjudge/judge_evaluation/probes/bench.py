@@ -22,7 +22,7 @@ from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGr
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
-from adjudge.rollouts.columns import MISSING, get_path
+from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import Rubric
 from adjudge.stats import mean_of_all
 from adjudge.stats.estimates import ItemColumns

@@ -40,8 +40,7 @@ from adjudge.judge_evaluation.swap.judgements import (
     compute_features,
     read_criterion_marks,
 )
-from adjudge.rollouts.columns import MISSING, get_path
-from adjudge.rollouts.rows import check_files, read_rows
+from adjudge.rollouts.rows import MISSING, check_files, get_path, read_rows
 from adjudge.rollouts.samples import (
     BrokenInputRow,
     GroupNames,

@@ -23,8 +23,7 @@ from adjudge.files import atomic_path
 from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.columns import get_path
-from adjudge.rollouts.rows import check_files, read_rows
+from adjudge.rollouts.rows import check_files, get_path, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
 from adjudge_lab.evaluation.responses import (
