@@ -1,0 +1,87 @@
+"""The page about extensions: each example runs, by ``module:Class`` and from an installed package.
+
+The examples that need adjudge-lab are in its own tests.
+"""
+
+import json
+
+import pytest
+from tests.e2e.helpers.example_package import (
+    LONGEST_EXAMPLE,
+    PAGE,
+    ExamplePackage,
+    install_example,
+    shown_extensions,
+    shown_files,
+)
+
+from adjudge.extensions import EXTENSION_GROUPS
+
+ROWS = [
+    {"prompt": "Say hello.", "response": "Thank you, please come in."},
+    {"prompt": "Say hello.", "response": "What do you want?"},
+]
+
+
+@pytest.fixture(scope="module", params=["beside", "installed"])
+def example(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ExamplePackage:
+    target = None
+    if request.param == "installed":
+        target = tmp_path_factory.mktemp("site")
+        install_example(tmp_path_factory.mktemp("source"), target)
+    found = ExamplePackage(tmp_path_factory.mktemp("work"), target)
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    (found.folder / "rollouts.jsonl").write_text(lines)
+    return found
+
+
+def rewards(example: ExamplePackage, spec: str) -> list[float | None]:
+    example.adjudge("grade", "rollouts.jsonl", "--spec", spec, "-o", f"runs/{spec}")
+    file = example.folder / "runs" / spec / "rewards.jsonl"
+    return [json.loads(line)["reward"] for line in file.read_text().splitlines()]
+
+
+def test_a_grader(example: ExamplePackage) -> None:
+    assert rewards(example, "polite.toml") == [1.0, 0.0]
+
+
+def test_a_trainer_adapter(example: ExamplePackage) -> None:
+    assert example.python("train.py") == "[1.0, 0.0, None]\n"
+
+
+def test_what_is_said_about_a_grader(example: ExamplePackage) -> None:
+    name = example.names["acme.graders:PoliteGrader"]
+    (found,) = json.loads(example.adjudge("graders", name, "--json").stdout).values()
+    assert found["class"] == "acme.graders:PoliteGrader"
+    assert found["parameters"] == [{"name": "words", "type": "list[str]", "required": True}]
+
+
+def test_a_list_has_installed_graders(example: ExamplePackage) -> None:
+    found = json.loads(example.adjudge("graders", "--json").stdout)
+    if not example.installed:
+        assert "polite" not in found
+        return
+    assert found["polite"]["summary"] == "From acme-adjudge 1.0."
+    assert found["polite"]["class"] == "acme.graders:PoliteGrader"
+    assert "acme-adjudge 1.0" in example.adjudge("graders").stdout
+
+
+def test_a_command(example: ExamplePackage) -> None:
+    if example.installed:  # it has a name only
+        assert example.adjudge("lengths", "rollouts.jsonl").stdout == "21.5\n"
+
+
+def test_the_page_has_one_short_example_of_each_extension() -> None:
+    assert set(shown_extensions()) <= set(EXTENSION_GROUPS)
+    modules = {name: text for name, text in shown_files().items() if name.endswith(".py")}
+    for points in shown_extensions().values():
+        (value,) = points.values()
+        assert value.partition(":")[0].replace(".", "/") + ".py" in modules
+    assert {n for n, text in modules.items() if text.count("\n") > LONGEST_EXAMPLE} == set()
+
+
+def test_the_table_names_each_group() -> None:
+    text = PAGE.read_text()
+    assert [group for group in shown_extensions() if f"| `{group}` |" not in text] == []
