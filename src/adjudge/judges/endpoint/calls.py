@@ -1,8 +1,8 @@
-"""One call on its way: its attempts, the replicas they go to, and when it is sent again.
+"""One call on its way: its state, its attempts, what a failure means for it, and where it may go.
 
-A circuit breaker leaves a failing server alone, and lets one call find out when it is back. Of
-several base URLs that serve the same model, one gets a call. After a failure it is told whether the
-same call stands a chance and when, and whether the others do.
+After a failure it is told whether the same call stands a chance and when, and whether the others
+do. Of several base URLs that serve the same model, one gets a call; a circuit breaker leaves a
+failing one alone, and lets one call find out when it is back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import heapq
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from enum import Enum
-from typing import Any, Literal
+from enum import Enum, StrEnum
+from typing import Any
 
 import msgspec
 
@@ -26,13 +26,204 @@ from adjudge.judges.endpoint.stats import LatencyDigest
 from adjudge.text import encode_exactly
 
 
-class CircuitBreaker:
-    """Closed, open or half-open; one per replica.
+class CallState(Enum):
+    """Where a call is; :mod:`adjudge.judges.endpoint.dispatcher` draws the ways between them."""
 
-    ``failures`` in a row (a success in between starts the count again) open it. After
-    ``cooldown_s`` exactly one call may probe: its success closes the breaker, its failure opens it
-    for twice as long, at most ``max_cooldown_s``. Replies to calls sent before it opened teach
-    nothing. Times are seconds on the caller's clock.
+    WAITING = "in a lane, for a slot"
+    SENT = "one attempt is out"
+    HEDGED = "two attempts are out, and the first complete reply wins"
+    RETRY_WAIT = "until its retry is due"
+    DONE = "a reply came"
+    FAILED = "it ended without a reply"
+    CANCELLED = "nobody waits for it any more"
+
+
+_ENDED = (CallState.DONE, CallState.FAILED, CallState.CANCELLED)
+
+
+class CancelReason(Enum):
+    """Why an attempt was cancelled."""
+
+    LOST = "another send of the same call was first"
+    LATE = "it was silent for too long"
+    LEFT = "nobody waits for the call any more"
+
+
+class Call(msgspec.Struct, eq=False, kw_only=True):
+    """One call from being asked to its one outcome; ``waiters`` are all who get it.
+
+    ``deadline`` and ``asked_at`` are times of the sweeper's clock. ``first_sends`` counts sends
+    that are not hedges, ``timeouts`` how often it was sent again for silence.
+    """
+
+    chat_call: ChatCall
+    wire: Wire
+    request: HttpRequest
+    price: Price | None
+    cache_key: str | None
+    join_key: tuple[int, str, bytes] | None
+    latencies: LatencyDigest
+    waiters: list[asyncio.Future[Reply]]
+    state: CallState = CallState.WAITING
+    asked_at: float = 0.0
+    deadline: float = 0.0
+    attempts: list[Attempt] = []
+    first_sends: int = 0
+    hedges: int = 0
+    timeouts: int = 0
+    hedge_queued: bool = False
+    given_up: bool = False
+    """A send of it was cancelled for silence."""
+    was_silent: bool = False
+    """Why it is sent again: nothing came (else a send failed)."""
+    failure: GradingFailure | None = None
+    avoid: Replica | None = None
+    estimate: tuple[float, int] | None = None
+    """Reservation of one send in dollars, and in tokens; worked out when needed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has its outcome."""
+        return self.state in _ENDED
+
+    @property
+    def sends(self) -> int:
+        """How often it was sent, hedges included."""
+        return self.first_sends + self.hedges
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One HTTP request of a call."""
+
+    call: Call
+    replica: Replica
+    hedge: bool
+    probe: bool
+    sent_at: float
+    last_activity: float
+    """When it was sent, or last gave a sign of life."""
+    running: bool = False
+    streaming: bool = False
+    """Its first chunk has come."""
+    cancel_reason: CancelReason | None = None
+    task: asyncio.Task[Any] | None = None
+
+
+def as_shared_reply(reply: Reply) -> Reply:
+    """``reply`` for those who asked the same at the same time."""
+    provenance = msgspec.structs.replace(reply.provenance, source="shared")
+    return msgspec.structs.replace(reply, provenance=provenance)
+
+
+MAX_FORBIDDEN_IN_ROW = 8
+"""So many different requests are not all ones that a firewall objects to."""
+
+UNHEALTHY_KINDS = frozenset({ErrorKind.SERVER_ERROR, ErrorKind.CONNECTION, ErrorKind.TRUNCATED})
+"""Failures of the server or the line; all others, 429 included, show a server that answers."""
+
+RETRYABLE_KINDS = UNHEALTHY_KINDS | {ErrorKind.RATE_LIMITED}
+"""Kinds that the same call may survive. The others (a refused key, a bad request, no money,
+a refusal) would come back the same, and cost again."""
+
+
+def full_jitter(failures: int, base_s: float, cap_s: float, rng: random.Random) -> float:
+    """Seconds to wait after the ``failures``-th failure: U(0, min(cap, base · 2^(failures − 1))).
+
+    Source: "full jitter" of the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015).
+    """
+    return rng.uniform(0.0, min(cap_s, base_s * 2.0 ** (failures - 1)))
+
+
+class RetryQueue:
+    """Calls that wait until their retry is due."""
+
+    def __init__(self, settings: EndpointSettings, rng: random.Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._waiting: list[tuple[float, int, Call]] = []
+        self._ticket = itertools.count()  # of equal times the first to come goes first
+
+    def add(self, call: Call, wait: float | None, now: float) -> bool:
+        """Whether ``call`` has an attempt and the time for one left; then it waits here.
+
+        ``wait``: seconds that the server asked for.
+        """
+        s = self._settings
+        delay = full_jitter(call.first_sends, s.retry_base_s, s.retry_cap_s, self._rng)
+        if wait is not None:
+            delay = wait + min(delay, s.retry_base_s)
+        due = now + delay
+        if call.first_sends >= s.max_attempts or due >= call.deadline:
+            return False
+        heapq.heappush(self._waiting, (due, next(self._ticket), call))
+        return True
+
+    def due(self, now: float) -> Iterator[Call]:
+        """Take out the calls whose time has come, unless they ended meanwhile."""
+        while self._waiting and self._waiting[0][0] <= now:
+            call = heapq.heappop(self._waiting)[2]
+            if not call.ended:
+                yield call
+
+
+class ForbiddenClassifier:
+    """Whether a 403 is about the key (``auth``, which stops a run) or about one request.
+
+    Firewalls and filters of content answer 403 as well, so that a policy could stop a run by what
+    it writes. A 403 is about the key once nothing that was sent before the first 403 in a row is
+    still out (it may yet be answered), and, where the key has worked, 8 different requests are in
+    that row. A group's requests count as one: they share what may be objected to.
+    """
+
+    def __init__(self) -> None:
+        self._worked = False
+        self._row: list[object] = []
+        self._since = 0.0
+
+    def record_reply(self) -> None:
+        """A reply came: the key works."""
+        self._worked = True
+        if self._row:
+            self._row.clear()
+
+    def classify(
+        self, call: Call, failure: GradingFailure, oldest: Attempt | None, now: float
+    ) -> GradingFailure:
+        """``failure`` of kind ``auth`` as what it is; ``oldest``: the first sent that is out."""
+        if failure.metadata.get("status") != 403:
+            return failure
+        if not self._row:
+            self._since = now
+        asked = call.chat_call.group or call.chat_call.messages or call.request.body
+        if len(self._row) < MAX_FORBIDDEN_IN_ROW and asked not in self._row:
+            self._row.append(asked)
+        settled = oldest is None or oldest.sent_at > self._since
+        if settled and (not self._worked or len(self._row) >= MAX_FORBIDDEN_IN_ROW):
+            return failure
+        return GradingFailure(ErrorKind.REFUSED, str(failure), failure.metadata)
+
+
+class BreakerState(StrEnum):
+    """Of a :class:`CircuitBreaker`."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class CircuitBreaker:
+    """Whether one server gets calls; one breaker per replica.
+
+    ::
+
+                   failures in a row                 the cooldown is over
+        CLOSED ──────────────────────────► OPEN ──────────────────────────► HALF_OPEN
+           ▲                                 ▲                                  │  │
+           │                                 └── the probe failed: twice as ────┘  │
+           └──────────────── the probe was answered    long, up to max ────────────┘
+
+    A success between failures starts their count again. Half open, exactly one call may probe.
+    Replies to calls sent before it opened teach nothing. Times are seconds on the caller's clock.
 
     >>> breaker = CircuitBreaker(failures=2, cooldown_s=1.0, max_cooldown_s=8.0)
     >>> breaker.failed(0.0, probe=False); breaker.failed(0.0, probe=False)
@@ -76,11 +267,12 @@ class CircuitBreaker:
         """Failures in a row; while it is not closed, those that opened it."""
         return self._count
 
-    def state(self, now: float) -> Literal["closed", "open", "half_open"]:
+    def state(self, now: float) -> BreakerState:
         """In a word; half open: a call may probe, or does."""
         if self.closed:
-            return "closed"
-        return "half_open" if self._probing or now >= self._retry_at else "open"
+            return BreakerState.CLOSED
+        half_open = self._probing or now >= self._retry_at
+        return BreakerState.HALF_OPEN if half_open else BreakerState.OPEN
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now (as the probe, if the breaker is not closed)."""
@@ -175,155 +367,3 @@ def _replica_load(replica: Replica) -> tuple[int, int]:
 def _rendezvous_weight(group: str, url: str) -> bytes:
     """Python's own hash differs between processes; the ranks of one run should agree."""
     return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
-
-
-class CancelReason(Enum):
-    """Why a send was cancelled."""
-
-    LOST = "another send of the same call was first"
-    LATE = "it was silent for too long"
-    LEFT = "nobody waits for the call any more"
-
-
-class Call(msgspec.Struct, eq=False, kw_only=True):
-    """One call from being asked to its one outcome; ``waiters`` are all who get it.
-
-    ``deadline`` and ``asked`` are times of the sweeper's clock. ``first_sends`` counts sends that
-    are not hedges, ``late`` how often it was sent again for silence.
-    """
-
-    chat_call: ChatCall
-    wire: Wire
-    request: HttpRequest
-    price: Price | None
-    cache_key: str | None
-    join_key: tuple[int, str, bytes] | None
-    latencies: LatencyDigest
-    waiters: list[asyncio.Future[Reply]]
-    asked_at: float = 0.0
-    deadline: float = 0.0
-    attempts: list[Attempt] = []
-    first_sends: int = 0
-    hedges: int = 0
-    timeouts: int = 0
-    hedge_queued: bool = False
-    given_up: bool = False
-    """A send of it was cancelled for silence."""
-    was_silent: bool = False
-    """Why it is sent again: nothing came (else a send failed)."""
-    done: bool = False
-    failure: GradingFailure | None = None
-    avoid: Replica | None = None
-    estimate: tuple[float, int] | None = None
-    """Reservation of one send in dollars, and in tokens; worked out when needed."""
-
-
-class Attempt(msgspec.Struct, eq=False):
-    """One HTTP request of a call."""
-
-    call: Call
-    replica: Replica
-    hedge: bool
-    probe: bool
-    sent_at: float
-    last_activity: float
-    """When it was sent, or last gave a sign of life."""
-    running: bool = False
-    streaming: bool = False
-    """Its first chunk has come."""
-    cancel_reason: CancelReason | None = None
-    task: asyncio.Task[Any] | None = None
-
-
-def as_shared_reply(reply: Reply) -> Reply:
-    """``reply`` for those who asked the same at the same time."""
-    provenance = msgspec.structs.replace(reply.provenance, source="shared")
-    return msgspec.structs.replace(reply, provenance=provenance)
-
-
-MAX_FORBIDDEN_IN_ROW = 8
-"""So many different requests are not all ones that a firewall objects to."""
-
-UNHEALTHY_KINDS = frozenset({ErrorKind.SERVER_ERROR, ErrorKind.CONNECTION, ErrorKind.TRUNCATED})
-"""Failures of the server or the line; all others, 429 included, show a server that answers."""
-
-RETRYABLE_KINDS = UNHEALTHY_KINDS | {ErrorKind.RATE_LIMITED}
-"""Kinds that the same call may survive. The others (a refused key, a bad request, no money,
-a refusal) would come back the same, and cost again."""
-
-
-def full_jitter(failures: int, base_s: float, cap_s: float, rng: random.Random) -> float:
-    """Seconds to wait after the ``failures``-th failure: U(0, min(cap, base · 2^(failures − 1))).
-
-    Source: "full jitter" of the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015).
-    """
-    return rng.uniform(0.0, min(cap_s, base_s * 2.0 ** (failures - 1)))
-
-
-class RetryQueue:
-    """Calls that wait until their retry is due."""
-
-    def __init__(self, settings: EndpointSettings, rng: random.Random) -> None:
-        self._settings = settings
-        self._rng = rng
-        self._waiting: list[tuple[float, int, Call]] = []
-        self._ticket = itertools.count()  # of equal times the first to come goes first
-
-    def add(self, call: Call, wait: float | None, now: float) -> bool:
-        """Whether ``call`` has an attempt and the time for one left; then it waits here.
-
-        ``wait``: seconds that the server asked for.
-        """
-        s = self._settings
-        delay = full_jitter(call.first_sends, s.retry_base_s, s.retry_cap_s, self._rng)
-        if wait is not None:
-            delay = wait + min(delay, s.retry_base_s)
-        due = now + delay
-        if call.first_sends >= s.max_attempts or due >= call.deadline:
-            return False
-        heapq.heappush(self._waiting, (due, next(self._ticket), call))
-        return True
-
-    def due(self, now: float) -> Iterator[Call]:
-        """Take out the calls whose time has come, unless they ended meanwhile."""
-        while self._waiting and self._waiting[0][0] <= now:
-            call = heapq.heappop(self._waiting)[2]
-            if not call.done:
-                yield call
-
-
-class ForbiddenClassifier:
-    """Whether a 403 is about the key (``auth``, which stops a run) or about one request.
-
-    Firewalls and filters of content answer 403 as well, so that a policy could stop a run by what
-    it writes. A 403 is about the key once nothing that was sent before the first 403 in a row is
-    still out (it may yet be answered), and, where the key has worked, 8 different requests are in
-    that row. A group's requests count as one: they share what may be objected to.
-    """
-
-    def __init__(self) -> None:
-        self._worked = False
-        self._row: list[object] = []
-        self._since = 0.0
-
-    def record_reply(self) -> None:
-        """A reply came: the key works."""
-        self._worked = True
-        if self._row:
-            self._row.clear()
-
-    def classify(
-        self, call: Call, failure: GradingFailure, oldest: Attempt | None, now: float
-    ) -> GradingFailure:
-        """``failure`` of kind ``auth`` as what it is; ``oldest``: the first sent that is out."""
-        if failure.metadata.get("status") != 403:
-            return failure
-        if not self._row:
-            self._since = now
-        asked = call.chat_call.group or call.chat_call.messages or call.request.body
-        if len(self._row) < MAX_FORBIDDEN_IN_ROW and asked not in self._row:
-            self._row.append(asked)
-        settled = oldest is None or oldest.sent_at > self._since
-        if settled and (not self._worked or len(self._row) >= MAX_FORBIDDEN_IN_ROW):
-            return failure
-        return GradingFailure(ErrorKind.REFUSED, str(failure), failure.metadata)

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from adjudge.errors import GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.endpoint.calls import Attempt, Call, CircuitBreaker, Replica, pick_replica
 from adjudge.judges.endpoint.settings import (
     BudgetDecision,
@@ -283,11 +283,13 @@ class UsageMeter:
         self._ceilings = [ceiling for ceiling in ceilings if ceiling is not None]
         self._assumed_output = settings.assumed_output_tokens
         self.idle = not (rpm or tpm or self._ceilings)
-        """There is nothing to measure: everything is admitted, nothing reserved."""
+        """There is nothing to limit: everything is admitted, nothing reserved."""
         self._stats = stats
 
     def admits(self, call: Call, now: float) -> BudgetDecision:
-        """Whether one more attempt of ``call`` may go out now, later or never (unless idle)."""
+        """Whether one more attempt of ``call`` may go out now, later or never."""
+        if self.idle:
+            return BudgetDecision.YES
         dollars, tokens = self._estimate(call)
         for ceiling in self._ceilings:
             if (afford := ceiling.decide(dollars)) is not BudgetDecision.YES:
@@ -299,7 +301,9 @@ class UsageMeter:
         return BudgetDecision.YES
 
     def take(self, call: Call) -> None:
-        """A send goes out (unless idle)."""
+        """A send goes out."""
+        if self.idle:
+            return
         dollars, tokens = self._estimate(call)
         for ceiling in self._ceilings:
             ceiling.reserve(dollars)
@@ -438,6 +442,23 @@ class EndpointHealth:
         self.last_failure = failure or self.last_failure
         self.limit.faltered()
         attempt.replica.breaker.failed(now, attempt.probe)
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether calls wait while all servers are ejected: for one that has been there before."""
+        return self._settings.breaker_waits and self.reached
+
+    def ejected_failure(self) -> GradingFailure:
+        """Why a call is not sent while all servers are ejected: what ejected them, if it is known.
+
+        Of a server that has never been reached that is the whole cause.
+        """
+        last = self.last_failure
+        if last is None:
+            return GradingFailure(ErrorKind.CIRCUIT_OPEN, "the circuit breaker is open")
+        if not self.reached:
+            return GradingFailure(last.kind, str(last), dict(last.metadata))
+        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open; last: {last}")
 
     def up(self) -> int:
         """How many replicas are not ejected."""

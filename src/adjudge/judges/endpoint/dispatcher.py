@@ -1,9 +1,33 @@
-"""The state machine behind an endpoint: who is sent when, and what each outcome leads to.
+"""The state machine of an endpoint: who is sent when, and what each outcome leads to.
 
-A :class:`Call` waits in one of three lanes (to be sent again, hedges, new ones), is out as one or
-two attempts, or waits for a retry. :meth:`Dispatcher._pump` moves calls from lanes to the wire
-while there are slots; :meth:`Dispatcher._run` is one attempt from start to outcome; the sweep looks
-after everything that happens because time has passed.
+The states of a call (:class:`~adjudge.judges.endpoint.calls.CallState`)::
+
+                  a slot is free           slower than most
+    submit ──► WAITING ──────────► SENT ─────────────────────► HEDGED
+                ▲   ▲             │ │ │ ▲                       │  │
+                │   │             │ │ │ └── one attempt ended ──┘  │
+                │   │             │ │ │                            │
+                │   │  silent for │ │ │ a complete reply           │ the first complete reply
+                │   └── too long ─┘ │ └──────────────► DONE ◄──────┘
+      its time  │                   │
+      has come  │                   │ it failed, and may pass
+             RETRY_WAIT ◄───────────┘
+
+    from all of these ──► FAILED      no retry helps, or attempts or deadline are used up
+                      ──► CANCELLED   nobody waits for it any more
+
+=====================  ============================================================================
+:meth:`submit`         takes over a call: WAITING
+``_pump``              sends while there are slots, rates and money: WAITING → SENT → HEDGED
+``_run``               is one attempt from start to outcome, and the only asyncio task
+``_on_reply``          → DONE; the other attempt loses
+``_on_failure``        → RETRY_WAIT or FAILED, unless the other attempt goes on
+``_on_cancelled``      → WAITING for silence, → CANCELLED where the loop shuts down
+``_sweep``             whatever time brings: RETRY_WAIT → WAITING, hedges, silence, the deadline
+=====================  ============================================================================
+
+A server whose attempts fail in a row is left alone by its breaker (``CircuitBreaker`` in
+:mod:`adjudge.judges.endpoint.calls` draws its states).
 """
 
 from __future__ import annotations
@@ -25,6 +49,7 @@ from adjudge.judges.endpoint.calls import (
     UNHEALTHY_KINDS,
     Attempt,
     Call,
+    CallState,
     CancelReason,
     ForbiddenClassifier,
     Replica,
@@ -64,13 +89,15 @@ class Dispatcher:
         self._meter = UsageMeter(settings, stats, budget)
         self.health = EndpointHealth(base_urls, settings)
         self._limit = self.health.limit
-        self._budget = self.health.hedges
+        self._hedge_budget = self.health.hedges
         self._replicas = self.health.replicas
-        self._open: dict[Call, None] = {}  # in the order of their deadlines
+        self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
         self._live: dict[Attempt, None] = {}  # in the order of sending
-        self._again: deque[Call] = deque()
-        self._hedges: deque[Call] = deque()
-        self._fresh: deque[Call] = deque()
+        # The lanes of WAITING calls, the first one first; and those that are to be hedged.
+        self._resend_lane: deque[Call] = deque()
+        self._hedge_lane: deque[Call] = deque()
+        self._new_lane: deque[Call] = deque()
+        self._lanes = (self._resend_lane, self._hedge_lane, self._new_lane)
         self._retries = RetryQueue(settings, rng)
         self._forbidden = ForbiddenClassifier()
         self.loop = asyncio.get_running_loop()
@@ -81,23 +108,25 @@ class Dispatcher:
         """The longest that the loop was busy elsewhere."""
         return self._sweeper.lag_max_s
 
+    # ── asked: → WAITING ─────────────────────────────────────────────────────────────────────
+
     def submit(self, call: Call) -> None:
         """Take over a new call; its waiters get the outcome."""
         call.asked_at = now = self._sweeper.now()
         call.deadline = now + self._settings.deadline_s
         self._open[call] = None
-        self._fresh.append(call)
+        self._new_lane.append(call)
         self._sweeper.wake()
         self._pump()
 
     def cancel_waiter(self, call: Call, waiter: asyncio.Future[Reply]) -> None:
         """A waiter was cancelled; with the last one, the call's attempts are."""
-        if call.done:
+        if call.ended:
             return
         call.waiters.remove(waiter)
         self._stats.count_failure(ErrorKind.CANCELLED)
         if not call.waiters:
-            self._end(call, CancelReason.LEFT)
+            self._end(call, CallState.CANCELLED)
 
     async def aclose(self) -> None:
         """End all calls as ``cancelled`` and wait until their attempts are."""
@@ -108,75 +137,74 @@ class Dispatcher:
         if tasks:
             await asyncio.wait(tasks)
 
-    # ── lanes → wire ─────────────────────────────────────────────────────────────────────────
+    # ── there is room: WAITING → SENT → HEDGED ───────────────────────────────────────────────
 
     def _pump(self) -> None:
         """Send what waits, as long as there is room."""
         limit = self._limit
-        while limit.in_flight < limit.limit and (lane := self._lane()):
+        while limit.in_flight < limit.limit and (lane := self._next_lane()) is not None:
             now = self.loop.time()
             if now < limit.paused_until:
                 return
             call = lane[0]
-            if lane is self._hedges:
+            if lane is self._hedge_lane:
                 lane.popleft()
                 self._send_hedge(call, now)
                 continue
             replica = pick_replica(self._replicas, now, call.chat_call.group, call.avoid)
             if replica is None:
-                if self._waits_for_recovery:
+                if self.health.may_recover:
                     return
-                self._fail(lane.popleft(), self._ejected_failure())
+                self._fail(lane.popleft(), self.health.ejected_failure())
                 continue
-            afford = BudgetDecision.YES if self._meter.idle else self._meter.admits(call, now)
-            if afford is BudgetDecision.WAIT:
+            decision = self._meter.admits(call, now)
+            if decision is BudgetDecision.WAIT:
                 return
             lane.popleft()
-            if afford is BudgetDecision.YES:
-                call.first_sends += 1
-                if lane is self._again:
-                    self._stats.timeouts += call.was_silent
-                    self._stats.retries += not call.was_silent
-                self._launch(call, replica, False, now)
-            else:
+            if decision is BudgetDecision.NEVER:
                 self._fail(call, GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached"))
+                continue
+            call.first_sends += 1
+            if lane is self._resend_lane:
+                self._stats.timeouts += call.was_silent
+                self._stats.retries += not call.was_silent
+            self._launch(call, replica, False, now)
 
-    def _lane(self) -> deque[Call] | None:
-        for lane in (self._again, self._hedges, self._fresh):
+    def _next_lane(self) -> deque[Call] | None:
+        for lane in self._lanes:
             while lane:
-                if not lane[0].done:
+                if not lane[0].ended:
                     return lane
                 lane.popleft()
         return None
 
     def _send_hedge(self, call: Call, now: float) -> None:
-        """The second copy, unless its time has passed while it waited for a slot."""
+        """The second attempt, unless its time has passed while it waited for a slot."""
         call.hedge_queued = False
         if len(call.attempts) != 1 or call.attempts[0].cancel_reason is not None:
             return
         if now < self._limit.cooling_until:
             return
         replica = self.health.pick_second(call.attempts[0].replica)
-        idle = self._meter.idle
-        affordable = idle or self._meter.admits(call, now) is BudgetDecision.YES
-        if replica is not None and affordable and self._budget.spend():
+        affordable = self._meter.admits(call, now) is BudgetDecision.YES
+        if replica is not None and affordable and self._hedge_budget.spend():
             call.hedges += 1
             self._stats.hedges += 1
             self._launch(call, replica, True, now)
 
     def _launch(self, call: Call, replica: Replica, hedge: bool, now: float) -> None:
         self._limit.take()
-        if not self._meter.idle:
-            self._meter.take(call)
+        self._meter.take(call)
         replica.in_flight += 1
         replica.sends += 1
         now = self._sweeper.without_lag(now)
         attempt = Attempt(call, replica, hedge, replica.breaker.begin(), now, now)
         call.attempts.append(attempt)
+        call.state = CallState.HEDGED if hedge else CallState.SENT
         self._live[attempt] = None
         attempt.task = self.loop.create_task(self._run(attempt))
 
-    # ── one send ─────────────────────────────────────────────────────────────────────────────
+    # ── one attempt, from start to outcome ───────────────────────────────────────────────────
 
     async def _run(self, attempt: Attempt) -> None:
         attempt.running = True
@@ -190,10 +218,10 @@ class Dispatcher:
             reply = _check_reply(call.wire.reply(call.chat_call, response))
         except GradingFailure as failure:
             self._release(attempt)
-            self._failed(attempt, failure, response)
+            self._on_failure(attempt, failure, response)
         except asyncio.CancelledError:
             self._release(attempt)
-            self._cancelled(attempt)
+            self._on_cancelled(attempt)
             raise
         except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
             self._release(attempt)
@@ -201,8 +229,8 @@ class Dispatcher:
             attempt.replica.breaker.abandoned(attempt.probe)
             self._fail(call, bug)
         else:
-            self._answered(attempt, reply)
-        if self._fresh or self._again or self._hedges:
+            self._on_reply(attempt, reply)
+        if self._new_lane or self._resend_lane or self._hedge_lane:
             self._pump()
 
     def _on_chunk(self, attempt: Attempt) -> None:
@@ -213,12 +241,18 @@ class Dispatcher:
                 attempt.call.latencies.add(attempt.last_activity - attempt.sent_at)
 
     def _release(self, attempt: Attempt) -> None:
+        """An attempt is out no more; of two, the other goes on: HEDGED → SENT."""
+        call = attempt.call
         self._limit.in_flight -= 1
         attempt.replica.in_flight -= 1
-        attempt.call.attempts.remove(attempt)
+        call.attempts.remove(attempt)
+        if call.state is CallState.HEDGED:
+            call.state = CallState.SENT
         del self._live[attempt]
 
-    def _answered(self, attempt: Attempt, reply: Reply) -> None:
+    # ── a reply: → DONE ──────────────────────────────────────────────────────────────────────
+
+    def _on_reply(self, attempt: Attempt, reply: Reply) -> None:
         """The first complete reply: it wins."""
         call = attempt.call
         now = self.loop.time()
@@ -229,10 +263,10 @@ class Dispatcher:
         self._forbidden.record_reply()
         if not attempt.hedge and not attempt.streaming:
             call.latencies.add(now - attempt.sent_at)
-        if call.hedges and not call.given_up:  # then no copy was beaten
-            self._budget.learn(attempt.hedge)
+        if call.hedges and not call.given_up:  # then no attempt was beaten
+            self._hedge_budget.learn(attempt.hedge)
         self._stats.hedge_wins += attempt.hedge
-        self._budget.earn()
+        self._hedge_budget.earn()
         usage = self._meter.settle_usage(call, reply.usage)
         latency = now - call.asked_at
         self._stats.latencies.add(latency)
@@ -243,21 +277,23 @@ class Dispatcher:
             prompt_hash=call.cache_key or reply.provenance.prompt_hash,
             usage=usage,
             latency_s=latency,
-            attempts=call.first_sends + call.hedges,
+            attempts=call.sends,
             hedged=attempt.hedge,
         )
         reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
-        self._end(call, CancelReason.LOST, reply)
+        self._end(call, CallState.DONE, reply)
         for waiter in call.waiters:
             if not waiter.done():
                 waiter.set_result(reply)
                 # What is paid once is not each one's expense.
                 reply = reply if len(call.waiters) == 1 else as_shared_reply(reply)
 
-    def _failed(
+    # ── a failure: → RETRY_WAIT, or FAILED ───────────────────────────────────────────────────
+
+    def _on_failure(
         self, attempt: Attempt, failure: GradingFailure, response: HttpResponse | None
     ) -> None:
-        """A send failed; the call may go on by another send or a retry."""
+        """An attempt failed; the call may go on by its other attempt or a retry."""
         call = attempt.call
         if failure.kind is ErrorKind.AUTH:
             oldest = next(iter(self._live), None)
@@ -283,76 +319,45 @@ class Dispatcher:
         if kind not in RETRYABLE_KINDS or said_no:
             self._fail(call, failure)
         elif not call.attempts:
-            given_up = not (self._waits_for_recovery or self.health.up())
-            if not given_up and self._retries.add(call, wait, self._sweeper.now()):
-                call.was_silent = False
-            else:
+            hopeless = not (self.health.may_recover or self.health.up())
+            if hopeless or not self._retries.add(call, wait, self._sweeper.now()):
                 self._fail(call, failure)
+            elif not call.ended:
+                call.state = CallState.RETRY_WAIT
+                call.was_silent = False
 
-    def _cancelled(self, attempt: Attempt) -> None:
-        """A send was cancelled: by us for a reason, or from outside, when the loop shuts down."""
-        call = attempt.call
+    # ── a cancelled attempt: → WAITING for silence; → CANCELLED from outside ─────────────────
+
+    def _on_cancelled(self, attempt: Attempt) -> None:
+        """An attempt was cancelled: by us for a reason, or from outside where the loop ends."""
+        call, reason = attempt.call, attempt.cancel_reason
         self._meter.settle_unknown(call)
         silent = self._sweeper.now() - attempt.last_activity
-        if (
-            attempt.cancel_reason in (CancelReason.LATE, CancelReason.LOST)
-            and not attempt.hedge
-            and not attempt.streaming
-        ):
+        compared = reason in (CancelReason.LATE, CancelReason.LOST)
+        if compared and not attempt.hedge and not attempt.streaming:
             call.latencies.add(silent)
-        if attempt.cancel_reason is CancelReason.LATE:
+        if reason is CancelReason.LATE:
             self._stats.count_send_failure(ErrorKind.TIMEOUT)
             self.health.failed(attempt, self.loop.time())
-            if not call.done and not call.attempts:
+            if not call.ended and not call.attempts:
+                call.state = CallState.WAITING
                 call.was_silent = True
                 call.timeouts += 1
-                self._again.append(call)
+                self._resend_lane.append(call)
         else:
             attempt.replica.breaker.abandoned(attempt.probe)
-        if attempt.cancel_reason is None:
+        if reason is None:
             for waiter in call.waiters:
                 waiter.cancel()
             self._stats.count_failure(ErrorKind.CANCELLED, len(call.waiters))
-            self._end(call, CancelReason.LEFT)
+            self._end(call, CallState.CANCELLED)
         else:
             self._pump()
 
-    # ── outcomes ─────────────────────────────────────────────────────────────────────────────
-
-    def _fail(self, call: Call, error: Exception) -> None:
-        """End a call without a reply."""
-        if call.done:
-            return
-        kind = ErrorKind.BUG
-        if isinstance(error, GradingFailure):
-            kind = error.kind
-            attempts = call.first_sends + call.hedges
-            metadata = {**error.metadata, "attempts": attempts}
-            error = GradingFailure(kind, str(error), metadata)
-        self._stats.count_failure(kind, len(call.waiters))
-        self._end(call, CancelReason.LEFT, error)
-        for waiter in call.waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-
-    def _end(self, call: Call, why: CancelReason, outcome: Reply | Exception | None = None) -> None:
-        """Close the books on a call and cancel what is still out."""
-        call.done = True
-        del self._open[call]
-        try:
-            self._on_complete(call, outcome)
-        except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
-            for waiter in call.waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
-        if call.attempts:
-            for attempt in list(call.attempts):
-                self._cancel(attempt, why)
-
-    def _cancel(self, attempt: Attempt, why: CancelReason) -> None:
+    def _cancel(self, attempt: Attempt, reason: CancelReason) -> None:
         if attempt.cancel_reason is not None or attempt.task is None:
             return
-        attempt.cancel_reason = why
+        attempt.cancel_reason = reason
         attempt.task.cancel()
         if not attempt.running:  # its coroutine will never run, so nothing else would clean up
             self._release(attempt)
@@ -362,12 +367,44 @@ class Dispatcher:
             self._meter.settle_free(attempt.call)
             attempt.replica.breaker.abandoned(attempt.probe)
 
-    # ── time passes ──────────────────────────────────────────────────────────────────────────
+    # ── the end: → FAILED, and what all ends have in common ──────────────────────────────────
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        """End a call without a reply."""
+        if call.ended:
+            return
+        kind = ErrorKind.BUG
+        if isinstance(error, GradingFailure):
+            kind = error.kind
+            error = GradingFailure(kind, str(error), {**error.metadata, "attempts": call.sends})
+        self._stats.count_failure(kind, len(call.waiters))
+        self._end(call, CallState.FAILED, error)
+        for waiter in call.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _end(self, call: Call, state: CallState, outcome: Reply | Exception | None = None) -> None:
+        """Close the books on a call and cancel what is still out."""
+        call.state = state
+        del self._open[call]
+        try:
+            self._on_complete(call, outcome)
+        except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
+            for waiter in call.waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        reason = CancelReason.LOST if state is CallState.DONE else CancelReason.LEFT
+        for attempt in call.attempts[:]:
+            self._cancel(attempt, reason)
+
+    # ── time passes: RETRY_WAIT → WAITING, silence, hedges, the deadline ─────────────────────
 
     def _sweep(self) -> bool:
         now = self._sweeper.now()
-        self._again.extend(self._retries.due(now))
-        for call in self._overdue(now):
+        for call in self._retries.due(now):
+            call.state = CallState.WAITING
+            self._resend_lane.append(call)
+        for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         late, slow = self.health.find_silent(self._live, now)
         for attempt in late:
@@ -377,13 +414,10 @@ class Dispatcher:
         self._pump()
         return bool(self._open)
 
-    def _overdue(self, now: float) -> list[Call]:
-        return list(itertools.takewhile(lambda call: call.deadline <= now, self._open))
-
     def _expire(self, call: Call, now: float) -> None:
-        attempts = call.first_sends + call.hedges
+        """The deadline of a call has passed."""
         digest = call.latencies
-        for attempt in list(call.attempts):
+        for attempt in call.attempts[:]:
             if now - attempt.last_activity >= min(digest.give_up_s, digest.cold_hedge_s):
                 self._cancel(attempt, CancelReason.LATE)
         within = f"within {self._settings.deadline_s:g} s"
@@ -394,10 +428,10 @@ class Dispatcher:
             failure = failure or self.health.last_failure
         cause = f"; last: {failure}" if failure else ""
         last = {"last_failure": str(failure.kind)} if failure else {}
-        self._fail(call, GradingFailure(kind, f"{message} ({attempts} sends){cause}", last))
+        self._fail(call, GradingFailure(kind, f"{message} ({call.sends} sends){cause}", last))
 
     def _give_up(self, attempt: Attempt) -> None:
-        """Cancel a silent send, unless the call would be left without any."""
+        """Cancel a silent attempt, unless the call would be left without any."""
         call = attempt.call
         others = any(other.cancel_reason is None for other in call.attempts if other is not attempt)
         if others or call.first_sends < self._settings.max_attempts:
@@ -408,32 +442,15 @@ class Dispatcher:
             self.health.failed(attempt, self.loop.time())
             attempt.probe = False
 
-    @property
-    def _waits_for_recovery(self) -> bool:
-        """Whether calls wait while all servers are ejected: for one that has been there before."""
-        return self._settings.breaker_waits and self.health.reached
-
-    def _ejected_failure(self) -> GradingFailure:
-        """Why a call is not sent while all servers are ejected: what ejected them, if it is known.
-
-        Of a server that has never been reached that is the whole cause.
-        """
-        last = self.health.last_failure
-        if last is None:
-            return GradingFailure(ErrorKind.CIRCUIT_OPEN, "the circuit breaker is open")
-        if not self.health.reached:
-            return GradingFailure(last.kind, str(last), dict(last.metadata))
-        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open; last: {last}")
-
     def _queue_hedge(self, call: Call) -> None:
         if (
-            self._budget.available
+            self._hedge_budget.available
             and not call.hedge_queued
             and call.hedges < MAX_HEDGES
-            and len(call.attempts) == 1
+            and call.state is CallState.SENT
         ):
             call.hedge_queued = True
-            self._hedges.append(call)
+            self._hedge_lane.append(call)
 
 
 def _check_reply(reply: object) -> Reply:

@@ -1,16 +1,17 @@
-"""How a call survives: one state machine over limit, rates, retries, hedges, breaker and budget.
+"""Where a call begins: the cache, equal calls in flight, and then the dispatcher.
 
 ::
 
-    ask ─► cache ─► equal call in flight? ─► waits for a slot ─► send ─► first complete reply ─► out
-                                              ▲   ▲   ▲            │
-                                              │   │   └── hedge ◄──┤ slower than most
-                                              │   └── re-send ◄────┤ silent for too long
-                                              └── retry, later ◄───┘ failed in a passing way
+    ask ──► kept in the cache? ──► an equal call in flight? ──► a new Call ──► its outcome
+              yes: the reply         yes: waits with it          │                ▲
+                                                                 ▼                │
+                                     :mod:`adjudge.judges.endpoint.dispatcher` ───┘
+
+To read one call from its question to its outcome: this file, ``dispatcher`` (the states of a call),
+``calls`` (what a call and an attempt are), ``capacity`` (what may go out now).
 
 A call ends in exactly one way: a reply, a failure that no retry cures, its attempts used up, its
-deadline, or its caller's cancellation. One asyncio task per send, one timer for everything else
-(:mod:`adjudge.judges.endpoint.dispatcher`).
+deadline, or its caller's cancellation.
 """
 
 from __future__ import annotations
