@@ -1,6 +1,7 @@
 """The queue before a backend, in virtual time."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -202,6 +203,43 @@ def test_thousands_that_leave_the_queue_leave_nothing_behind() -> None:
         await holding
 
     batching(Scripted(taking(50.0)), work, max_batch_size=1, batch_timeout=0.0, queue_size=10)
+
+
+def test_a_backend_that_swallows_its_cancellation_gets_the_next_batch_all_the_same() -> None:
+    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        if requests[0].completion == "leaves":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(50.0)
+        elif requests[0].completion == "breaks":
+            raise asyncio.CancelledError  # the backend's own doing
+        return [JudgeResponse(1.0) for _ in requests]
+
+    async def work(batcher: BackendQueue) -> list[JudgeResponse]:
+        loop = asyncio.get_running_loop()
+        leaving = loop.create_task(batcher.score(asked("leaves")))
+        await asyncio.sleep(1.0)
+        rest = [loop.create_task(batcher.score(asked(name))) for name in ("breaks", "stays")]
+        leaving.cancel()
+        return [(await one)[0] for one in rest]
+
+    broken, judged = batching(Scripted(score), work, max_batch_size=1)
+    assert broken.error.kind == ErrorKind.BUG
+    assert judged.score == 1.0
+
+
+def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
+    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        return [JudgeResponse(1.0) for _ in requests]  # never awaits
+
+    async def work(batcher: BackendQueue) -> int:
+        asking = asyncio.get_running_loop().create_task(batcher.score(asked(*"abcdefgh")))
+        turns = 0
+        while not asking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert batching(Scripted(score), work, max_batch_size=1) >= 8
 
 
 def test_stopping_answers_all_that_wait() -> None:

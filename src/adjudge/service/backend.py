@@ -3,9 +3,9 @@
 A backend is anything that scores requests. Requests go into the queue, batches (or single requests)
 out of it, answers back. Every request that is admitted is answered exactly once: judged, or with an
 error when its deadline passed or the service stopped; or it is abandoned by its caller, and then
-takes no more of the backend's time. One future serves all requests that came together. How fast
-answers have come lately says how long a full queue takes to empty. An answer is a score that is a
-number, or an error that says why not.
+takes no more of the backend's time. Requests that came together are one entry in the queue, with
+one future, however many batches they go in. How fast answers have come lately says how long a full
+queue takes to empty. An answer is a score that is a number, or an error that says why not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 import math
 import time
 import traceback
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -236,46 +236,37 @@ class QueueFull(GradingFailure):
         self.retry_after = retry_after
 
 
-class _RequestArrival:
-    """Requests that came together, and the answers so far."""
+class _Arrival:
+    """Requests that came together, how many of them were handed out, and the answers so far."""
 
-    __slots__ = ("answers", "arrived", "done", "items", "queued_at", "unanswered")
+    __slots__ = ("answers", "arrived", "done", "queued_at", "requests", "taken", "unanswered")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, requests: Sequence[JudgeRequest]) -> None:
-        self.arrived = time.perf_counter()
-        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
+        self.requests = requests
+        self.taken = 0
         self.answers: list[JudgeResponse | None] = [None] * len(requests)
         self.unanswered = len(requests)
+        self.done: asyncio.Future[list[JudgeResponse]] = loop.create_future()
+        """Also done when nobody waits any more: a cancelled caller cancels it."""
+        self.arrived = time.perf_counter()
         self.queued_at = loop.time()
-        self.items = [_QueueItem(self, index, one) for index, one in enumerate(requests)]
 
     def finish(self) -> None:
         """All are answered: let the caller have them."""
-        if not self.done.done():
-            self.done.set_result([one for one in self.answers if one is not None])
+        self.done.set_result([one for one in self.answers if one is not None])
 
 
-class _QueueItem:
-    """One request on its way: in the queue, then in a batch, then answered."""
-
-    __slots__ = ("arrival", "batch", "done", "index", "request")
-
-    def __init__(self, arrival: _RequestArrival, index: int, request: JudgeRequest) -> None:
-        self.arrival = arrival
-        self.index = index
-        self.request = request
-        self.batch: _QueueBatch | None = None
-        self.done = False
+_Part = tuple[_Arrival, int, int]
+"""Requests of one arrival: from the first place to before the second."""
 
 
-class _QueueBatch:
-    """What is in the backend's hands together."""
+class _Lane:
+    """One batch after another in the backend's hands: what is there now, and the task."""
 
-    __slots__ = ("items", "task", "waiting")
+    __slots__ = ("parts", "task")
 
-    def __init__(self, items: list[_QueueItem]) -> None:
-        self.items = items
-        self.waiting = len(items)
+    def __init__(self, parts: list[_Part]) -> None:
+        self.parts = parts
         self.task: asyncio.Task[None] | None = None
 
 
@@ -299,27 +290,28 @@ class BackendQueue:
         self._settings = settings
         self._observe = observe
         one_by_one = backend.one_by_one
-        self._lanes = settings.max_concurrent if one_by_one else 1
+        self._max_lanes = settings.max_concurrent if one_by_one else 1
         self._size = 1 if one_by_one else settings.max_batch_size
         self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
-        self._queue: deque[_QueueItem] = deque()
-        self._taken_back = 0  # of those in the queue: they are skipped when their turn comes
-        self._running: set[_QueueBatch] = set()
-        self._arrivals: dict[_RequestArrival, None] = {}  # the oldest first
+        self._arrivals: dict[_Arrival, None] = {}  # the oldest first
+        self._queue: OrderedDict[_Arrival, None] = OrderedDict()  # those with requests to hand out
+        self._lanes: set[_Lane] = set()
+        self.waiting = 0
+        """Requests that the backend has not been given yet."""
         self._alarm: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rate = AnswerRate(self._loop.time())
         self._error_reporter = BackendErrorReporter()
 
     @property
-    def waiting(self) -> int:
-        """Requests that the backend has not been given yet."""
-        return len(self._queue) - self._taken_back
-
-    @property
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
-        return sum(batch.waiting for batch in self._running)
+        parts = [part for lane in self._lanes for part in lane.parts]
+        return sum(
+            arrival.answers[start:stop].count(None)
+            for arrival, start, stop in parts
+            if not arrival.done.done()
+        )
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; raises :class:`QueueFull`.
@@ -331,11 +323,11 @@ class BackendQueue:
         waiting = self.waiting
         if waiting and waiting + len(requests) > self._settings.queue_size:
             raise QueueFull(waiting, self._rate.retry_after(waiting, self._loop.time()))
-        arrival = _RequestArrival(self._loop, requests)
-        self._arrivals[arrival] = None
+        arrival = _Arrival(self._loop, requests)
+        self._arrivals[arrival] = self._queue[arrival] = None
+        self.waiting += len(requests)
         if self._alarm is None:
             self._alarm = self._loop.call_later(self._settings.deadline_s, self._check_deadlines)
-        self._queue.extend(arrival.items)
         self._pump()
         try:
             return await arrival.done
@@ -343,7 +335,6 @@ class BackendQueue:
             del self._arrivals[arrival]
             if arrival.unanswered:
                 self._take_back(arrival)
-            arrival.items.clear()  # they point back: without this only the collector frees them
 
     def stop(self) -> None:
         """Answer all that still wait with the error ``cancelled``, and end what runs."""
@@ -366,61 +357,68 @@ class BackendQueue:
             self._fail_arrival(arrival, ErrorKind.TIMEOUT, message)
 
     def _pump(self) -> None:
-        """Give the backend what it takes now; set the timer for what must wait."""
-        queue = self._queue
-        while queue and len(self._running) < self._lanes:
-            if queue[0].done:
-                queue.popleft()
-                self._taken_back -= 1
-                continue
-            if len(queue) - self._taken_back < self._size:
-                left = queue[0].arrival.queued_at + self._max_wait_s - self._loop.time()
-                if left > _TIMER_RESOLUTION_S:
-                    if self._timer is None:
-                        self._timer = self._loop.call_later(left, self._on_timer)
-                    return
-            self._start(self._next_batch())
+        """Give the backend what it takes now."""
+        while len(self._lanes) < self._max_lanes and (parts := self._next_parts()):
+            self._start(_Lane(parts))
 
-    def _next_batch(self) -> list[_QueueItem]:
-        batch: list[_QueueItem] = []
-        while self._queue and len(batch) < self._size:
-            item = self._queue.popleft()
-            if item.done:
-                self._taken_back -= 1
-            else:
-                batch.append(item)
-        return batch
+    def _start(self, lane: _Lane) -> None:
+        self._lanes.add(lane)
+        lane.task = self._loop.create_task(self._work(lane))
+        # Not in the task: one that is cancelled before it begins never runs a line of its own.
+        lane.task.add_done_callback(lambda _: self._on_lane_end(lane))
+
+    def _on_lane_end(self, lane: _Lane) -> None:
+        self._lanes.discard(lane)
+        self._pump()
+
+    async def _work(self, lane: _Lane) -> None:
+        """Judge what is in ``lane``, then what is due next; one task, as long as there is more."""
+        while True:
+            await self._judge(lane.parts)
+            # The backend may have swallowed a cancellation; it must not hit the next batch.
+            if lane.task is None or lane.task.cancelling():
+                return
+            if not (parts := self._next_parts()):
+                return
+            lane.parts = parts
+            await asyncio.sleep(0)  # the rest of the loop has its turn, whatever the backend does
+
+    def _next_parts(self) -> list[_Part]:
+        """The next batch, the oldest requests first; none while it should wait for more."""
+        if 0 < self.waiting < self._size:
+            left = next(iter(self._queue)).queued_at + self._max_wait_s - self._loop.time()
+            if left > _TIMER_RESOLUTION_S:
+                if self._timer is None:
+                    self._timer = self._loop.call_later(left, self._on_timer)
+                return []
+        parts: list[_Part] = []
+        room = self._size
+        while room and self._queue:
+            arrival = next(iter(self._queue))
+            start, most = arrival.taken, len(arrival.requests)
+            arrival.taken = stop = min(start + room, most)
+            if stop == most:
+                del self._queue[arrival]
+            parts.append((arrival, start, stop))
+            room -= stop - start
+        self.waiting -= self._size - room
+        return parts
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
 
-    def _start(self, items: list[_QueueItem]) -> None:
-        batch = _QueueBatch(items)
-        for item in items:
-            item.batch = batch
-        self._running.add(batch)
-        batch.task = self._loop.create_task(self._run(batch))
-        # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        batch.task.add_done_callback(lambda _: self._on_batch_end(batch))
-
-    def _on_batch_end(self, batch: _QueueBatch) -> None:
-        self._running.discard(batch)
-        batch.items.clear()
-        batch.task = None
-        self._pump()
-
-    async def _run(self, batch: _QueueBatch) -> None:
-        await self._judge(batch.items)
-
-    async def _judge(self, items: list[_QueueItem]) -> None:
-        """Answer ``items``; when the backend breaks on them, find out on which of them."""
-        self._observe(len(items))
+    async def _judge(self, parts: list[_Part]) -> None:
+        """Answer ``parts``; when the backend breaks on them, find out on which request."""
+        requests = [
+            request for arrival, start, stop in parts for request in arrival.requests[start:stop]
+        ]
+        self._observe(len(requests))
         problem: BaseException | str | None
         responses: list[JudgeResponse] = []
         try:
-            responses = await self._backend.score([item.request for item in items])
-            problem = find_shape_problem(responses, len(items))
+            responses = await self._backend.score(requests)
+            problem = find_shape_problem(responses, len(requests))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -429,68 +427,63 @@ class BackendQueue:
         except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody else's code
             problem = error
         if problem is None:
-            self._deliver(items, responses)
-        elif len(items) == 1:
-            self._deliver(items, [self._error_reporter.report(problem)])
+            self._deliver(parts, responses)
+        elif len(requests) == 1:
+            self._deliver(parts, [self._error_reporter.report(problem)])
         else:
-            await self._halve(items)
+            await self._halve(parts, len(requests) // 2)
 
-    async def _halve(self, items: list[_QueueItem]) -> None:
-        middle = len(items) // 2
-        for half in (items[:middle], items[middle:]):
-            wanted = [item for item in half if not item.done]
+    async def _halve(self, parts: list[_Part], middle: int) -> None:
+        single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
+        for half in (single[:middle], single[middle:]):
+            wanted = [part for part in half if not part[0].done.done()]
             if wanted:
                 await self._judge(wanted)
 
-    def _deliver(self, items: list[_QueueItem], responses: Sequence[JudgeResponse]) -> None:
+    def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
         """Hand out answers to those that still wait for them."""
         now, version = time.perf_counter(), self._backend.version
-        arrival, facts, settled = None, {}, 0
-        for item, response in zip(items, responses, strict=True):
-            if item.done:
+        settled = end = 0
+        for arrival, start, stop in parts:
+            begin, end = end, end + stop - start
+            if arrival.done.done():
                 continue
-            item.done = True
-            settled += 1
-            if item.arrival is not arrival:  # those that came together share their facts
-                arrival = item.arrival
-                facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
-            arrival.answers[item.index] = check_response(response, item.request, facts)
-            arrival.unanswered -= 1
+            # Those that came together share their facts.
+            facts = {"latency": round(now - arrival.arrived, 6), "model_version": version}
+            arrival.answers[start:stop] = [
+                check_response(response, request, facts)
+                for response, request in zip(
+                    responses[begin:end], arrival.requests[start:stop], strict=True
+                )
+            ]
+            settled += stop - start
+            arrival.unanswered -= stop - start
             if not arrival.unanswered:
                 arrival.finish()
-        batch = items[0].batch
-        if batch is not None:
-            batch.waiting -= settled
         self._rate.add(settled, self._loop.time())
 
-    def _fail_arrival(self, arrival: _RequestArrival, kind: ErrorKind, message: str) -> None:
+    def _fail_arrival(self, arrival: _Arrival, kind: ErrorKind, message: str) -> None:
         """Answer what is not answered yet with an error."""
         if arrival.done.done():
             return
-        self._take_back(arrival)
         latency = round(time.perf_counter() - arrival.arrived, 6)
-        for item in arrival.items:
-            if arrival.answers[item.index] is None:
-                facts = {"latency": latency, "model_version": self._backend.version}
-                arrival.answers[item.index] = check_response(
-                    error_response(kind, message), item.request, facts
-                )
+        facts = {"latency": latency, "model_version": self._backend.version}
+        failed = error_response(kind, message)
+        arrival.answers = [
+            check_response(failed, request, facts) if answer is None else answer
+            for request, answer in zip(arrival.requests, arrival.answers, strict=True)
+        ]
         arrival.unanswered = 0
         arrival.finish()
+        self._take_back(arrival)
 
-    def _take_back(self, arrival: _RequestArrival) -> None:
+    def _take_back(self, arrival: _Arrival) -> None:
         """Nobody waits any more: leave the queue, and cancel batches that nobody else is in."""
-        for item in arrival.items:
-            if item.done:
-                continue
-            item.done = True
-            batch = item.batch
-            if batch is None:
-                self._taken_back += 1
-                continue
-            batch.waiting -= 1
-            if not batch.waiting and batch.task is not None:
-                batch.task.cancel()
-        if self._taken_back > 64 + len(self._queue) // 2:
-            self._queue = deque(item for item in self._queue if not item.done)
-            self._taken_back = 0
+        if arrival in self._queue:
+            del self._queue[arrival]
+            self.waiting -= len(arrival.requests) - arrival.taken
+        if not arrival.taken:
+            return
+        for lane in self._lanes:
+            if lane.task is not None and all(part[0].done.done() for part in lane.parts):
+                lane.task.cancel()
