@@ -38,7 +38,11 @@ class Cause(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Why a grader has no answer. A flat vocabulary; reports count by it."""
+    """Why a grader has no answer. A flat vocabulary; reports count by it.
+
+    >>> ErrorKind("timeout") is ErrorKind.TIMEOUT, str(ErrorKind.TIMEOUT)
+    (True, 'timeout')
+    """
 
     TIMEOUT = "timeout"
     RATE_LIMITED = "rate_limited"
@@ -123,6 +127,10 @@ class GradingFailure(AdjudgeError):
 
     ``metadata`` travels into the error, so partial knowledge is kept, and so does ``provenance``
     (:class:`~adjudge.types.Provenance`): what was spent on the failure.
+
+    >>> failure = GradingFailure("invalid_input", "nothing to measure")
+    >>> failure.kind, str(failure)
+    (<ErrorKind.INVALID_INPUT: 'invalid_input'>, 'nothing to measure')
     """
 
     def __init__(
@@ -145,7 +153,15 @@ class GradingFailure(AdjudgeError):
 
 
 class ConfigError(AdjudgeError, ValueError):
-    """A file or argument written by the user is wrong; the message names file, key and remedy."""
+    """A file or argument written by the user is wrong; the message names file, key and remedy.
+
+    >>> import adjudge
+    >>> try:
+    ...     adjudge.grade("no_such_file.jsonl", {"graders": [{"name": "right", "type": "answer"}]})
+    ... except ConfigError as error:
+    ...     print(error)
+    no_such_file.jsonl: no such file
+    """
 
 
 class RolloutError(AdjudgeError, ValueError):
@@ -168,7 +184,17 @@ class JudgeAuthError(AdjudgeError, RuntimeError):
 
 
 class JudgeUnavailable(AdjudgeError, RuntimeError):
-    """Judges were down for longer than ``patience_s``: stopping beats learning from nothing."""
+    """Judges were down for longer than ``patience_s``: stopping beats learning from nothing.
+
+    >>> import adjudge
+    >>> judge = {"type": "vllm", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    >>> spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+    >>> try:
+    ...     adjudge.grade([{"prompt": "?", "response": "!"}], spec)
+    ... except JudgeUnavailable as error:
+    ...     print(str(error).partition(";")[0])
+    good: never reached its judge: no response from http://127.0.0.1:9/v1: connection refused
+    """
 
 
 class MissingRewardError(AdjudgeError, RuntimeError):

@@ -46,7 +46,11 @@ Reduce = Literal["mean", "median", "vote", "soft_min"]
 
 
 class GraderMode(StrEnum):
-    """``POINTWISE`` graders see one sample; ``LISTWISE`` ones see all samples of a group."""
+    """``POINTWISE`` graders see one sample; ``LISTWISE`` ones see all samples of a group.
+
+    >>> GraderMode("listwise") is GraderMode.LISTWISE
+    True
+    """
 
     POINTWISE = "pointwise"
     LISTWISE = "listwise"
@@ -57,6 +61,9 @@ class Role(StrEnum):
 
     ``SCORE`` is averaged; ``PENALTY`` (≤ 0) is added, never averaged or normalised;
     ``GATE`` (0 or 1) multiplies or vetoes.
+
+    >>> Role("gate") is Role.GATE, [str(role) for role in Role]
+    (True, ['score', 'penalty', 'gate'])
     """
 
     SCORE = "score"
@@ -65,7 +72,11 @@ class Role(StrEnum):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and money that a judge call consumed; ``cost_usd`` is ``None`` when unpriced."""
+    """Tokens and money that a judge call consumed; ``cost_usd`` is ``None`` when unpriced.
+
+    >>> (Usage(input_tokens=10, cost_usd=0.01) + Usage(input_tokens=5)).input_tokens
+    15
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -92,6 +103,10 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``source`` is ``live``, ``shared`` (the live reply to an equal call), ``cache`` or ``cassette``;
     ``model`` is the judge's name as the server reported it; ``attempts`` counts every send, retries
     and hedges included; ``hedged``: the second copy of a slow call was faster.
+
+    >>> used = Usage(input_tokens=10)
+    >>> [Provenance(source=source, usage=used).paid == used for source in ("live", "cache")]
+    [True, False]
     """
 
     source: str | None = None
@@ -113,6 +128,10 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
 
     Numbers that are not finite and booleans are refused with ``ValueError``/``TypeError``: a
     score is a measurement. ``score_range`` and ``role`` are stamped by the runner from the grader.
+
+    >>> found = GraderScore("clarity", 4, "easy to follow", score_range=(1, 5))
+    >>> found.score, found.normalized
+    (4.0, 0.75)
     """
 
     name: str
@@ -164,7 +183,11 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
 
 
 class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit_defaults=True):
-    """A listwise answer: ``rank[i]`` is the place of sample *i*, 1 is best; ties share a number."""
+    """A listwise answer: ``rank[i]`` is the place of sample *i*, 1 is best; ties share a number.
+
+    >>> GraderRank("judge", [1, 3, 2]).as_scores()
+    [1.0, 0.0, 0.5]
+    """
 
     name: str
     rank: list[float]
@@ -189,7 +212,12 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
 
 
 class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
-    """No answer: ``kind`` says why, ``error`` says it in words. There is no ``score``."""
+    """No answer: ``kind`` says why, ``error`` says it in words. There is no ``score``.
+
+    >>> error = GraderError("judge", "timeout", "no reply within 30 s")
+    >>> error.kind, hasattr(error, "score")
+    (<ErrorKind.TIMEOUT: 'timeout'>, False)
+    """
 
     name: str
     kind: ErrorKind
@@ -264,6 +292,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     A reward function takes it as it is: ``original_index`` and ``group_index`` are its places under
     the names that :class:`RewardSample` has.
+
+    >>> Sample(prompt="2 + 2?", response="4", extras={"level": 1}).fields()
+    {'level': 1, 'prompt': '2 + 2?', 'response': '4', 'index': 0}
     """
 
     index: int = 0
@@ -325,6 +356,9 @@ class RewardSample:
 
     ``original_index`` is its place in the batch, ``group_index`` its place in the group;
     ``extra`` holds any other fields that graders may ask for (``reference``, ``env_reward``, …).
+
+    >>> RewardSample(0, 0, "2 + 2?", "4", extra={"reference": "4"}).fields()
+    {'reference': '4', 'prompt': '2 + 2?', 'response': '4'}
     """
 
     original_index: int
@@ -394,6 +428,11 @@ class RewardResult:
     keys for every sample of a run, ``None`` where a part is missing; ``details`` has each grader's
     score and reason or error. ``event_rewards`` is what each event (turn) adds to ``score``, in
     order; ``None`` where the score is missing, or is no sum with a part for each event.
+
+    >>> why = GraderError("judge", "timeout", "no reply within 30 s")
+    >>> result = RewardResult(original_index=0, group_index=0, score=None, missing=why)
+    >>> result.missing.kind
+    <ErrorKind.TIMEOUT: 'timeout'>
     """
 
     original_index: int
@@ -409,6 +448,19 @@ class RewardFunction:
     """Scores whole groups: derive and write :meth:`compute_batch_scores`.
 
     The stock one, built from a reward spec, is :class:`adjudge.rewards.SpecRewardFunction`.
+
+    >>> import asyncio
+    >>> class ResponseLength(RewardFunction):
+    ...     async def compute_batch_scores(self, prompt_to_samples):
+    ...         samples = [one for group in prompt_to_samples.values() for one in group]
+    ...         return [
+    ...             RewardResult(one.original_index, one.group_index, float(len(one.response)))
+    ...             for one in samples
+    ...         ]
+    >>> group = [RewardSample(0, 0, "2 + 2?", "4"), RewardSample(1, 1, "2 + 2?", "four")]
+    >>> results = asyncio.run(ResponseLength().compute_batch_scores({"2 + 2?": group}))
+    >>> [result.score for result in results]
+    [1.0, 4.0]
     """
 
     async def compute_batch_scores(

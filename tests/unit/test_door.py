@@ -1,6 +1,7 @@
 """``adjudge.grade`` and ``adjudge.make_reward``: what they take, and what comes out."""
 
 import asyncio
+import doctest
 import json
 import pickle
 import sys
@@ -199,3 +200,17 @@ def test_a_reward_for_a_trainer() -> None:
     with pytest.raises(ConfigError, match="name: need trainer"):
         adjudge.make_reward(RULE, name="mine")
     assert own["name"] == "mine"
+
+
+WITHOUT_EXAMPLE = {
+    "GraderResult": "a union of types",
+    "Message": "a type of dictionaries",
+    "__version__": "a text",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(adjudge.__all__) - set(WITHOUT_EXAMPLE)))
+def test_each_name_has_an_example(name: str) -> None:
+    """The examples of all docstrings are executed by ``--doctest-modules``."""
+    examples = doctest.DocTestParser().get_examples(getattr(adjudge, name).__doc__ or "")
+    assert any(name in one.source + one.want for one in examples), name

@@ -221,6 +221,15 @@ class BaseGrader:
     Return a :class:`~adjudge.GraderScore` or a number; raise
     :class:`~adjudge.GradingFailure` for "cannot say". Any other exception becomes
     ``GraderError(bug)`` for that sample alone.
+
+    >>> import asyncio
+    >>> class Politeness(BaseGrader):
+    ...     score_range = (0.0, 1.0)
+    ...
+    ...     async def aevaluate(self, response):
+    ...         return float("please" in response)
+    >>> asyncio.run(Politeness("polite").aevaluate("One moment, please."))
+    1.0
     """
 
     score_range: ScoreRange | None = None
@@ -270,6 +279,14 @@ class RuleGrader(BaseGrader):
 
     One that must wait (for a killable process, a sandbox) writes ``aevaluate`` instead. The shipped
     ones are registered under ``type_name`` (the ``type`` of a reward spec).
+
+    >>> class Brevity(RuleGrader):
+    ...     score_range = (0.0, 1.0)
+    ...
+    ...     def evaluate(self, response):
+    ...         return len(response) <= 10
+    >>> Brevity("brief").evaluate("yes")
+    True
     """
 
     type_name: ClassVar[str] = ""

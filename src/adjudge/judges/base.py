@@ -308,6 +308,12 @@ class ChatModel:
     ``model``: what replies are counted under. ``sampling``: what each call is sent with, unless the
     call says otherwise. ``features``: what calls to it may ask for (:mod:`adjudge.judges.base`);
     graders put into words what a judge is not sent as a field.
+
+    >>> class Echo(ChatModel):
+    ...     async def answer(self, call):
+    ...         return call.messages[-1]["content"]
+    >>> Echo().chat([{"role": "user", "content": "hello"}]).text
+    'hello'
     """
 
     model: str = ""

@@ -32,6 +32,12 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
     been reached, by default the spec's ``patience_s``. Holds configuration, and what looks back
     over calls (the outage watch, who has answered); one object serves any thread, loop and process.
+
+    >>> from adjudge import RewardSample, RewardSpec
+    >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
+    >>> samples = [RewardSample(0, 0, "2 + 2?", "4", extra={"reference": "4"})]
+    >>> [result.score for result in SpecRewardFunction(spec).compute({"2 + 2?": samples})]
+    [1.0]
     """
 
     def __init__(

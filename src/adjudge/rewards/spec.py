@@ -144,7 +144,13 @@ class MissingSettings(ConfigTable):
 
 
 class RewardSpec(ConfigFile):
-    """A whole spec; :meth:`load` reads one from a file."""
+    """A whole spec; :meth:`load` reads one from a file.
+
+    >>> graders = [{"name": "right", "type": "answer", "answer_type": "NUMBER"}]
+    >>> spec = RewardSpec.from_dict({"graders": graders, "reward": {"group": "z_score"}})
+    >>> spec.graders[0].name, spec.reward.group, spec.missing.policy
+    ('right', 'z_score', 'mask')
+    """
 
     version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)

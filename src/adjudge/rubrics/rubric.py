@@ -191,6 +191,10 @@ class Rubric(msgspec.Struct, frozen=True):
     ``veto_score``: a failed veto caps the score there; a score that is lower stays.
 
     Raises :class:`ConfigError` for duplicate ids, and for criteria that the scheme cannot use.
+
+    >>> rubric = Rubric(("Names a dose", "Says when to call a doctor"))
+    >>> rubric.scheme, [criterion.id for criterion in rubric.criteria]
+    ('weights', ['1', '2'])
     """
 
     criteria: tuple[Criterion, ...]

@@ -291,6 +291,12 @@ class GraderConfig:
     """A grader, where its arguments come from, and its weight.
 
     ``weight`` is for those who aggregate (0: report only); the runner itself weighs nothing.
+
+    >>> from adjudge import FunctionGrader, GradingRunner
+    >>> brief = FunctionGrader(lambda response: len(response) < 10, "brief", score_range=(0, 1))
+    >>> runner = GradingRunner({"brief": GraderConfig(brief, {"response": "answer.text"})})
+    >>> runner.run([{"answer": {"text": "yes"}}])["brief"][0].score
+    1.0
     """
 
     grader: Any

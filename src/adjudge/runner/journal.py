@@ -75,6 +75,21 @@ class Journal:
 
     Not for two writers at once: the run folder's lock sees to that. Pickling carries the path and
     the spec hash only.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from adjudge import FunctionGrader, GradingRunner
+    >>> calls = []
+    >>> def costly(response):
+    ...     calls.append(response)
+    ...     return 1.0
+    >>> with TemporaryDirectory() as folder:
+    ...     for _ in range(2):  # the second run finds the answer of the first
+    ...         journal = Journal(f"{folder}/journal.jsonl", "spec 1")
+    ...         grader = FunctionGrader(costly, "costly", score_range=(0, 1))
+    ...         runner = GradingRunner({"costly": grader}, journal=journal)
+    ...         found = runner.run([{"response": "yes"}])
+    >>> calls, found["costly"][0].score
+    (['yes'], 1.0)
     """
 
     keeps: frozenset[ErrorKind] = frozenset()

@@ -255,6 +255,12 @@ class GradingRunner:
 
     One runner serves any thread and any event loop, step after step, also after a fork: it holds
     configuration only, and all its work happens on the process's engine loop.
+
+    >>> from adjudge import FunctionGrader
+    >>> brief = FunctionGrader(lambda response: len(response) < 10, "brief", score_range=(0, 1))
+    >>> runner = GradingRunner({"brief": brief})
+    >>> [one.score for one in runner.run([{"response": "yes"}, {"response": "y" * 10}])["brief"]]
+    [1.0, 0.0]
     """
 
     def __init__(

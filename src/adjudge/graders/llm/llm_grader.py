@@ -51,6 +51,15 @@ class LLMGrader(JudgeGrader):
     ``view`` and ``truncated``: what the judge sees of the response. Thinking that never ended is
     the lowest score of the scale, marked ``unclosed_think`` and unasked; without a scale it is
     ``invalid_input``.
+
+    >>> import asyncio
+    >>> from adjudge.judges import ScriptedModel
+    >>> judge = ScriptedModel('{"reason": "easy to follow", "score": 4}')
+    >>> question = "From 1 to 5, how clear is this? {response} {reply_form}"
+    >>> grader = LLMGrader(judge, template=question, score_range=(1, 5))
+    >>> found = asyncio.run(grader.aevaluate(response="Water boils at 100 degrees."))
+    >>> found.score, found.reason
+    (4.0, 'easy to follow')
     """
 
     type_name = "llm"

@@ -385,6 +385,18 @@ class RubricGrader(JudgeGrader):
     criterion as about any other, since silence may fail what a rubric takes points for
     (``metadata`` says ``empty`` or ``unclosed_think``). Where one score is asked for, such an
     answer has the lowest, unasked.
+
+    >>> import asyncio
+    >>> from adjudge.judges import ScriptedModel
+    >>> met = {"reason": "500 mg", "verdict": "MET"}
+    >>> judge = ScriptedModel({"": {"1": met, "2": {"reason": "not said", "verdict": "UNMET"}}})
+    >>> criteria = [
+    ...     {"criterion": "Names a dose", "points": 3},
+    ...     {"criterion": "Says when to call a doctor", "points": 1},
+    ... ]
+    >>> grader = RubricGrader(judge, criteria=criteria)
+    >>> asyncio.run(grader.aevaluate(prompt="Headache?", response="Take 500 mg.")).score
+    0.75
     """
 
     type_name = "rubric"

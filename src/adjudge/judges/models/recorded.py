@@ -31,6 +31,20 @@ class RecordedModel(ChatModel):
     in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
     of one process share one opened cassette. Pickling carries the arguments only. Raises
     :class:`~adjudge.errors.ConfigError` when the file cannot serve or the judge is not in it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from adjudge import OpenAIChatModel
+    >>> from adjudge.judges import ReplyCache
+    >>> from adjudge.mock import start_mock
+    >>> question = [{"role": "user", "content": "How good is this?"}]
+    >>> with TemporaryDirectory() as folder, start_mock() as url:
+    ...     cache = ReplyCache(f"{folder}/replies.db", sampled=True)
+    ...     judge = OpenAIChatModel(model="m", base_url=url, cache=cache)
+    ...     first = judge.chat(question)
+    ...     _ = cache.close()
+    ...     again = RecordedModel(f"{folder}/replies.db").chat(question)
+    >>> again.text == first.text, again.provenance.source
+    (True, 'cassette')
     """
 
     kind = "recorded"
