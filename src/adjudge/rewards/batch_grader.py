@@ -81,25 +81,33 @@ class _Call:
     """What one call asks: its samples, every question, and the listwise answers of its groups.
 
     An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
-    ranks; ``owners`` are the samples that a place (by its ``id``) belongs to. ``asked`` are the
-    ids of the samples about which the journal did not know everything.
+    ranks, with whose members they are. ``asked`` are the ids of the samples that are asked about.
     """
 
     graded: list[GradedSample] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
-    rankings: list[dict[str, GraderResult]] = field(default_factory=list)
-    owners: dict[int, list[GradedSample]] = field(default_factory=dict)
+    rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
 
     def failed(self) -> list[tuple[int, GraderError]]:
         """The failures as they stand, each with the number of its question."""
-        results = ((at, item[3][item[4]]) for at, item in enumerate(self.items))
-        return [(at, result) for at, result in results if type(result) is GraderError]
+        return [
+            (at, error)
+            for at, (_, _, _, results, place, _) in enumerate(self.items)
+            if type(error := results[place]) is GraderError
+        ]
 
-    def add_asked(self, items: Iterable[WorkItem]) -> None:
-        """Note that the samples of ``items`` are really asked about."""
-        for item in items:
-            self.asked.update(map(id, self.owners[id(item[3])]))
+    def leave_resumed(self, known: Iterable[tuple[Any, Any]]) -> None:
+        """Keep in ``asked`` only samples about which a journal did not have every answer."""
+        filled = {(id(results), place) for results, place in known}
+        owners = {id(ranks): members for ranks, members in self.rankings}
+        for one in self.graded:
+            events = [] if isinstance(one.events, GraderError) else one.events
+            owners.update((id(results), [one]) for results in (one.outcome, *events))
+        self.asked.clear()
+        for _, _, _, results, place, _ in self.items:
+            if (id(results), place) not in filled or isinstance(results[place], GraderError):
+                self.asked.update(map(id, owners[id(results)]))
 
 
 class BatchGrader:
@@ -127,7 +135,6 @@ class BatchGrader:
         self._settings, self._counting = spec.missing, spec.counting
         self._watch = OutageWatch(spec.missing.max_missing)
         self._reported_at: float | None = None
-        self._roles = {name: Role(getattr(g, "role", Role.SCORE)) for name, g in graders.items()}
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
         self._event: list[BoundGrader] = []
@@ -166,8 +173,8 @@ class BatchGrader:
         call = self._lay_out(samples, groups, sampled)
         if self._startup is not None:
             self._startup.check_fields(call.items)
-        known = {(id(results), place) for results, place in await self._run(call.items)}
-        call.add_asked(one for one in call.items if (id(one[3]), one[4]) not in known)
+        if known := await self._run(call.items):
+            call.leave_resumed(known)
         await self._ask_again(call)
         missing = self._watch.begin(self._missing(call))
         if self._unreachable(call) is not None or self._watch.is_outage(missing):
@@ -196,16 +203,17 @@ class BatchGrader:
                 one.events = _not_sampled_error("events")
                 continue
             fields = sample.content()
-            self._add(call, self._outcome, fields, one.outcome, [one])
+            self._add(call, self._outcome, fields, one.outcome)
             if self._event:
-                one.events = self._add_events(call, fields, one)
+                one.events = self._add_events(call, fields)
             if self._group:
                 members.setdefault(group, []).append((one, fields))
+            if self._outcome or self._group or (one.events and isinstance(one.events, list)):
+                call.asked.add(id(one))
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
-            call.rankings.append(ranks)
-            together = _group_fields([fields for _, fields in several])
-            self._add(call, self._group, together, ranks, [one for one, _ in several])
+            call.rankings.append((ranks, [one for one, _ in several]))
+            self._add(call, self._group, _group_fields([fields for _, fields in several]), ranks)
         return call
 
     def _add(
@@ -214,16 +222,14 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
-        owners: list[GradedSample],
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
-        call.owners[id(results)] = owners
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
             call.items.append((grader, fields, 0, results, grader.name, key))
 
     def _add_events(
-        self, call: _Call, fields: Mapping[str, Any], owner: GradedSample
+        self, call: _Call, fields: Mapping[str, Any]
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -244,8 +250,7 @@ class BatchGrader:
         for event in events:
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
-            own = {**fields, "event": item, **item}
-            self._add(call, self._event, own, answers[-1], [owner])
+            self._add(call, self._event, {**fields, "event": item, **item}, answers[-1])
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
@@ -260,14 +265,14 @@ class BatchGrader:
 
     async def _ask_again(self, call: _Call) -> None:
         """Passing failures once more; a failed parse once with a new draw, and that once more."""
-        if again := [at for at, error in call.failed() if error.passing]:
+        failed = call.failed()
+        if again := [at for at, error in failed if error.passing]:
             await self._repeat(call, again)
-        if again := [
-            at for at, error in call.failed() if error.redrawable and call.items[at][2] < 1
-        ]:
+            failed = call.failed()
+        if again := [at for at, error in failed if error.redrawable and call.items[at][2] < 1]:
             await self._repeat(call, again, draw=1)
-        for ranks in call.rankings:
-            self._spread_ranks(ranks, call.owners[id(ranks)])
+        for ranks, members in call.rankings:
+            self._spread_ranks(ranks, members)
 
     async def _repeat(self, call: _Call, places: Sequence[int], draw: int | None = None) -> None:
         """Ask these questions again: the same draw, or another one."""
@@ -277,18 +282,16 @@ class BatchGrader:
                 call.items[at] = (grader, fields, draw, results, name, key)
             if self._pool.tally is not None:
                 self._pool.tally.withdraw(results[name])
-        items = [call.items[at] for at in places]
-        call.add_asked(items)
-        await self._run(items)
+        await self._run([call.items[at] for at in places])
 
     def _spread_ranks(
         self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
     ) -> None:
         """Give each member of a group its share of the listwise results, as rewards in [0, 1]."""
-        for name, result in ranks.items():
-            scores = _rank_scores(result, len(members), self._roles[name])
+        for grader in self._group:
+            scores = _rank_scores(ranks[grader.name], len(members), grader.role)
             for one, score in zip(members, scores, strict=True):
-                one.outcome[name] = score
+                one.outcome[grader.name] = score
 
     # --- outages --------------------------------------------------------------------------------
 
@@ -318,13 +321,15 @@ class BatchGrader:
 
     def _missing(self, call: _Call) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
+        if not call.failed():
+            return [False] * len(call.asked)
         return [self._misses(one) for one in call.graded if id(one) in call.asked]
 
     def _misses(self, one: GradedSample) -> bool:
-        for name, result in one.results():  # mostly scores, so their type is looked at first
-            if type(result) is GraderError and name in self._counting and result.passing:
-                return True
-        return False
+        return any(
+            isinstance(result, GraderError) and name in self._counting and result.passing
+            for name, result in one.results()
+        )
 
     def _unavailable(self, call: _Call, absent: GraderError | None, patience_s: float) -> str:
         """Why the run stops, the cause first."""

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import add, mul
 from typing import Any, cast
 
@@ -100,6 +101,25 @@ class RewardReducer:
             )
             for of, terms in summed.items()
         }
+        self._to_number = partial(
+            aggregate,
+            method=settings.aggregate,
+            beta=settings.beta,
+            gate=settings.gate,
+            normalise=settings.normalise,
+            not_applicable=settings.not_applicable,
+        )
+        self._judge_reward = partial(
+            combine_parts,
+            outcome_weight=settings.outcome_weight,
+            event_weight=settings.event_weight,
+        )
+        self._with_env = partial(
+            combine,
+            mode=settings.combine_mode,
+            judge_scale=settings.judge_scale,
+            negative_env=settings.negative_env,
+        )
         self._score_keys = [
             (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
         ]
@@ -186,9 +206,11 @@ class RewardReducer:
         events = self._without_events
         if idle and self._terms["event"] and not self._scope_counts("event", idle):
             events = 0.0  # idle for the group: having no events at all is no different
-        if one.events:
-            values = self._event_values(one, idle)
-            events = self._reduced(values)
+        if isinstance(one.events, GraderError):
+            values = events = one.events
+        elif one.events:
+            values = [self._aggregate(event, "event", idle) for event in one.events]
+            events = reduce_events(values, self.spec.reward.event_reduce)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
         state = _SampleState(one, outcome, events, part, part, values)
@@ -202,42 +224,20 @@ class RewardReducer:
     def _aggregate(
         self, results: Mapping[str, GraderResult], scope: GraderScope, idle: Collection[str]
     ) -> RewardPart:
-        settings, terms = self.spec.reward, self._terms[scope]
+        terms = self._terms[scope]
         if idle and terms:
             terms = _active_terms(terms, results, idle)
             if not terms and self._scope_counts(_OTHER_SCOPE[scope], idle):
                 return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
             if not terms:
                 return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
-        return aggregate(
-            results,
-            terms,
-            method=settings.aggregate,
-            beta=settings.beta,
-            gate=settings.gate,
-            normalise=settings.normalise,
-            not_applicable=settings.not_applicable,
-        )
+        return self._to_number(results, terms)
 
     def _scope_counts(self, scope: GraderScope, idle: Collection[str]) -> bool:
         """Whether a scope that counts has a grader that is not idle."""
         settings = self.spec.reward
         weight = settings.event_weight if scope == "event" else settings.outcome_weight
         return weight != 0 and any(term.name not in idle for term in self._terms[scope])
-
-    def _event_values(
-        self, one: GradedSample, idle: Collection[str]
-    ) -> list[RewardPart] | GraderError:
-        if isinstance(one.events, GraderError):
-            return one.events
-        return [self._aggregate(event, "event", idle) for event in one.events]
-
-    def _reduced(self, values: list[RewardPart] | GraderError) -> RewardPart:
-        if isinstance(values, GraderError):
-            return values
-        if not values:
-            return self._without_events
-        return reduce_events(values, self.spec.reward.event_reduce)
 
     def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
@@ -311,31 +311,15 @@ class RewardReducer:
         name = self.spec.missing.fallback or ""
         normalise = self.spec.reward.normalise
         rule = aggregate(state.one.outcome, [AggregateTerm(name)], normalise=normalise)
-        trial = self._with_env(rule, state.one)
+        trial = self._with_env(rule, state.one.env_reward)
         return trial if isinstance(trial, GraderError) else rule
 
     def _combined(self, state: _SampleState) -> RewardPart:
         """The reward from a sample's parts as they stand."""
-        if state.fell_back:
-            return self._with_env(state.part, state.one)
-        settings = self.spec.reward
-        judge = combine_parts(
-            state.part,
-            state.events,
-            outcome_weight=settings.outcome_weight,
-            event_weight=settings.event_weight,
-        )
-        return self._with_env(judge, state.one)
-
-    def _with_env(self, judge: RewardPart, one: GradedSample) -> RewardPart:
-        settings = self.spec.reward
-        return combine(
-            judge,
-            one.env_reward,
-            mode=settings.combine_mode,
-            judge_scale=settings.judge_scale,
-            negative_env=settings.negative_env,
-        )
+        judge = state.part
+        if not state.fell_back:
+            judge = self._judge_reward(state.part, state.events)
+        return self._with_env(judge, state.one.env_reward)
 
     def _result(self, state: _SampleState) -> RewardResult:
         one = state.one

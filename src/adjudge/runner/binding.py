@@ -329,7 +329,7 @@ class BoundGrader:
                 "or wrap a function in FunctionGrader."
             )
         self.name = name
-        role = Role(getattr(grader, "role", Role.SCORE))
+        self.role = role = Role(getattr(grader, "role", Role.SCORE))
         score_range = getattr(grader, "score_range", None)
         listwise = is_listwise(grader)
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
@@ -342,7 +342,7 @@ class BoundGrader:
         # A plain number within the range is the usual answer, and the quick one.
         quick = not listwise and role is not Role.GATE
         self._low, self._high = (self._builder.low, self._builder.high) if quick else (1.0, 0.0)
-        self._range, self._role = score_range, role
+        self._range = score_range
 
     def check_fields(self, item: Mapping[str, Any]) -> None:
         """Raise what the grader's own ``check_fields`` has against such an item, if it has one."""
@@ -358,7 +358,7 @@ class BoundGrader:
             else:
                 answer = await self._call(**arguments)
             if type(answer) is float and self._low <= answer <= self._high:
-                return GraderScore(self.name, answer, "", {}, self._range, self._role)
+                return GraderScore(self.name, answer, "", {}, self._range, self.role)
             return self._builder.result(answer)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
