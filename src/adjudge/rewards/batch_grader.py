@@ -185,6 +185,13 @@ class BatchGrader:
                 self._startup = None
         return call.graded
 
+    def journal_keys(
+        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+    ) -> list[tuple[str, str]]:
+        """Under which sample key and grader the journal would know each answer; asks nobody."""
+        items = self._lay_out(samples, groups, sampled).items
+        return [(key, grader.name) for grader, _, _, _, _, key in items if key is not None]
+
     # --- what is asked --------------------------------------------------------------------------
 
     def _lay_out(

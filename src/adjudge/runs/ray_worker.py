@@ -22,7 +22,7 @@ import msgspec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import AdjudgeError, ConfigError, RolloutError
 from adjudge.files import UNENCODABLE
-from adjudge.graders.base import BaseGrader, is_listwise
+from adjudge.graders.base import is_listwise
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
@@ -34,7 +34,6 @@ from adjudge.runner.runner import Tally
 from adjudge.types import (
     GradedSample,
     GraderResult,
-    GraderScore,
     Sample,
     decode_result,
     encode_result,
@@ -271,16 +270,12 @@ class _WorkerGraders:
             tally=journal.tally,
             startup_patience_s=plan.startup_patience_s,
         )
-        silent = {name: _NeverAskedGrader() for name in graders}
-        self._wants = RecordingJournal()
-        self._lookout = BatchGrader(part, silent, journal=self._wants)
 
     def judged(self, window: list[Sample], drawn: list[bool]) -> list[GradedSample]:
         """What the graders say of a window, as the local engine asks them."""
         names = [""] * len(window)
         if self._journal.has_more:
-            run_blocking(self._lookout.grade(window, names, drawn))
-            self._journal.claim(self._wants.collected())
+            self._journal.claim(self._grader.journal_keys(window, names, drawn))
         return run_blocking(self._grader.grade(window, names, drawn))
 
 
@@ -361,38 +356,6 @@ class ShardJournal(Journal):
             self._last = report(self._shard, self._attempt, self._new, counts)
             self._new, self._new_bytes = [], 0
         self._sent_at = time.monotonic()
-
-
-class RecordingJournal(Journal):
-    """A journal that knows everything, so that nothing is asked, and notes what it was asked."""
-
-    def __init__(self) -> None:
-        self._noted: list[tuple[str, str]] = []
-
-    def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:  # noqa: ARG002
-        """Anything."""
-        self._noted.append((sample, grader))
-        return GraderScore(grader, 0.0)
-
-    def put(self, sample: str, grader: str, draw: int, result: GraderResult) -> None:
-        """Nothing to keep."""
-
-    def flush(self) -> None:
-        """Nothing to write."""
-
-    def collected(self) -> list[tuple[str, str]]:
-        """The (sample key, grader) pairs noted since the last time."""
-        noted, self._noted = self._noted, []
-        return noted
-
-
-class _NeverAskedGrader(BaseGrader):
-    """In place of a grader that must not be asked."""
-
-    score_range = (0.0, 1.0)
-
-    async def aevaluate(self, **fields: Any) -> float:  # noqa: ARG002  (whatever a mapper gives)
-        return 0.0
 
 
 def _split_windows(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
