@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Iterator
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -220,58 +221,9 @@ def _spec_kind(rows: list[dict[str, Any]], mapping: dict[str, str]) -> str:
 
 
 def _spec_text(command: str, kind: str) -> str:
-    return _HEAD.format(command=command) + (_AGENT if kind == "agent" else _ANSWER) + _TAIL
-
-
-_HEAD = """\
-# A reward spec: which graders look at a rollout, and how their answers become one reward.
-# Run it:  {command}
-version = 1
-# max_concurrency = 32            # asks in flight
-
-# One table per grader; `adjudge graders` lists the types, `adjudge graders TYPE` its parameters.
-"""
-
-_AGENT = """\
-[[graders]]
-name = "loop"
-type = "action_loop"              # 1 = no repeated tool call
-similarity_threshold = 1.0        # 1.0 counts only equal calls
-weight = 0.5
-
-[[graders]]
-name = "info"
-type = "information_gain"         # 1 = every tool result says something new
-weight = 0.5
-
-[[graders]]
-name = "steps"
-type = "step_efficiency"
-weight = 0.0                      # 0: in the report, not in the reward
-"""
-
-_ANSWER = """\
-[[graders]]
-name = "answer"
-type = "answer"                   # compares with the row's `reference`
-answer_type = "auto"              # the row's answer_type, else ANY
-weight = 1.0
-
-[[graders]]
-name = "repetition"
-type = "ngram_repetition"         # a penalty (≤ 0): added, never averaged
-weight = 0.5
-"""
-
-_TAIL = """
-# Your own class:  type = "my_module:MyGrader"  (my_module.py beside this file)
-
-[reward]
-aggregate = "weighted_mean"       # points | min | soft_min
-group = "none"                    # centre | z_score | rank | best_bonus, inside each group
-combine_mode = "replace"          # weighted_sum | multiply, with the row's env_reward
-# judge_scale = 1.0               # env + judge_scale · judge, under weighted_sum
-
-[missing]
-policy = "mask"                   # drop_group | fallback | raise; a failure is never a number
-"""
+    files = resources.files("adjudge.cli") / "demo_data"
+    frame, graders = (
+        files.joinpath(name).read_text(encoding="utf-8")
+        for name in ("init.toml", f"init_{kind}.toml")
+    )
+    return frame.replace("{graders}", graders).replace("{command}", command)

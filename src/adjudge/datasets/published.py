@@ -22,8 +22,6 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from adjudge.datasets.columns import (
     MAX_MESSAGES,
     check_conversation,
@@ -45,6 +43,7 @@ from adjudge.datasets.rows import (
     Preference,
     PreferenceLabel,
     Rating,
+    SourcedRow,
     describe_found,
 )
 from adjudge.messages import prompt_messages
@@ -109,15 +108,12 @@ def _extra_id_turns(prompt: str) -> ChatMessages:
 # RewardBench 2: one correct answer and three wrong ones; in the subset Ties several of each.
 
 
-class BestOfAnswers(msgspec.Struct, frozen=True, kw_only=True):
+class BestOfAnswers(SourcedRow, frozen=True, kw_only=True):
     """A prompt with right answers (``chosen``) and wrong ones (``rejected``), one or more each."""
 
     prompt: ChatMessages
     chosen: list[str]
     rejected: list[str]
-    where: str
-    subset: str | None = None
-    source_ids: tuple[str, ...] = ()
 
 
 def parse_rewardbench2(row: RawColumns, where: str) -> BestOfAnswers:

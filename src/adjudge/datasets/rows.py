@@ -35,16 +35,21 @@ RATINGS = (0, 1, 2, 3, 4)
 """The quality of one answer: helpfulness, 4 is best."""
 
 
-class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation that ends with the assistant's turn, which is what is imitated."""
+class SourcedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a row is from, its subset, and the ids of the items that it was made from."""
 
-    messages: ChatMessages
     where: str = ""
     subset: str | None = None
     source_ids: tuple[str, ...] = ()
 
 
-class Preference(msgspec.Struct, frozen=True, kw_only=True):
+class Demonstration(SourcedRow, frozen=True, kw_only=True):
+    """A conversation that ends with the assistant's turn, which is what is imitated."""
+
+    messages: ChatMessages
+
+
+class Preference(SourcedRow, frozen=True, kw_only=True):
     """Two conversations that begin alike and end with an assistant's turn.
 
     ``margin`` (≥ 0) says by how much ``chosen`` is better, on the scale of the data; ``None``:
@@ -54,31 +59,22 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
     chosen: ChatMessages
     rejected: ChatMessages
     margin: float | None = None
-    where: str = ""
-    subset: str | None = None
-    source_ids: tuple[str, ...] = ()
 
 
-class Rating(msgspec.Struct, frozen=True, kw_only=True):
+class Rating(SourcedRow, frozen=True, kw_only=True):
     """A conversation that ends with the assistant's turn, and its quality: 0 (worst) to 4."""
 
     messages: ChatMessages
     label: int
-    where: str = ""
-    subset: str | None = None
-    source_ids: tuple[str, ...] = ()
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(SourcedRow, frozen=True, kw_only=True):
     """A conversation before the answer, two answers, and which is better by its position."""
 
     prompt: ChatMessages
     a: str
     b: str
     label: PreferenceLabel
-    where: str = ""
-    subset: str | None = None
-    source_ids: tuple[str, ...] = ()
 
 
 DatasetRow = Demonstration | Preference | Rating | Comparison

@@ -288,12 +288,6 @@ class SyntheticSet(Generic[_T]):
         told = ({**one, "A": one["A"] - shift, "B": one["B"] + shift} for one in self.chances)
         return math.fsum(max(one.values()) for one in told) / len(self.chances)
 
-    @property
-    def gold_accuracy(self) -> float:
-        """The expected accuracy on these rows' labels of the gold function, exact; 0 to 1."""
-        pairs = zip(self.gold, self.chances, strict=True)
-        return math.fsum(chance[gold] for gold, chance in pairs) / len(self.chances)
-
     def split(self, held_out: int) -> tuple[SyntheticSet[_T], SyntheticSet[_T]]:
         """All but the last ``held_out`` rows, and these; rows are distinct, so none leaks.
 

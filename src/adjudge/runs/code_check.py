@@ -8,7 +8,9 @@ to a group-relative trainer, and a remedy.
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -29,66 +31,11 @@ from adjudge.runs.code_syntax import (
 )
 from adjudge.text import encode_exactly
 
-_FILLED = (
-    "A failed call yields no score, but this code makes it a number. GRPO compares it "
-    "with the group: among eight rewards of 0.6 ± 0.03 one 0.0 gets an advantage of about -2.5, "
-    "and the order of the other seven is lost."
-)
+_FILE = resources.files("adjudge.runs") / "code_rules.toml"
+_TEXTS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 _RULES: dict[str, tuple[str, tuple[str, str]]] = {
-    "default-score": (
-        _FILLED,
-        (
-            'score = getattr(result, "score", None)  # None: there is no score',
-            "if score is None: reward = None  # a part is missing: so is the reward",
-        ),
-    ),
-    "except-judge": (
-        _FILLED,
-        (
-            "except (TimeoutError, ConnectionError):  # what asking can raise, nothing broader",
-            "    reward = None  # missing, which a trainer leaves out; not a low reward",
-        ),
-    ),
-    "except-broad": (
-        (
-            "Every failure in this block, a typo or a timeout included, becomes this number, and "
-            "GRPO takes it for a bad answer: among eight rewards of 0.6 ± 0.03 one 0.0 gets an "
-            "advantage of about -2.5."
-        ),
-        (
-            "except ValueError:  # only what a wrong answer raises: that one is really worth 0",
-            "    return 0.0  # any other error leaves the function, or returns None: missing",
-        ),
-    ),
-    "preset-score": (
-        "After a failure the number set beforehand stays and looks like a score. " + _FILLED,
-        (
-            "score = None  # beforehand: there is no score yet",
-            "if score is None: return None  # afterwards: missing, not a low reward",
-        ),
-    ),
-    "gave-up": (
-        "When every try has failed the function ends with a number. " + _FILLED,
-        (
-            "return None  # instead of the number: missing, and the trainer leaves it out",
-            "# or, in a grader: raise GradingFailure('server_error', 'no reply in N tries')",
-        ),
-    ),
-    "nan-filled": (
-        "NaN or None marks a missing reward (TRL leaves such a row out of the group); filling it, "
-        "or a mean that skips it, makes the failure a measurement. " + _FILLED,
-        (
-            "return rewards  # as they are: None in TRL is missing",
-            "present = [reward for reward in rewards if reward is not None]  # for means in logs",
-        ),
-    ),
-    "no-match": (
-        "A reply without a readable verdict is not a verdict of this number. " + _FILLED,
-        (
-            "if match is None: return None  # unparsable: missing",
-            "# or, in a grader: raise GradingFailure('unparsable', 'no score in the reply')",
-        ),
-    ),
+    name: (rule["why"].replace("{filled}", _TEXTS["filled"]), tuple(rule["fix"]))
+    for name, rule in _TEXTS["rules"].items()
 }
 CODE_RULES = tuple(_RULES)
 

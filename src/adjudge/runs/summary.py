@@ -23,7 +23,7 @@ from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.judge_calls import GraderCallTotals
-from adjudge.stats import group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, RewardResult, Role
 
@@ -378,7 +378,7 @@ class GradingTotals:
         compared = env if self._spec.reward.combine_mode == "replace" else []
         return {
             "samples": count,
-            "groups": _groups(groups),
+            "groups": describe_sizes(Counter(groups).values()),
             "reward": {
                 **_spread(self.rewards, groups),
                 "missing": sum(self._missing),
@@ -462,16 +462,6 @@ def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Ite
             )
 
 
-def _groups(groups: Sequence[int]) -> dict[str, Any]:
-    sizes = sorted(Counter(groups).values())
-    return {
-        "count": len(sizes),
-        "size_min": sizes[0],
-        "size_median": sizes[len(sizes) // 2],
-        "size_max": sizes[-1],
-    }
-
-
 def _spread(values: NumberColumn, groups: Sequence[int]) -> dict[str, Any]:
     present = values.present()
     spread = group_spread(values, groups)
@@ -499,14 +489,8 @@ def _agreements(
 
 
 def _agreement_fields(agreement: ConcordanceEstimate) -> dict[str, Any] | None:
-    if agreement.value is None:
-        return None
-    return {
-        "value": agreement.value,
-        "low": agreement.low,
-        "high": agreement.high,
-        "pairs": agreement.pairs,
-    }
+    keys = ("value", "low", "high", "pairs")
+    return None if agreement.value is None else {key: getattr(agreement, key) for key in keys}
 
 
 def _env_reward_fields(env: NumberColumn) -> dict[str, Any] | None:

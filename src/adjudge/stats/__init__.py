@@ -26,6 +26,7 @@ __all__ = [
     "GroupSpread",
     "Histogram",
     "bins_for",
+    "describe_sizes",
     "equal_count_bins",
     "group_spread",
     "histogram",
@@ -245,6 +246,17 @@ def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> 
             present.append(value)
     spreads = (std(snap_ties(present)) for present in members.values())
     return GroupSpread(len(members), [spread for spread in spreads if spread is not None])
+
+
+def describe_sizes(sizes: Iterable[int]) -> dict[str, int]:
+    """How many groups there are, of at least one, and the smallest, middle and largest size."""
+    ordered = sorted(sizes)
+    return {
+        "count": len(ordered),
+        "size_min": ordered[0],
+        "size_median": ordered[len(ordered) // 2],
+        "size_max": ordered[-1],
+    }
 
 
 def equal_count_bins(values: Sequence[float], bins: int = 10) -> list[list[int]]:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
 from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import Element, bold, format_integer, small
-from adjudge.report.page import Section, Tile, render_page
+from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 
 
@@ -211,7 +211,12 @@ def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding])
         [
             Section("probes", "What sways the judge", _probe_table(findings), "Probes"),
             Section("details", "Details", _part_table(findings) or "None.", "Details"),
-            Section("notes", "How to read the numbers", _reading_notes(card), "How to read it"),
+            notes_section(
+                __package__ or "",
+                link="How to read it",
+                verdicts=format_verdict_counts(card),
+                several=multiple_testing_note(card),
+            ),
         ],
         tiles=_tiles(card),
     )
@@ -298,23 +303,3 @@ def _part_label(name: str) -> str:
 
 def _format_part(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _reading_notes(card: Mapping[str, Any]) -> list[str]:
-    return [
-        format_verdict_counts(card) + ".",
-        multiple_testing_note(card),
-        (
-            "SD of scores: the standard deviation of the raw scores that the items' own answers "
-            "(right, partly right, wrong) got. Net preference: share of verdicts for, less share "
-            "against."
-        ),
-        (
-            "Fail: the whole interval lies beyond the threshold. Pass: all of it is within. Else "
-            "uncertain: it straddles the threshold; more items (--n, --items) make it narrower."
-        ),
-        (
-            "An answer that the judge failed to give is missing and counted by kind. It is never a "
-            "number."
-        ),
-    ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import Element, Fragment, bold, format_integer, format_number, small
-from adjudge.report.page import Section, Tile, render_page
+from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 
 PAIR_NUMBERS: Mapping[str, tuple[str, str]] = {
@@ -81,33 +81,6 @@ def format_calls(judge: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def reading_notes() -> list[str]:
-    """How to read the numbers."""
-    return list(_NOTES)
-
-
-_NOTES = (
-    (
-        "Every pair is compared on the samples that both judged, advantages included: (r − "
-        "mean)/std of a group's common samples. A reward that a judge failed to give is missing "
-        "and is never a number."
-    ),
-    (
-        "Intervals are 95 %, by bootstrap over groups; the samples of a group are not independent. "
-        "Rank correlations over all samples are linearised for it; those inside groups are exact."
-    ),
-    (
-        "R² is adjusted for the number of features, so chance is 0 and a little below 0 is chance. "
-        "Advantages and features are standardised inside groups. What length explains may be "
-        "quality that comes with length: it says what a policy will be paid for, not why."
-    ),
-    (
-        "A judge that scores a group alike (flat) gives it no gradient; nothing can flip there. "
-        "Best changes: no sample is best for both, so a tie never counts; best differs counts it."
-    ),
-)
-
-
 _MATRICES = ("best_changes", "sign_flips", "within_kendall")
 _STRIPS = ("best_changes", "sign_flips", "within_kendall", "advantage_pearson", "kendall", "kappa")
 _MAX_SHOWN_CRITERIA = 20
@@ -129,7 +102,7 @@ def render_swap_page(summary: Mapping[str, Any]) -> str:
             Section("pairs", "Pairs of judges", map(_pair, pairs), "Pairs"),
             Section("judges", "What each judge pays for", _judge_table(judges), "Judges"),
             Section("criteria", "Criteria", _criteria(pairs), "Criteria"),
-            Section("notes", "How to read the numbers", reading_notes(), "How to read it"),
+            notes_section(__package__ or "", link="How to read it"),
         ],
         tiles=_tiles(summary),
     )

@@ -44,7 +44,7 @@ from adjudge.judge_evaluation.swap.rollouts import (
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import hold_lock
 from adjudge.runs.grading import GradingJob, grade_rollouts
-from adjudge.stats import mean_and_std
+from adjudge.stats import describe_sizes, mean_and_std
 from adjudge.version import __version__
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
@@ -286,15 +286,9 @@ def _judge_with(
 def summarise_swap(sheet: SwapTable, *, seed: int = 0) -> dict[str, Any]:
     """``samples``, ``groups``, ``judges`` and ``pairs`` of ``summary.json``; pure."""
     members = sheet.members
-    sizes = sorted(map(len, members))
     return {
         "samples": len(sheet.samples),
-        "groups": {
-            "count": len(sizes),
-            "size_min": sizes[0],
-            "size_median": sizes[len(sizes) // 2],
-            "size_max": sizes[-1],
-        },
+        "groups": describe_sizes(map(len, members)),
         "judges": [_judge_summary(one, sheet, members, seed) for one in sheet.judges],
         "pairs": [
             {

@@ -12,8 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.report.elements import format_integer, format_number, format_percent
+from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
-from adjudge.runs.view.index import Curves, RolloutIndex, drawable_number, explain_reward
+from adjudge.runs.view.index import (
+    Curves,
+    RolloutIndex,
+    drawable_number,
+    explain_reward,
+    present_number,
+)
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
 
@@ -160,19 +167,12 @@ def _facts(reading: RunReader) -> list[list[str]]:
 # --- tiles --------------------------------------------------------------------------------------
 
 
-class _Tile(NamedTuple):
-    name: str
-    value: str
-    note: str
-    alarm: bool = False
-
-
-def _tiles(reading: RunReader) -> list[_Tile]:
+def _tiles(reading: RunReader) -> list[Tile]:
     first = _training_tiles(reading) if reading.kind == "train" else _grading_tiles(reading)
     return [*first, *_missing_tiles(reading), *_cost_and_alarm_tiles(reading)]
 
 
-def _training_tiles(reading: RunReader) -> list[_Tile]:
+def _training_tiles(reading: RunReader) -> list[Tile]:
     names = (("Return", "mean_return"), ("Environment", "env_return"), ("Judge", "judge_return"))
     if "mean_return" not in reading.curves.keys:
         names = (("Reward", "reward"), ("Environment", "judge/env_mean"),
@@ -192,14 +192,14 @@ def _share_present(curves: Curves) -> str:
     return f", of {1 - share:.0%} of the rollouts" if share else ""
 
 
-def _trend_tile(name: str, curves: Curves, key: str, share: str) -> _Tile:
+def _trend_tile(name: str, curves: Curves, key: str, share: str) -> Tile:
     present = [value for value in curves.points(key) if value is not None]
     few = present[: max(1, len(present) // 10)]
     late = present[-max(1, len(present) // 10) :]
     if not present:
-        return _Tile(name, "–", "")
+        return Tile(name, "–", "")
     note = f"from {_mean_of(sum(few), len(few))}{share}"
-    return _Tile(name, _mean_of(sum(late), len(late)), note)
+    return Tile(name, _mean_of(sum(late), len(late)), note)
 
 
 def _mean_of(total: float, count: int) -> str:
@@ -207,16 +207,16 @@ def _mean_of(total: float, count: int) -> str:
     return format_number(round(total / count, 12) + 0.0 if count else None, 2)
 
 
-def _grading_tiles(reading: RunReader) -> list[_Tile]:
+def _grading_tiles(reading: RunReader) -> list[Tile]:
     rollouts = reading.rollouts
     present = len(rollouts) - rollouts.lost.total()
     return [
-        _Tile(
+        Tile(
             "Samples",
             format_integer(len(rollouts)),
             f"in {format_integer(len(rollouts.groups))} groups",
         ),
-        _Tile(
+        Tile(
             "Reward",
             _mean_of(rollouts.sum, present),
             f"mean of {format_integer(present)} that are present",
@@ -224,7 +224,7 @@ def _grading_tiles(reading: RunReader) -> list[_Tile]:
     ]
 
 
-def _missing_tiles(reading: RunReader) -> list[_Tile]:
+def _missing_tiles(reading: RunReader) -> list[Tile]:
     """Of the samples that somebody was to judge: the rest is missing by wish."""
     rollouts = reading.rollouts
     failed = rollouts.lost - Counter({_UNDRAWN: rollouts.lost[_UNDRAWN]})
@@ -238,23 +238,23 @@ def _missing_tiles(reading: RunReader) -> list[_Tile]:
         f"in {format_integer(groups)} groups, with failures as 0" if turned else "by failures as 0"
     )
     return [
-        _Tile(
+        Tile(
             "Rewards missing",
             format_percent(failed.total(), len(rollouts) - undrawn),
             lost or "of the samples",
         ),
-        _Tile("Advantages turned", format_integer(turned) if rollouts else "–", note),
+        Tile("Advantages turned", format_integer(turned) if rollouts else "–", note),
     ]
 
 
-def _cost_and_alarm_tiles(reading: RunReader) -> list[_Tile]:
+def _cost_and_alarm_tiles(reading: RunReader) -> list[Tile]:
     if reading.kind != "train":
         return []
     alarms = sum(not one.get("note") for one in reading.alarms)
     cost = reading.curves.total("judge/cost_usd")
     return [
-        _Tile("Judges’ cost", "–" if cost is None else f"${cost:,.2f}", "so far"),
-        _Tile("Alarms", format_integer(alarms), "of the sentinel", alarm=bool(alarms)),
+        Tile("Judges’ cost", "–" if cost is None else f"${cost:,.2f}", "so far"),
+        Tile("Alarms", format_integer(alarms), "of the sentinel", alarm=bool(alarms)),
     ]
 
 
@@ -450,19 +450,15 @@ def _member(reading: RunReader, row: int) -> dict[str, Any]:
     return {
         "row": row,
         "index": rollouts.places[row],
-        "reward": _or_none(rollouts.reward[row]),
+        "reward": present_number(rollouts.reward[row]),
         "missing": rollouts.kinds[rollouts.kind_of[row]],
-        "env_reward": _or_none(rollouts.env_reward[row]),
-        "advantage": _or_none(rollouts.advantage[row]),
+        "env_reward": present_number(rollouts.env_reward[row]),
+        "advantage": present_number(rollouts.advantage[row]),
         "turn_advantages": _as_list(found.get("turn_advantages")) or None,
-        "tokens": _or_none(rollouts.tokens[row]),
+        "tokens": present_number(rollouts.tokens[row]),
         "scores": [rollouts.score(key, row) for key in rollouts.scores],
         "said": _last_reply_snippet(found),
     }
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _as_list(value: object) -> list[Any]:

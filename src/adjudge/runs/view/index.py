@@ -411,11 +411,11 @@ class RolloutIndex:
     def score(self, key: str, row: int) -> float | None:
         """One part of one reward."""
         column = self.scores[key]
-        return _present(column[row]) if row < len(column) else None
+        return present_number(column[row]) if row < len(column) else None
 
     def rewards_of(self, group: int) -> list[float | None]:
         """The rewards of a group, ``None`` for missing."""
-        return [_present(self.reward[row]) for row in self.groups[group].rows]
+        return [present_number(self.reward[row]) for row in self.groups[group].rows]
 
     def both_ways(self, group: int) -> AdvantageComparison:
         """A group's advantages, with failures left out and with each as 0."""
@@ -444,7 +444,7 @@ class RolloutIndex:
         outcome, events = (
             self.score(key, row) if key in self.scores else None for key in ("outcome", "events")
         )
-        return outcome or 0.0, events or 0.0, _present(self.env_reward[row])  # adjudge: meant
+        return outcome or 0.0, events or 0.0, present_number(self.env_reward[row])  # adjudge: meant
 
     def turned(self, group: int) -> int:
         """How many of a group's advantages would change their sign if failures counted as 0."""
@@ -531,7 +531,8 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
-def _present(value: float) -> float | None:
+def present_number(value: float) -> float | None:
+    """The number that a column holds; ``None`` for NaN, which is none."""
     return None if math.isnan(value) else value
 
 
