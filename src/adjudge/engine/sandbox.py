@@ -28,7 +28,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from adjudge.engine.bubblewrap import (
@@ -62,22 +62,13 @@ except PermissionError:
 """
 
 
-@dataclass(frozen=True)
-class SandboxResult:
+class SandboxResult(ProgramResult):
     """What a sandboxed program did.
 
     ``exit_code`` is the program's own, or 128 + signal number when a signal ended it (137: killed,
-    for instance at the deadline). ``timed_out``: killed at the deadline. ``truncated``: killed
-    because stdout or stderr passed the output limit; the output up to it is kept.
-    ``duration_s``: wall-clock seconds including the sandbox's start, waiting for a slot excluded.
+    for instance at the deadline). ``duration_s`` has the sandbox's start in it, and no waiting for
+    a slot.
     """
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
-    truncated: bool
-    duration_s: float
 
 
 class Sandbox:
@@ -293,14 +284,8 @@ def _result(done: ProgramResult, status: int) -> SandboxResult:
         raise GradingFailure(
             ErrorKind.UNSUPPORTED, f"the sandbox could not be set up: {_tail(done.stderr)}"
         )
-    return SandboxResult(
-        128 + signal.SIGKILL if exit_code is None else exit_code,
-        done.stdout,
-        done.stderr,
-        done.timed_out,
-        done.truncated,
-        done.duration_s,
-    )
+    code = 128 + signal.SIGKILL if exit_code is None else exit_code
+    return SandboxResult(**{**vars(done), "exit_code": code})
 
 
 def _kill(status: int, process: subprocess.Popen[bytes]) -> None:
@@ -342,7 +327,8 @@ def _prepare_program(
     if isinstance(program, str):
         if _SOURCE in contents:
             raise ValueError(f"files must not contain {_SOURCE!r}, the program's own name")
-        contents[_SOURCE] = _encode_text(program)
+        # Lone surrogates become bytes that the program fails on, not an exception out here.
+        contents[_SOURCE] = encode_exactly(program)
     if not argv or sum(map(len, contents.values())) > disk_mb << 20:
         raise ValueError(f"there must be a program, and its files must fit into {disk_mb} MB")
     return argv, contents
@@ -353,13 +339,8 @@ def _check_files(files: Mapping[str, str | bytes]) -> Iterator[tuple[str, bytes]
         path = PurePosixPath(name)
         if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
             raise ValueError(f"a file's name must be relative and inside, got {name!r}")
-        yield str(path), _encode_text(content) if isinstance(content, str) else content
+        yield str(path), encode_exactly(content) if isinstance(content, str) else content
 
 
-def _encode_text(text: str) -> bytes:
-    # Lone surrogates become bytes that the program fails on, not an exception out here.
-    return encode_exactly(text)
-
-
-def _tail(text: bytes, limit: int = 300) -> str:
-    return text[-limit:].decode("utf-8", "replace").strip()
+def _tail(text: bytes) -> str:
+    return text[-300:].decode("utf-8", "replace").strip()

@@ -131,6 +131,12 @@ def read_asset(package: str, name: str) -> SafeHtml:
     return SafeHtml(text.replace("\r\n", "\n"))
 
 
+def read_script(package: str, name: str) -> SafeHtml:
+    """A script of a package, after what makes elements for all of them."""
+    shared = read_asset(_FRAME, "elements.js").replace("export ", "")
+    return SafeHtml(f"{shared}\n{read_asset(package, name)}")
+
+
 def embed_json(data: Mapping[str, Any]) -> SafeHtml:
     """``data`` as JSON that holds no markup character and no character that UTF-8 lacks."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -19,6 +19,7 @@ from adjudge.report.page import (
     embed_json,
     notes_section,
     read_asset,
+    read_script,
     render_page,
     render_prose,
 )
@@ -137,7 +138,7 @@ def write_grading_report(
         _sections(summary, series),
         tiles=summary_tiles(summary, series.unevaluable),
         styles=[(_PACKAGE, "grading.css")],
-        script=read_asset(_PACKAGE, "page.js"),
+        script=read_script(_PACKAGE, "page.js"),
         rows=embed_json(_columns(summary, names, rows)),
     )
     path.write_text(html, encoding="utf-8", newline="\n")

@@ -1,10 +1,9 @@
-"use strict";
 // The table of samples. Text of samples reaches the page by textContent only.
 (() => {
+  "use strict";
   const data = JSON.parse(document.getElementById("rows").textContent);
   const count = data.count;
   const graders = data.graders;
-  const $ = (id) => document.getElementById(id);
   const state = { query: "", show: "all", grader: -1, group: null, sort: "index", down: false, page: 0, size: 50 };
   const open = new Set();
   let found = [];
@@ -31,35 +30,6 @@
     return flags;
   });
 
-  // --- text on the page ------------------------------------------------------------------------
-
-  // Characters that hide, reorder or break text are shown by their number.
-  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}\p{Cs}]/gu;
-
-  function shown(content) {
-    const parts = document.createDocumentFragment();
-    let from = 0;
-    for (const match of content.matchAll(HIDDEN)) {
-      parts.append(content.slice(from, match.index));
-      const code = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-      parts.append(make("span", { className: "control" }, "U+" + code));
-      from = match.index + match[0].length;
-    }
-    parts.append(content.slice(from));
-    return parts;
-  }
-
-  function make(tag, properties, ...children) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties || {})) {
-      if (name in node) node[name] = value;
-      else node.setAttribute(name, value);
-    }
-    node.append(...children);
-    return node;
-  }
-
-  const whole = (x) => x.toLocaleString("en-GB").replace("-", "−");
   // Columns of whole numbers have no decimals; large numbers lose theirs.
   const formatter = (values) => {
     const integral = values.every((x) => x === null || Number.isInteger(x));

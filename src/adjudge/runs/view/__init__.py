@@ -50,9 +50,13 @@ _ASSETS = {
             for name in ("report/page", "runs.report/grading", "runs.view/page")
         ],
     ),
+    "/elements.js": (
+        "text/javascript",
+        ["adjudge.report/elements.js", "adjudge.runs.view/elements.js"],
+    ),
     **{
         f"/{name}.js": ("text/javascript", [f"adjudge.runs.view/{name}.js"])
-        for name in ("page", "elements", "charts", "explorer", "story")
+        for name in ("page", "charts", "explorer", "story")
     },
 }
 _MAX_NUMBER = 2**53
