@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -47,22 +47,31 @@ def load_extension(
     where: str,
     folder: Path | None = None,
     shipped: Mapping[str, str] = {},
+    methods: Sequence[str] = (),
 ) -> Any:
-    """What ``name`` means in ``group``: a class, a function or whatever the group asks for.
+    """What ``name`` means in ``group``: a class with these ``methods``, or another object.
 
     ``name`` is one of ``shipped`` (name to ``module:name``); or ``module:name`` of the user's own,
     which may stand in ``folder`` or in the working directory; or the name of an entry point. Raises
     :class:`ConfigError` that begins with ``where`` (file and key): for an unknown name with the
-    nearest one, for a name that two packages offer, and for a module that cannot be imported.
+    nearest one, for a name that two packages offer, for a module that cannot be imported, and for
+    what is no such class.
 
     This imports code, so ``name`` must come from the user's own files or command line.
     """
     check_extension_name(group, name, where=where, shipped=shipped)
     if name in shipped:
-        return import_named(shipped[name], where=where)
-    if ":" in name:
-        return import_named(name, folder, where=where)
-    return load_entry_point(find_entry_points(group)[name], where=where)
+        found = import_named(shipped[name], where=where)
+    elif ":" in name:
+        found = import_named(name, folder, where=where)
+    else:
+        found = load_entry_point(find_entry_points(group)[name], where=where)
+    if methods and not (isinstance(found, type) and all(hasattr(found, one) for one in methods)):
+        raise ConfigError(
+            f"{where}: must be a class with {' and '.join(methods)} "
+            f"(found {name!r}, of type {type(found).__name__})"
+        )
+    return found
 
 
 def check_extension_name(

@@ -4,6 +4,8 @@ The examples that need adjudge-lab are in its own tests.
 """
 
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from tests.e2e.helpers.example_package import (
@@ -37,14 +39,42 @@ def example(
     return found
 
 
-def rewards(example: ExamplePackage, spec: str) -> list[float | None]:
-    example.adjudge("grade", "rollouts.jsonl", "--spec", spec, "-o", f"runs/{spec}")
+class CompletionServer(BaseHTTPRequestHandler):
+    """The server of the page's wire format."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        good = self.path == "/complete" and asked["model"] == "house-7b" and asked["schema"]
+        answer = {"text": json.dumps({"score": 0.5, "reason": "fair"})} if good else {}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+def rewards(example: ExamplePackage, spec: str, **environment: str) -> list[float | None]:
+    words = ("grade", "rollouts.jsonl", "--spec", spec, "-o", f"runs/{spec}")
+    example.adjudge(*words, **environment)
     file = example.folder / "runs" / spec / "rewards.jsonl"
     return [json.loads(line)["reward"] for line in file.read_text().splitlines()]
 
 
 def test_a_grader(example: ExamplePackage) -> None:
     assert rewards(example, "polite.toml") == [1.0, 0.0]
+
+
+def test_a_judge(example: ExamplePackage) -> None:
+    assert rewards(example, "house.toml") == [0.75, None]
+
+
+def test_a_wire_format(example: ExamplePackage) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), CompletionServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert rewards(example, "completion.toml", ACME_URL=url) == [0.5, 0.5]
+        server.shutdown()
 
 
 def test_a_trainer_adapter(example: ExamplePackage) -> None:

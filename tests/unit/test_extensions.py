@@ -132,5 +132,5 @@ def test_a_name_that_means_nothing(packages: Packages, name: str) -> None:
 
 def test_what_is_no_grader(packages: Packages) -> None:
     packages.install("manners", {"seven": "manners:NUMBER"}, group=GRADERS)
-    with pytest.raises(ConfigError, match="must be a class with a method aevaluate .found 'seven'"):
+    with pytest.raises(ConfigError, match="must be a class with aevaluate .found 'seven'"):
         load_grader_class("seven")

@@ -127,6 +127,11 @@ def test_an_environment_of_ones_own_gets_its_settings(folder: Path) -> None:
         ("own_doors:Doors", {"colour": 1}, "env_config.colour.*no such setting.*count, names"),
         ("own_doors:Doors", {"count": "x"}, "env_config.*count must be a number"),
         ("own_doors:Windows", {}, "rollout.env_name.*cannot be imported"),
+        (
+            "json:__name__",
+            {},
+            "rollout.env_name: must be a class with reset and step .*of type str",
+        ),
         ("no_such_module:Doors", {}, "rollout.env_name.*cannot be imported"),
     ],
 )

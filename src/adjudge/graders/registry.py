@@ -109,12 +109,14 @@ def load_grader_class(
     ``folder`` (the spec's) and the working directory are searched for own modules after the
     installed ones. Raises :class:`ConfigError` that begins with ``where``.
     """
-    found = load_extension(GRADER_GROUP, type_name, where=where, folder=folder, shipped=SHIPPED)
-    if not isinstance(found, type) or not hasattr(found, "aevaluate"):
-        raise ConfigError(
-            f"{where}: must be a class with a method aevaluate (found {type_name!r}, of type "
-            f"{type(found).__name__})"
-        )
+    found: type[Any] = load_extension(
+        GRADER_GROUP,
+        type_name,
+        where=where,
+        folder=folder,
+        shipped=SHIPPED,
+        methods=["aevaluate"],
+    )
     return found
 
 

@@ -6,33 +6,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.judges.base import ChatModel, Reply
+    from adjudge.judges.base import ChatCall, ChatModel, HttpRequest, HttpResponse, Reply
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import EndpointSettings
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
     from adjudge.judges.models.recorded import RecordedModel
     from adjudge.judges.models.scripted import ScriptedModel
+    from adjudge.judges.wire.common import response_failure
 
 __all__ = [
     "AnthropicChatModel",
+    "ChatCall",
     "ChatModel",
     "EndpointSettings",
+    "HttpRequest",
+    "HttpResponse",
     "OpenAIChatModel",
     "RecordedModel",
     "Reply",
     "ReplyCache",
     "ScriptedModel",
+    "response_failure",
 ]
 
 _MODULE_OF = {
     "AnthropicChatModel": "models.http",
+    "ChatCall": "base",
     "ChatModel": "base",
     "EndpointSettings": "endpoint.settings",
+    "HttpRequest": "base",
+    "HttpResponse": "base",
     "OpenAIChatModel": "models.http",
     "RecordedModel": "models.recorded",
     "Reply": "base",
     "ReplyCache": "cassette.cache",
     "ScriptedModel": "models.scripted",
+    "response_failure": "wire.common",
 }
 
 

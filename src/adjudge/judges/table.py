@@ -281,14 +281,17 @@ def _build_model(
     elif table.has_server:
         model = cls(table.model, **_http_arguments(table, folder, cache, budget))
     else:
-        model = _build_custom(name, cls, table.options)
+        model = _build_custom(name, table.type, cls, table.options)
     return model
 
 
-def _build_custom(name: str, cls: Any, options: Mapping[str, Any]) -> ChatModel:
+def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any]) -> ChatModel:
     """A model of the user's own; its constructor says which keys the table may have."""
     if not (isinstance(cls, type) and issubclass(cls, ChatModel)):
-        raise ConfigError(f"type: must be a class derived from ChatModel (found {cls!r:.80})")
+        raise ConfigError(
+            f"type: must be a class derived from ChatModel (found {type_name!r}, of type "
+            f"{type(cls).__name__})"
+        )
     parameters = list(inspect.signature(cls).parameters.values())
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -324,7 +327,9 @@ def _http_arguments(
         **table.sampling(),
     }
     if table.wire is not None:
-        found["wire"] = load_extension(WIRE_GROUP, table.wire, where="wire", folder=folder)
+        found["wire"] = load_extension(
+            WIRE_GROUP, table.wire, where="wire", folder=folder, methods=["request", "reply"]
+        )
     return found
 
 

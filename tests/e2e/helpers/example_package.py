@@ -64,9 +64,9 @@ class ExamplePackage:
         places = [before, *([] if self.target is None else [str(self.target)])]
         return {"PYTHONPATH": os.pathsep.join(one for one in places if one)}
 
-    def adjudge(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def adjudge(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command, which must succeed."""
-        done = run_process(*arguments, folder=self.folder, **self.environment())
+        done = run_process(*words, folder=self.folder, **self.environment(), **environment)
         assert done.returncode == 0, done.stderr
         return done
 

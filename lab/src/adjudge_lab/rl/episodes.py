@@ -252,6 +252,12 @@ def _environment_class(run: RunFile) -> tuple[Any, dict[str, Any]]:
         folder=run.folder,
         shipped=SHIPPED_ENVIRONMENTS,
     )
+    if not callable(kind):
+        run.refuse(
+            "rollout.env_name",
+            f"must be a class with reset and step (found {run.env_name!r}, of type "
+            f"{type(kind).__name__})",
+        )
     return kind, _environment_config(run, kind)
 
 
