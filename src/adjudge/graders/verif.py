@@ -182,10 +182,10 @@ async def run_checks(
     """
     found: dict[int, CheckResult] = {}
     left_s = limits.deadline_s
+    late = f"not run: the sample's {limits.deadline_s:g} s were used up"
     while pending := [place for place in range(len(rules)) if place not in found]:
         if left_s <= 0:
-            late = f"not run: the sample's {limits.deadline_s:g} s were used up"
-            return [found.get(at, CheckResult(None, ErrorKind.TIMEOUT, late)) for at in _all(rules)]
+            break
         deadline_s = min(left_s, limits.check_deadline_s)
         result = await _sandbox.run(
             driver_source(),
@@ -200,11 +200,7 @@ async def run_checks(
                 found[place] = _judged(what, value)
         if pending[0] not in found:
             found[pending[0]] = _unfinished(result, deadline_s)
-    return [found[place] for place in _all(rules)]
-
-
-def _all(rules: Sequence[RuleConstraint]) -> range:
-    return range(len(rules))
+    return [found.get(at, CheckResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
 
 
 @functools.cache
@@ -486,7 +482,11 @@ class VerIFGrader(JudgeGrader):
                 trim_shipped_prompt(
                     self.type_name, frozenset(("constraints", "query", "response"))
                 ),
-                {"constraints": _lines(constraints.soft), "query": query, **_response_field(shown)},
+                {
+                    "constraints": _lines(constraints.soft),
+                    "query": query,
+                    "response": shown["response"],
+                },
                 self._form,
                 draw=draw,
                 group=get_group_name(fields),
@@ -510,10 +510,6 @@ def _query(shown: Mapping[str, Any]) -> Any:
 
 def _lines(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
-
-
-def _response_field(shown: Mapping[str, Any]) -> dict[str, Any]:
-    return {"response": shown["response"]}
 
 
 def _text(query: Any) -> str:

@@ -275,7 +275,8 @@ class PromptTemplate:
             content = parts if isinstance(parts, str) else _content(filling.fill(parts))
             messages.append({"role": role, "content": content})
         if filling.untrusted:
-            messages[0]["content"] = _opened(_note(chosen), messages[0]["content"])
+            note = _NOTE[LanguageEnum.ZH if chosen == LanguageEnum.ZH else LanguageEnum.EN]
+            messages[0]["content"] = _opened(note, messages[0]["content"])
         seal = compute_tag(key, "\0".join(filling.tags), "seal")
         return RenderedPrompt(messages, tuple(filling.untrusted), seal)
 
@@ -413,10 +414,6 @@ def _content(pieces: Sequence[ContentPiece]) -> str | list[dict[str, Any]]:
         parts.append(dict(piece))
         text = ""
     return [*parts, {"type": "text", "text": text}] if text else parts
-
-
-def _note(language: str) -> str:
-    return _NOTE[LanguageEnum.ZH if language == LanguageEnum.ZH else LanguageEnum.EN]
 
 
 def _opened(note: str, content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from adjudge.rubrics.parsing import (
+    AnyRubric,
+    find_bundle,
+    load_bundle,
+    load_rubric,
+    parse_rubric,
+    rubric_from,
+)
+from adjudge.rubrics.rubric import (
+    CATEGORY_WEIGHTS,
+    Band,
+    Category,
+    Criterion,
+    GlobalRubric,
+    Mark,
+    Rubric,
+    RubricBundle,
+    rubric_digest,
+)
+from adjudge.rubrics.scoring import (
+    Incomplete,
+    NotEvaluable,
+    Outcome,
+    RubricScore,
+    score,
+    score_range,
+    subscores,
+)
 
 if TYPE_CHECKING:
     from adjudge.rubrics.linting import LintFinding, lint
-    from adjudge.rubrics.parsing import (
-        AnyRubric,
-        find_bundle,
-        load_bundle,
-        load_rubric,
-        parse_rubric,
-        rubric_from,
-    )
-    from adjudge.rubrics.rubric import (
-        CATEGORY_WEIGHTS,
-        Band,
-        Category,
-        Criterion,
-        GlobalRubric,
-        Mark,
-        Rubric,
-        RubricBundle,
-        rubric_digest,
-    )
-    from adjudge.rubrics.scoring import (
-        Incomplete,
-        NotEvaluable,
-        Outcome,
-        RubricScore,
-        score,
-        score_range,
-        subscores,
-    )
 
 __all__ = [
     "CATEGORY_WEIGHTS",
@@ -63,26 +63,10 @@ __all__ = [
     "subscores",
 ]
 
-_HOME = {
-    "linting": ("LintFinding", "lint"),
-    "parsing": (
-        "AnyRubric", "find_bundle", "load_bundle", "load_rubric", "parse_rubric", "rubric_from",
-    ),
-    "rubric": (
-        "CATEGORY_WEIGHTS", "Band", "Category", "Criterion", "GlobalRubric", "Mark", "Rubric",
-        "RubricBundle", "rubric_digest",
-    ),
-    "scoring": (
-        "Incomplete", "NotEvaluable", "Outcome", "RubricScore", "score", "score_range",
-        "subscores",
-    ),
-}  # fmt: skip
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in ("LintFinding", "lint"):
         raise AttributeError(f"module 'adjudge.rubrics' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.rubrics.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    from adjudge.rubrics import linting  # noqa: PLC0415  (many patterns, for few)
+
+    return getattr(linting, name)

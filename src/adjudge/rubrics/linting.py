@@ -157,6 +157,11 @@ _FAULT = re.compile(
 )
 
 
+Severity = Literal["error", "warning", "note"]
+SEVERITIES = get_args(Severity)
+_Complaint = tuple[str, Severity, str]
+"""A rule, how bad it is, and what is wrong."""
+
 _ADVICE = {
     "compound": "split it, so that meeting one part earns that part only",
     "presence_only": "say what must be said about it, or that it must be correct",
@@ -171,7 +176,7 @@ _LIST_ITEMS = 4
 _MEMBER_WORDS = 5
 
 
-def _check_wording(criterion: Criterion) -> Iterator[tuple[str, str, str]]:
+def _check_wording(criterion: Criterion) -> Iterator[_Complaint]:
     """``(rule, severity, message)`` for each thing wrong with the text."""
     text = " ".join(criterion.text.split())
     demand = _normalize_demand(criterion.text)
@@ -202,7 +207,7 @@ def _is_negated(demand: str) -> bool:
     return _NEGATED.search(demand) is not None
 
 
-def _compound(criterion: Criterion, demand: str) -> tuple[str, str] | None:
+def _compound(criterion: Criterion, demand: str) -> tuple[Severity, str] | None:
     if len(_STEP.findall(demand)) >= 2:
         return "warning", "is a procedure of several steps with a verdict each"
     if _ANY_OF.search(demand):
@@ -232,18 +237,18 @@ def _longest_list(demand: str) -> int:
     return longest
 
 
-def _presence(demand: str, text: str) -> Iterator[tuple[str, str, str]]:
+def _presence(demand: str, text: str) -> Iterator[_Complaint]:
     found = _MENTION.search(demand) or _INCLUDE.search(demand)
     if found is None or _is_negated(demand):
         return
     rest = demand[found.end() :]
     if _SAYS_WHAT.search(rest) or len(text) > len(demand) + 40:
         return  # it says what is to be said, or an aside does
-    severity = "warning" if _MENTION.search(demand) else "note"
+    severity: Severity = "warning" if _MENTION.search(demand) else "note"
     yield "presence_only", severity, f"{found[0].strip()!r} asks for words, not for what is right"
 
 
-def _unverifiable(demand: str, text: str) -> Iterator[tuple[str, str, str]]:
+def _unverifiable(demand: str, text: str) -> Iterator[_Complaint]:
     found = _KNOWLEDGE.search(demand)
     if found is None and not _ANCHOR.search(demand):
         found = _SOURCES.search(demand)
@@ -256,22 +261,16 @@ def _unverifiable(demand: str, text: str) -> Iterator[tuple[str, str, str]]:
         yield "unverifiable", "warning", f"{found[0]!r} is left to taste"
 
 
-def _polarity(criterion: Criterion, demand: str) -> Iterator[tuple[str, str, str]]:
+def _polarity(criterion: Criterion, demand: str) -> Iterator[_Complaint]:
     if criterion.is_fault:
         if _AVOIDS.search(demand) or _SHUNS_HARM.search(demand):
             yield "polarity", "warning", "is met by a good response, yet meeting it costs points"
     elif _FAULT.search(demand):
         yield "polarity", "warning", "is met by a bad response, yet meeting it earns points"
     elif criterion.category is Category.PITFALL and not _is_negated(demand):
-        yield (
-            "polarity",
-            "note",
-            "is a pitfall that earns points when met: it must say what is avoided",
-        )
+        message = "is a pitfall that earns points when met: it must say what is avoided"
+        yield "polarity", "note", message
 
-
-Severity = Literal["error", "warning", "note"]
-SEVERITIES = get_args(Severity)
 
 _ONE_CALL = 20
 """Criteria that one call should ask for; rubrics of RaR (arXiv 2507.17746) have 7 to 20."""
@@ -332,12 +331,8 @@ def _findings(rubric: Rubric | GlobalRubric) -> Iterator[LintFinding]:
     yield from _arithmetic(rubric)
     for criterion in rubric.criteria:
         for rule, severity, message in _check_wording(criterion):
-            yield LintFinding(rule, criterion.id, _severity(severity), message, _ADVICE[rule])
+            yield LintFinding(rule, criterion.id, severity, message, _ADVICE[rule])
     yield from _overlaps(rubric)
-
-
-def _severity(name: str) -> Severity:
-    return "error" if name == "error" else "warning" if name == "warning" else "note"
 
 
 def _arithmetic(rubric: Rubric) -> Iterator[LintFinding]:

@@ -65,13 +65,6 @@ def _read_table(data: Any, where: str) -> dict[str, Any]:
     return {str(key): value for key, value in data.items() if value is not None}
 
 
-def _check_keys(found: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    """Refuse keys that are not ``allowed``."""
-    for key in found:
-        if key not in allowed:
-            raise ConfigError(f"{where}: {key[:40]!r}: {unknown_key(key[:40], allowed)}")
-
-
 def _read_text(value: Any, key: str, where: str) -> str:
     """A text; absent, it is empty."""
     if value is None:
@@ -320,8 +313,9 @@ class _Parser:
         )
 
     def _check(self, found: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-        if self._strict:
-            _check_keys(found, allowed, where)
+        for key in found if self._strict else ():
+            if key not in allowed:
+                raise ConfigError(f"{where}: {key[:40]!r}: {unknown_key(key[:40], allowed)}")
 
 
 def _list_in(found: dict[str, Any], where: str) -> tuple[Any, ...]:

@@ -83,17 +83,13 @@ def to_latex(text: str) -> str:
     '\\frac{1}{2} \\times  \\sqrt{16} - 3^{2}'
     """
     if not text.isascii():
-        text = _RAISED.sub(_one_power, _NOT_ASCII.sub(_as_latex, text))
+        text = _RAISED.sub(_one_power, _NOT_ASCII.sub(lambda match: _sign(match[0]), text))
         text = _DASH.sub(r"\1\2-", text)
     return _BARE_ROOT.sub(r"\\sqrt\1{\2\3}", text) if "sqrt" in text else text
 
 
 def _one_power(match: re.Match[str]) -> str:
     return "^{" + re.sub(r"[^-+\d]", "", match[0]) + "}"
-
-
-def _as_latex(match: re.Match[str]) -> str:
-    return _sign(match[0])
 
 
 @lru_cache(maxsize=1024)

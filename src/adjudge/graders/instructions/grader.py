@@ -47,72 +47,61 @@ class Instruction:
     arguments: Mapping[str, tuple[str, ArgumentReader]] = field(default_factory=dict)
 
 
-def _relation(name: str = "relation") -> dict[str, tuple[str, ArgumentReader]]:
-    return {name: ("relation", checks.read_relation)}
-
-
+_COUNT, _WORDS, _WORD = checks.read_count, checks.read_word_list, checks.read_word
+_NUMBER, _FREQUENCY = ("number", _COUNT), ("frequency", _COUNT)
+_RELATION = ("relation", checks.read_relation)
 INSTRUCTIONS: Mapping[str, Instruction] = {
-    "keywords:existence": Instruction(
-        checks.keyword_existence, {"keywords": ("keywords", checks.read_word_list)}
-    ),
+    "keywords:existence": Instruction(checks.keyword_existence, {"keywords": ("keywords", _WORDS)}),
     "keywords:frequency": Instruction(
         checks.keyword_frequency,
-        {
-            "keyword": ("keyword", checks.read_word),
-            "frequency": ("frequency", checks.read_count),
-            **_relation(),
-        },
+        {"keyword": ("keyword", _WORD), "frequency": _FREQUENCY, "relation": _RELATION},
     ),
     "keywords:forbidden_words": Instruction(
-        checks.forbidden_words, {"forbidden_words": ("words", checks.read_word_list)}
+        checks.forbidden_words, {"forbidden_words": ("words", _WORDS)}
     ),
     "keywords:letter_frequency": Instruction(
         checks.letter_frequency,
         {
             "letter": ("letter", checks.read_character),
-            "let_frequency": ("frequency", checks.read_count),
-            **_relation("let_relation"),
+            "let_frequency": _FREQUENCY,
+            "let_relation": _RELATION,
         },
     ),
     "language:response_language": Instruction(
         checks.response_language, {"language": ("language", checks.read_language)}
     ),
     "length_constraints:number_sentences": Instruction(
-        checks.number_sentences, {"num_sentences": ("number", checks.read_count), **_relation()}
+        checks.number_sentences, {"num_sentences": _NUMBER, "relation": _RELATION}
     ),
     "length_constraints:number_paragraphs": Instruction(
-        checks.number_paragraphs, {"num_paragraphs": ("number", checks.read_count)}
+        checks.number_paragraphs, {"num_paragraphs": _NUMBER}
     ),
     "length_constraints:number_words": Instruction(
-        checks.number_words, {"num_words": ("number", checks.read_count), **_relation()}
+        checks.number_words, {"num_words": _NUMBER, "relation": _RELATION}
     ),
     "length_constraints:nth_paragraph_first_word": Instruction(
         checks.nth_paragraph_first_word,
         {
-            "num_paragraphs": ("num_paragraphs", checks.read_count),
+            "num_paragraphs": ("num_paragraphs", _COUNT),
             "nth_paragraph": ("nth_paragraph", checks.read_position),
             "first_word": ("first_word", checks.read_lowercase),
         },
     ),
     "detectable_content:number_placeholders": Instruction(
-        checks.placeholders, {"num_placeholders": ("number", checks.read_count)}
+        checks.placeholders, {"num_placeholders": _NUMBER}
     ),
     "detectable_content:postscript": Instruction(
-        checks.postscript, {"postscript_marker": ("marker", checks.read_word)}
+        checks.postscript, {"postscript_marker": ("marker", _WORD)}
     ),
     "detectable_format:number_bullet_lists": Instruction(
-        checks.bullet_lists, {"num_bullets": ("number", checks.read_count)}
+        checks.bullet_lists, {"num_bullets": _NUMBER}
     ),
     "detectable_format:constrained_response": Instruction(checks.constrained_response),
     "detectable_format:number_highlighted_sections": Instruction(
-        checks.highlighted_sections, {"num_highlights": ("number", checks.read_count)}
+        checks.highlighted_sections, {"num_highlights": _NUMBER}
     ),
     "detectable_format:multiple_sections": Instruction(
-        checks.sections,
-        {
-            "section_spliter": ("splitter", checks.read_word),
-            "num_sections": ("number", checks.read_count),
-        },
+        checks.sections, {"section_spliter": ("splitter", _WORD), "num_sections": _NUMBER}
     ),
     "detectable_format:json_format": Instruction(checks.json_format),
     "detectable_format:title": Instruction(checks.title),
@@ -128,7 +117,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
         checks.capital_word_frequency,
         {
             "capital_frequency": ("frequency", checks.read_whole_number),
-            **_relation("capital_relation"),
+            "capital_relation": _RELATION,
         },
     ),
     "change_case:english_capital": Instruction(checks.english_capital),

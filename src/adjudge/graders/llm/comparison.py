@@ -22,10 +22,11 @@ from adjudge.graders.llm.judge_grader import (
     get_group_name,
     is_blank,
     parse_ending,
+    require_text_field,
     resolve_template,
     sum_provenance,
 )
-from adjudge.graders.llm.reply_forms import ChoiceForm, build_object_schema
+from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
 from adjudge.judges.base import ChatModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
@@ -34,8 +35,6 @@ from adjudge.verdicts import (
     Menu,
     UnreadableReply,
     Verdict,
-    extract_reason,
-    find_key_fault,
     places_in,
     read_ranking,
 )
@@ -188,6 +187,13 @@ def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
     return {"verdicts": dict(verdicts), "low": low, "high": high}
 
 
+def check_against(against: str) -> str:
+    """The name of the field that holds the other response; raises :class:`ConfigError`."""
+    if against in ("", "response"):
+        raise ConfigError(f"against: must name the field of the other response (found {against!r})")
+    return against
+
+
 class PairwiseGrader(PairJudge):
     """Whether the response is better than another one, asked in both orders.
 
@@ -244,15 +250,12 @@ class PairwiseGrader(PairJudge):
             truncated=truncated,
             verdict=verdict,
         )
-        if against in ("", "response"):
-            raise ConfigError(
-                f"against: must name the field of the other response (found {against!r})"
-            )
-        self.against = against
+        self.against = check_against(against)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
-        response, other = _text(fields, "response"), _text(fields, self.against)
+        response = require_text_field(fields, "response", "a comparison")
+        other = require_text_field(fields, self.against, "a comparison")
         shown = self._showing.render(fields, self.language)
         second = self._showing.render({"response": other}, self.language)
         if (
@@ -301,16 +304,6 @@ class PairwiseGrader(PairJudge):
         key = str(self.seed).encode()
         one, other = compute_tag(key, first), compute_tag(key, second)
         return "as_given" if (one < other) == (draw % 2 == 0) else "swapped"
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if isinstance(value, str):
-        return value
-    found = "is absent" if value is None else f"is a {type(value).__name__}"
-    raise GradingFailure(
-        ErrorKind.INVALID_INPUT, f"a comparison needs text in {name!r}, which {found}"
-    )
 
 
 _T = TypeVar("_T")
@@ -509,42 +502,29 @@ class ListwiseGrader(JudgeGrader):
         return GraderRank(self.name, entrants.ranked(ranks), reason, metadata)
 
 
-class _PlacesForm:
+class _PlacesForm(KeyForm):
     """``{"reason", "places": {"response_1": place, …}}``.
 
     Places by number, since a bare list could mean places as well as numbers from best to worst.
     """
 
-    imposed = False
-
     def __init__(self, n: int) -> None:
         self.n = n
-        names = [f"response_{number}" for number in range(1, n + 1)]
+        self._names = [f"response_{number}" for number in range(1, n + 1)]
         place = {"type": "integer", "enum": list(range(1, n + 1))}
-        places = build_object_schema(dict.fromkeys(names, place))
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, "places": places}
-        )
+        super().__init__("places", build_object_schema(dict.fromkeys(self._names, place)))
 
-    def example(self, language: LanguageEnum) -> str:
-        """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
+    def placeholder(self, language: LanguageEnum) -> str:
+        """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
         english = language is LanguageEnum.EN
-        why = "<your reasons, in a few sentences>" if english else "<简要理由>"
         place = f"<place from 1 to {self.n}>" if english else f"<1 到 {self.n} 的名次>"
-        places = [f'"response_{number}": {place}' for number in range(1, self.n + 1)]
-        return f'{{"reason": "{why}", "places": {{{", ".join(places)}}}}}'
+        return "{" + ", ".join(f'"{name}": {place}' for name in self._names) + "}"
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
-        """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
-        if (wrong := find_key_fault(found, "places")) is not None:
-            return wrong
-        given = found["places"]
-        names = [f"response_{number}" for number in range(1, self.n + 1)]
-        named = isinstance(given, dict) and given.keys() == set(names)
-        places = places_in([given[name] for name in names] if named else None, self.n)
-        if places is None:
-            return UnreadableReply(why="the place for the ranking holds none")
-        return Verdict(value=places, reason=extract_reason(found), form="json")
+    def value_of(self, given: Any) -> Any:
+        """See :class:`~adjudge.graders.llm.reply_forms.KeyForm`."""
+        named = isinstance(given, dict) and given.keys() == set(self._names)
+        places = places_in([given[name] for name in self._names] if named else None, self.n)
+        return NO_RANKING if places is None else places
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`~adjudge.graders.llm.reply_forms.FreeTextForm`."""

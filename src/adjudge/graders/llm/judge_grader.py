@@ -33,7 +33,7 @@ from adjudge.messages import content_text
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.prompts.template import render_value
 from adjudge.text import final_text
-from adjudge.types import GraderMode, Provenance, Usage
+from adjudge.types import GraderMode, GraderScore, Provenance, Usage
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
 
 _PART = "\n=====\n"
@@ -326,6 +326,18 @@ class JudgeGrader(BaseGrader):
         if (check := getattr(self.model, "check_machine", None)) is not None:
             check()
 
+    def _result(
+        self, score: float, reason: str, metadata: dict[str, Any], provenance: Provenance | None
+    ) -> GraderScore:
+        """A score with the grader's range and role."""
+        return GraderScore(
+            self.name, score, reason, metadata, self.score_range, self.role, provenance
+        )
+
+    def _unclosed(self) -> GraderScore:
+        """The lowest score, for a response that is nothing but thinking."""
+        return self._candidate_fault("the response never ended its thinking", unclosed_think=True)
+
     async def _ask(
         self,
         template: PromptTemplate,
@@ -385,6 +397,17 @@ class JudgeGrader(BaseGrader):
         raise GradingFailure(
             again.kind, f"no verdict in two replies: {again.why}", {"raw": raw}, provenance=both
         )
+
+
+def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
+    """The text in a field; ``GradingFailure(invalid_input)`` where it is absent or no text."""
+    value = fields.get(name)
+    if isinstance(value, str):
+        return value
+    found = "is absent" if value is None else f"is a {type(value).__name__}"
+    if who:
+        raise _invalid(f"{who} needs text in {name!r}, which {found}")
+    raise _invalid(f"{name!r} {found}, must be text")
 
 
 def get_group_name(fields: Mapping[str, Any]) -> str | None:
@@ -470,6 +493,15 @@ TemplateInput = Any
 """A :class:`~adjudge.prompts.PromptTemplate`, its messages, one text; ``None``: the shipped one."""
 
 
+def build_template(given: TemplateInput, *trusted: str) -> PromptTemplate:
+    """An author's own template; ``trusted`` fields, and the reply's form, are not fenced."""
+    ours = {REPLY_FORM, *trusted}
+    if isinstance(given, PromptTemplate):
+        return PromptTemplate(given.messages, trusted=given.trusted | ours)
+    messages = [ChatMessage("user", given)] if isinstance(given, str) else given
+    return PromptTemplate(messages, trusted=ours)
+
+
 def resolve_template(
     given: TemplateInput, shipped: str, needs: Collection[str], *trusted: str
 ) -> PromptTemplate:
@@ -479,12 +511,7 @@ def resolve_template(
     """
     if given is None:
         return load_shipped_prompt(shipped, *trusted)
-    ours = {REPLY_FORM, *trusted}
-    if isinstance(given, PromptTemplate):
-        template = PromptTemplate(given.messages, trusted=given.trusted | ours)
-    else:
-        messages = [ChatMessage("user", given)] if isinstance(given, str) else given
-        template = PromptTemplate(messages, trusted=ours)
+    template = build_template(given, *trusted)
     if template.exposed:
         raise ConfigError(
             "template: a system message has fields of the sample (found: "

@@ -17,13 +17,14 @@ from adjudge.graders.llm.judge_grader import (
     JudgeGrader,
     JudgeOutcome,
     TruncationMode,
+    build_template,
     extract_query,
     get_group_name,
     parse_ending,
 )
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
+from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict
 
@@ -85,7 +86,11 @@ class LLMGrader(JudgeGrader):
     ) -> None:
         mode = GraderMode(mode)
         self.variables = dict(variables or {})
-        self.template = _template(template, (*trusted, *self.variables, REPLY_FORM))
+        if template is None:
+            raise ConfigError(
+                "template: is required. Write what the judge is asked, with {fields}."
+            )
+        self.template = build_template(template, *trusted, *self.variables)
         super().__init__(
             model,
             name,
@@ -140,7 +145,7 @@ class LLMGrader(JudgeGrader):
         listwise = self.mode is GraderMode.LISTWISE
         shown = self._group(fields) if listwise else self._render_fields(fields)
         if shown is None:
-            return self._unsaid()
+            return self._unclosed()
         if "query" in self.template.fields and (query := extract_query(shown)) is not None:
             shown["query"] = query
         values = {**shown, **self.variables}
@@ -193,10 +198,6 @@ class LLMGrader(JudgeGrader):
             )
         return RankingForm(sizes.pop())
 
-    def _unsaid(self) -> GraderScore:
-        why = "the response never ended its thinking"
-        return self._candidate_fault(why, unclosed_think=True)
-
     def _answer(self, told: JudgeOutcome) -> GraderAnswer:
         verdict = told.verdict
         if self._callback is not None:
@@ -209,16 +210,7 @@ class LLMGrader(JudgeGrader):
         extra = {k: v for k, v in verdict.fields.items() if k not in ("score", "reason")}
         if extra:
             metadata["fields"] = extra
-        score = self._scored(verdict)
-        return GraderScore(
-            self.name,
-            score,
-            verdict.reason,
-            metadata,
-            self.score_range,
-            self.role,
-            told.provenance,
-        )
+        return self._result(self._scored(verdict), verdict.reason, metadata, told.provenance)
 
     def _scored(self, verdict: Verdict) -> float:
         if isinstance(self._form, ScoreForm):
@@ -264,16 +256,6 @@ def _with_hint(failure: GradingFailure, form: JudgeReplyForm) -> GradingFailure:
         failure.metadata,
         provenance=failure.provenance,
     )
-
-
-def _template(given: Any, trusted: Sequence[str]) -> PromptTemplate:
-    if isinstance(given, PromptTemplate):
-        return PromptTemplate(given.messages, trusted=given.trusted | set(trusted))
-    if isinstance(given, str):
-        given = [ChatMessage("user", given)]
-    if given is None:
-        raise ConfigError("template: is required. Write what the judge is asked, with {fields}.")
-    return PromptTemplate(given, trusted=trusted)
 
 
 def _first(template: PromptTemplate) -> LanguageEnum:

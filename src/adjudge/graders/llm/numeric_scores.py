@@ -25,6 +25,7 @@ from adjudge.graders.llm.judge_grader import (
     get_group_name,
     is_blank,
     read_turns,
+    require_text_field,
     resolve_template,
     split_question,
 )
@@ -43,6 +44,7 @@ _AROUND = " \t\r\n*`.\"'()[]"
 """What a judge may write around the point that is its whole reply."""
 
 _ROUNDING = 1e-6
+_EMPTY = "the response is empty"
 
 _FORM = {
     LanguageEnum.EN: "Reply with one of {choices} and nothing else: no reasons, no other words.",
@@ -131,14 +133,12 @@ class ExpectedScoreGrader(JudgeGrader):
 
     async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
         """Rate one response; see the class."""
-        if not isinstance(response, str):
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, f"'response' is a {type(response).__name__}, must be text"
-            )
-        seen = view_text(response, self._view)
-        shown = self._showing.render({**fields, "response": response}, self.language)
+        given = {**fields, "response": response}
+        seen = view_text(require_text_field(given, "response"), self._view)
+        shown = self._showing.render(given, self.language)
         if seen is None or shown is None or not seen.strip():
-            return self._unsaid(unclosed=bool(response.strip()))
+            unclosed = bool(response.strip())
+            return self._unclosed() if unclosed else self._candidate_fault(_EMPTY, empty=True)
         if "logprobs" not in self.model.features:
             raise self._unsupported("is said to give no log-probabilities (features)")
         words = _FORM[self.language].format(choices=self._said_points())
@@ -223,10 +223,6 @@ class ExpectedScoreGrader(JudgeGrader):
             + str(self._points[-1])
         )
 
-    def _unsaid(self, *, unclosed: bool) -> GraderScore:
-        reason = "the response never ended its thinking" if unclosed else "the response is empty"
-        return self._candidate_fault(reason, **{"unclosed_think" if unclosed else "empty": True})
-
     def _unsupported(self, what: str) -> GradingFailure:
         return GradingFailure(
             ErrorKind.UNSUPPORTED,
@@ -294,11 +290,8 @@ class ScalarGrader(JudgeGrader):
             fields.pop("finish_reason", None)
         shown = self._showing.render(fields, self.language)
         if shown is None:
-            return self._unsaid()
-        group = fields.get("group")
-        reply = await self.model.achat(
-            _conversation(shown), group=group if isinstance(group, str) else None
-        )
+            return self._unclosed()
+        reply = await self.model.achat(_conversation(shown), group=get_group_name(fields))
         reading = self._read(reply)
         metadata: dict[str, Any] = {}
         if reading.truncated:
@@ -307,9 +300,7 @@ class ScalarGrader(JudgeGrader):
         if self.activation == "sigmoid":
             metadata["raw"] = score
             score = sigmoid(score)
-        return GraderScore(
-            self.name, score, "", metadata, self.score_range, self.role, reply.provenance
-        )
+        return self._result(score, "", metadata, reply.provenance)
 
     def _read(self, reply: Reply) -> _Reading:
         if reply.finish_reason != "score":
@@ -323,10 +314,6 @@ class ScalarGrader(JudgeGrader):
             message = "the judge's output is not a finite number"
             raise GradingFailure(ErrorKind.OUT_OF_RANGE, message, provenance=reply.provenance)
         return reading
-
-    def _unsaid(self) -> GraderScore:
-        why = "the response never ended its thinking"
-        return self._candidate_fault(why, unclosed_think=True)
 
 
 def _conversation(fields: Mapping[str, Any]) -> list[dict[str, Any]]:

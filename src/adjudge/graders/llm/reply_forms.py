@@ -8,7 +8,7 @@ are imported when the first one comes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -102,13 +102,61 @@ def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class ScoreForm:
+class KeyForm:
+    """``{"reason", key}``: the base of forms whose verdict stands under one key.
+
+    Derive, and say what stands there: :meth:`placeholder` and :meth:`value_of`.
+    """
+
+    imposed = False
+
+    def __init__(self, key: str, value_schema: Mapping[str, Any]) -> None:
+        self.key = key
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, key: value_schema}
+        )
+        self._examples = {
+            language: f'{{"reason": "{_WHY[language]}", "{key}": {self.placeholder(language)}}}'
+            for language in LanguageEnum
+        }
+
+    def placeholder(self, language: LanguageEnum) -> str:
+        """What stands for the value in the example."""
+        raise NotImplementedError
+
+    def value_of(self, given: Any) -> Any:
+        """The verdict's value; an :class:`UnreadableReply` where ``given`` is none."""
+        raise NotImplementedError
+
+    def example(self, language: LanguageEnum) -> str:
+        """See :class:`JudgeReplyForm`."""
+        return self._examples[language]
+
+    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
+        """See :class:`JudgeReplyForm`."""
+        if (wrong := find_key_fault(found, self.key)) is not None:
+            return wrong
+        value = self.value_of(found[self.key])
+        if isinstance(value, UnreadableReply):
+            return value
+        return Verdict(value=value, reason=extract_reason(found), form="json")
+
+    def read_at(
+        self, ending: Ending, text: str, cut: bool, value_in: Callable[[str], Any]
+    ) -> Verdict | UnreadableReply:
+        """The verdict that stands where ``ending`` declares; ``value_in`` reads the words there."""
+        written = read_ending(text, ending, cut=cut)
+        value = written if isinstance(written, UnreadableReply) else value_in(written)
+        if isinstance(value, UnreadableReply):
+            return value
+        return Verdict(value=value, reason=text.strip(), form="ending")
+
+
+class ScoreForm(KeyForm):
     """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end).
 
     ``ending``: where the verdict stands in replies that a template's author words himself.
     """
-
-    imposed = False
 
     def __init__(
         self,
@@ -118,73 +166,45 @@ class ScoreForm:
         integer: bool = True,
         ending: Ending | None = None,
     ) -> None:
-        self.low, self.high, self.integer = low, high, integer
         self._scale, self._ending = NumberScale(low, high, integer), ending
         bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
         if low is not None and high is not None and integer:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds["enum"] = list(range(int(low), int(high) + 1))
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, "score": bounds}
-        )
-        self._examples = {language: self._example(language) for language in LanguageEnum}
+        super().__init__("score", bounds)
 
-    def example(self, language: LanguageEnum) -> str:
-        """See :class:`JudgeReplyForm`."""
-        return self._examples[language]
-
-    def _example(self, language: LanguageEnum) -> str:
+    def placeholder(self, language: LanguageEnum) -> str:
+        """See :class:`KeyForm`."""
+        low, high, integer = self._scale
         english = language is LanguageEnum.EN
-        kind = (
-            ("integer" if self.integer else "number")
-            if english
-            else "整数"
-            if self.integer
-            else "数字"
-        )
-        placeholder = f"<{kind}>"
-        if self.low is not None and self.high is not None:
-            scale = (self.low, self.high)
-            placeholder = "<{} from {:g} to {:g}>" if english else "<{1:g} 到 {2:g} 之间的{0}>"
-            placeholder = placeholder.format(kind, *scale)
-        return f'{{"reason": "{_WHY[language]}", "score": {placeholder}}}'
+        kind = ("integer", "number") if english else ("整数", "数字")
+        if low is None or high is None:
+            return f"<{kind[not integer]}>"
+        words = "<{} from {:g} to {:g}>" if english else "<{1:g} 到 {2:g} 之间的{0}>"
+        return words.format(kind[not integer], low, high)
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
-        """See :class:`JudgeReplyForm`."""
-        if (wrong := find_key_fault(found, "score")) is not None:
-            return wrong
-        score = parse_number(found["score"], self._scale)
-        return (
-            score
-            if isinstance(score, UnreadableReply)
-            else self._verdict(score, extract_reason(found), "json")
-        )
+    def value_of(self, given: Any) -> Any:
+        """See :class:`KeyForm`."""
+        score = parse_number(given, self._scale)
+        return int(score) if self._scale.integer and isinstance(score, float) else score
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
-        if self._ending is None:
-            low, high, integer = self._scale
-            return _own_verdict(self, text, quoted) or verdicts.read_score(
-                text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
+        if self._ending is not None:
+            return self.read_at(
+                self._ending,
+                text,
+                cut,
+                lambda words: self.value_of(verdicts.parse_score(words, self._scale)),
             )
-        written = read_ending(text, self._ending, cut=cut)
-        if isinstance(written, UnreadableReply):
-            return written
-        score = parse_number(verdicts.parse_score(written, self._scale), self._scale)
-        return (
-            score
-            if isinstance(score, UnreadableReply)
-            else self._verdict(score, text.strip(), "ending")
+        low, high, integer = self._scale
+        return _own_verdict(self, text, quoted) or verdicts.read_score(
+            text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
         )
 
-    def _verdict(self, score: float, reason: str, form: str) -> Verdict:
-        return Verdict(value=int(score) if self.integer else score, reason=reason, form=form)
 
-
-class ChoiceForm:
+class ChoiceForm(KeyForm):
     """``{"reason", key}``: one label of a menu; ``ending``: as for :class:`ScoreForm`."""
-
-    imposed = False
 
     def __init__(
         self,
@@ -194,39 +214,33 @@ class ChoiceForm:
         *,
         ending: Ending | None = None,
     ) -> None:
-        self.menu, self.labels, self.key, self._ending = menu, list(labels), key, ending
+        self.menu, self.labels, self._ending = menu, list(labels), ending
         self._by_name = {label.casefold(): label for label in labels}
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, key: {"type": "string", "enum": self.labels}}
-        )
+        super().__init__(key, {"type": "string", "enum": self.labels})
 
-    def example(self, language: LanguageEnum) -> str:
-        """See :class:`JudgeReplyForm`."""
-        choice = " | ".join(f'"{label}"' for label in self.labels)
-        return f'{{"reason": "{_WHY[language]}", "{self.key}": {choice}}}'
+    def placeholder(self, language: LanguageEnum) -> str:  # noqa: ARG002  (labels are not translated)
+        """See :class:`KeyForm`."""
+        return " | ".join(f'"{label}"' for label in self.labels)
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
-        """See :class:`JudgeReplyForm`."""
-        if (wrong := find_key_fault(found, self.key)) is not None:
-            return wrong
-        label = self._by_name.get(str(found[self.key]).strip().casefold())
-        if label is None:
-            return UnreadableReply(why="the place for the verdict holds none of the labels")
-        return Verdict(value=label, reason=extract_reason(found), form="json")
+    def value_of(self, given: Any) -> Any:
+        """See :class:`KeyForm`."""
+        return self._by_name.get(str(given).strip().casefold()) or _NO_LABEL
+
+    def _label_in(self, words: str) -> Any:
+        label = self.menu.match(words)
+        return label if label in (*self.menu.labels, self.menu.tie) and label else _NO_LABEL
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
-        if self._ending is None:
-            return _own_verdict(self, text, quoted) or verdicts.read_choice(
-                text, self.menu, quoted=quoted, cut=cut
-            )
-        written = read_ending(text, self._ending, cut=cut)
-        if isinstance(written, UnreadableReply):
-            return written
-        label = self.menu.match(written)
-        if label is None or label not in (*self.menu.labels, self.menu.tie):
-            return UnreadableReply(why="the place for the verdict holds none of the labels")
-        return Verdict(value=label, reason=text.strip(), form="ending")
+        if self._ending is not None:
+            return self.read_at(self._ending, text, cut, self._label_in)
+        return _own_verdict(self, text, quoted) or verdicts.read_choice(
+            text, self.menu, quoted=quoted, cut=cut
+        )
+
+
+_NO_LABEL = UnreadableReply(why="the place for the verdict holds none of the labels")
+NO_RANKING = UnreadableReply(why="the place for the ranking holds none")
 
 
 class MarksForm:
@@ -286,34 +300,24 @@ class MarksForm:
         return Verdict(value=marks, form="json", fields={"reasons": reasons})
 
 
-class RankingForm:
+class RankingForm(KeyForm):
     """``{"reason", "ranking"}``: the place of each of ``n`` responses, 1 is best."""
-
-    imposed = False
 
     def __init__(self, n: int) -> None:
         self.n = n
-        places = {"type": "array", "items": {"type": "integer"}, "minItems": n, "maxItems": n}
-        self.schema: Mapping[str, Any] = build_object_schema(
-            {"reason": {"type": "string"}, "ranking": places}
-        )
+        items = {"type": "integer"}
+        super().__init__("ranking", {"type": "array", "items": items, "minItems": n, "maxItems": n})
 
-    def example(self, language: LanguageEnum) -> str:
-        """See :class:`JudgeReplyForm`."""
-        places = {
-            LanguageEnum.EN: f"[<place of response 1>, …, <place of response {self.n}>]",
-            LanguageEnum.ZH: f"[<回复 1 的名次>, …, <回复 {self.n} 的名次>]",
-        }[language]
-        return f'{{"reason": "{_WHY[language]}", "ranking": {places}}}'
+    def placeholder(self, language: LanguageEnum) -> str:
+        """See :class:`KeyForm`."""
+        if language is LanguageEnum.EN:
+            return f"[<place of response 1>, …, <place of response {self.n}>]"
+        return f"[<回复 1 的名次>, …, <回复 {self.n} 的名次>]"
 
-    def verdict_of(self, found: dict[str, Any]) -> Verdict | UnreadableReply:
-        """See :class:`JudgeReplyForm`."""
-        if (wrong := find_key_fault(found, "ranking")) is not None:
-            return wrong
-        places = places_in(found["ranking"], self.n)
-        if places is None:
-            return UnreadableReply(why="the place for the ranking holds none")
-        return Verdict(value=places, reason=extract_reason(found), form="json")
+    def value_of(self, given: Any) -> Any:
+        """See :class:`KeyForm`."""
+        places = places_in(given, self.n)
+        return NO_RANKING if places is None else places
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""

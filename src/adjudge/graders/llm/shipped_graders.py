@@ -126,15 +126,8 @@ class ShippedGrader(JudgeGrader):
         return self._score(float(told.verdict.value), told, {})
 
     def _score(self, score: float, told: JudgeOutcome, metadata: Mapping[str, Any]) -> GraderScore:
-        return GraderScore(
-            self.name,
-            score,
-            told.verdict.reason,
-            {**metadata, **told.notes},
-            self.score_range,
-            self.role,
-            told.provenance,
-        )
+        notes = {**metadata, **told.notes}
+        return self._result(score, told.verdict.reason, notes, told.provenance)
 
     def _unsaid(self, why: str) -> GraderScore:
         reason = f"no judge was asked: {_EMPTY_REASONS[why]}"

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
-from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader
+from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader, check_against
 from adjudge.graders.llm.joint_asks import ask_all, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     RAW_LIMIT,
@@ -34,6 +34,7 @@ from adjudge.graders.llm.judge_grader import (
     is_blank,
     missing_field_failure,
     read_turns,
+    require_text_field,
     split_question,
 )
 from adjudge.graders.llm.numeric_scores import ScalarGrader
@@ -216,15 +217,7 @@ class TrainedRating(_TrainedGrader):
             expected = ratings.labels(score)
             metadata |= {"rating": int(score), "expected_label": expected}
             score = expected if self.calibrated else score
-        return GraderScore(
-            self.name,
-            score,
-            told.verdict.reason,
-            metadata,
-            self.score_range,
-            self.role,
-            told.provenance,
-        )
+        return self._result(score, told.verdict.reason, metadata, told.provenance)
 
     def _material(self, fields: Mapping[str, Any]) -> dict[str, Any] | str:
         """What the judge is shown; or why there is nothing to show."""
@@ -234,9 +227,7 @@ class TrainedRating(_TrainedGrader):
         response = shown.get("response")
         if response is None and not is_blank(shown.get("messages")):
             response = split_question(read_turns(shown["messages"]), None)[1]
-        if not isinstance(response, str):
-            found = "is absent" if response is None else f"is a {type(response).__name__}"
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"'response' {found}, must be text")
+        response = require_text_field({"response": response}, "response")
         said = fields.get("response")  # without the note on a cut
         if is_blank(response) or (
             isinstance(said, str) and is_blank(view_text(said, self._showing.view))
@@ -411,10 +402,7 @@ class ScalarPreference(ScalarGrader):
         truncated: TruncationMode = "judge",
     ) -> None:
         super().__init__(model, name, score_range=(0.0, 1.0), view=view, truncated=truncated)
-        if against in ("", "response"):
-            raise ConfigError(
-                f"against: must name the field of the other response (found {against!r})"
-            )
+        self.against = check_against(against)
         card = _scalar_card(model, self.type_name)
         if card.calibration is None or card.calibration.method is None:
             missing = {} if card.calibration is None else card.calibration.missing
@@ -423,7 +411,7 @@ class ScalarPreference(ScalarGrader):
                 f"{model.model}: the judge's card has no calibration ({why}). Use RankedScalar, or "
                 "train the judge with more held-out pairs."
             )
-        self.against, self._calibration = against, card.calibration
+        self._calibration = card.calibration
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
@@ -433,7 +421,7 @@ class ScalarPreference(ScalarGrader):
             if said[1] and not said[0]:
                 return self._candidate_fault("the response says nothing")
             score = 0.5 + (said[0] - said[1]) / 2
-            return self._make_score(score, "nothing to compare", {})
+            return self._result(score, "nothing to compare", {}, None)
         ask = super().aevaluate
         theirs = {**fields, "response": fields[self.against], "finish_reason": None}
         told = await ask_all([partial(ask, **fields), partial(ask, **theirs)])
@@ -446,22 +434,14 @@ class ScalarPreference(ScalarGrader):
         metadata = {"raw": [ours, other], "calibration": self._calibration.method}
         if unseen := sum(one.metadata.get("truncated_tokens", 0) for one in found):
             metadata["truncated_tokens"] = unseen
-        result = self._make_score(self._calibration.probability(ours - other), "", metadata)
-        return msgspec.structs.replace(result, provenance=sum_costs(sources))
+        score = self._calibration.probability(ours - other)
+        return self._result(score, "", metadata, sum_costs(sources))
 
     def _judge_view(self, fields: dict[str, Any], name: str) -> str | None:
         """A response as the judge sees it; ``None`` when its thinking never ended."""
-        text = fields.get(name)
-        if not isinstance(text, str):
-            found = "is absent" if text is None else f"is a {type(text).__name__}"
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT, f"a comparison needs text in {name!r}, which {found}"
-            )
+        text = require_text_field(fields, name, "a comparison")
         shown = self._showing.render({"response": text}, self.language)
         return None if shown is None else shown["response"]
-
-    def _make_score(self, score: float, reason: str, metadata: dict[str, Any]) -> GraderScore:
-        return GraderScore(self.name, score, reason, metadata, self.score_range, self.role)
 
 
 def _scalar_card(model: ChatModel, asked: str) -> JudgeCard:

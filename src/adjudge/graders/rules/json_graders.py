@@ -40,8 +40,25 @@ from adjudge.types import GraderScore
 _FENCE = "```"
 
 
+class _JsonGrader(ParametricRule):
+    """What all graders of this module share: how a response is read."""
+
+    view: View
+    allow_fence: bool
+    strict: bool
+
+    def _read(self, response: Any, complaint: str = "not JSON: ") -> tuple[Any, GraderScore | None]:
+        """The response's JSON value; beside it the score of a response that holds none."""
+        try:
+            return read_response_json(response, self.view, self.allow_fence, self.strict), None
+        except JsonTooLong as excess:
+            return None, self._candidate_fault(str(excess))
+        except InvalidJson as fault:
+            return None, self._score(0.0, f"{complaint}{fault}")
+
+
 @dataclass(eq=False, repr=False)
-class JsonValidatorGrader(ParametricRule):
+class JsonValidatorGrader(_JsonGrader):
     """1 when the response is JSON, else 0.
 
     Range [0, 1]. Field: ``response`` (text). An empty response is not JSON: 0. Source: RFC 8259;
@@ -74,17 +91,12 @@ class JsonValidatorGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        try:
-            read_response_json(response, self.view, self.allow_fence, self.strict)
-        except JsonTooLong as excess:
-            return self._candidate_fault(str(excess))
-        except InvalidJson as fault:
-            return self._score(0.0, str(fault))
-        return self._score(1.0, "valid JSON")
+        _, fault = self._read(response, "")
+        return fault or self._score(1.0, "valid JSON")
 
 
 @dataclass(eq=False, repr=False)
-class JsonSchemaGrader(ParametricRule):
+class JsonSchemaGrader(_JsonGrader):
     """1 when the response is JSON that satisfies a JSON Schema, else 0.
 
     Range [0, 1]. Fields: ``response`` (text) and, where no schema is configured, ``schema`` (an
@@ -132,12 +144,9 @@ class JsonSchemaGrader(ParametricRule):
     async def aevaluate(self, response: str, schema: Any = None) -> GraderScore:
         """Judge one response."""
         schema_text = self.schema_text or _schema_text(schema)
-        try:
-            value = read_response_json(response, self.view, self.allow_fence, self.strict)
-        except JsonTooLong as excess:
-            return self._candidate_fault(str(excess))
-        except InvalidJson as fault:
-            return self._judged(f"not JSON: {fault}")
+        value, invalid = self._read(response)
+        if invalid is not None:
+            return invalid
         if self._inline and len(response) <= self._INLINE_CHARS:
             return self._judged(self._check_here(value))
         payload = {"schema": schema_text, "instance": json.dumps(value)}
@@ -268,7 +277,7 @@ _ANYWHERE = -1
 
 
 @dataclass(eq=False, repr=False)
-class JsonMatchGrader(ParametricRule):
+class JsonMatchGrader(_JsonGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
@@ -320,12 +329,9 @@ class JsonMatchGrader(ParametricRule):
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Judge one response against its reference."""
         wanted = _reference_value(reference)
-        try:
-            value = read_response_json(response, self.view, self.allow_fence, self.strict)
-        except JsonTooLong as excess:
-            return self._candidate_fault(str(excess))
-        except InvalidJson as fault:
-            return self._score(0.0, f"not JSON: {fault}")
+        value, invalid = self._read(response)
+        if invalid is not None:
+            return invalid
         return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)
 
     def _exact(self, value: Any, wanted: Any) -> GraderScore:

@@ -286,19 +286,19 @@ def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
 
     if wanted and isinstance(instance, list):
         # Texts, since numbers can be chosen such that their hashes collide.
-        forms = {json.dumps(_one_form(item), sort_keys=True) for item in instance}
+        forms = {json.dumps(normalize_numbers(item), sort_keys=True) for item in instance}
         if len(forms) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
 
 
-def _one_form(value: Any) -> Any:
+def normalize_numbers(value: Any) -> Any:
     """``value`` such that equal ones are written alike: 1.0 is 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, list):
-        return [_one_form(item) for item in value]
+    if isinstance(value, list | tuple):
+        return [normalize_numbers(item) for item in value]
     if isinstance(value, dict):
-        return {key: _one_form(item) for key, item in value.items()}
+        return {key: normalize_numbers(item) for key, item in value.items()}
     return value
 
 

@@ -98,39 +98,36 @@ def _action_texts(calls: list[ToolCall]) -> list[str]:
     texts = []
     for call in calls:
         name, arguments = call.name, call.arguments
-        if type(arguments) is not str:
-            texts.append(_text_of_value(name, arguments))
-            continue
-        text = known.get((name, arguments))
+        text = known.get((name, arguments)) if type(arguments) is str else None
         if text is None:
-            text = known[name, arguments] = _text_of_string(name, arguments)
+            printed = _printed_arguments(arguments, ": ", ", ")
+            text = name if arguments is None or arguments == "" else f"{name}: {printed}"
+            if type(arguments) is str:
+                known[name, arguments] = text
         texts.append(text)
     return texts
 
 
-def _text_of_string(name: str, arguments: str) -> str:
-    try:
-        decoded = decode_arguments(arguments)
-        if isinstance(decoded, dict):
-            return _text_of_object(name, decoded)
-    except (ValueError, RecursionError):
-        pass  # broken, nested too deeply or with too long a number: as written
-    return f"{name}: {arguments}" if arguments else name
-
-
-def _text_of_value(name: str, arguments: Any) -> str:
-    if arguments is None:
-        return name
+def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
+    """The keys, sorted, and values of an object; other arguments as they were written."""
+    if type(arguments) is str:
+        try:
+            decoded = decode_arguments(arguments)
+            if isinstance(decoded, dict):
+                return _joined(decoded, equals, comma)
+        except (ValueError, RecursionError):
+            pass  # broken, nested too deeply or with too long a number
+        return arguments
     try:
         if isinstance(arguments, dict):
-            return _text_of_object(name, arguments)
-        return f"{name}: {arguments}"  # noqa: TRY300 (printing it is what may fail)
+            return _joined(arguments, equals, comma)
+        return "" if arguments is None else str(arguments)
     except (TypeError, ValueError, RecursionError):
-        return f"{name}: {UNPRINTABLE}"
+        return UNPRINTABLE
 
 
-def _text_of_object(name: str, arguments: dict[str, Any]) -> str:
-    return f"{name}: " + ", ".join([f"{key}: {arguments[key]}" for key in sorted(arguments)])
+def _joined(arguments: dict[str, Any], equals: str, comma: str) -> str:
+    return comma.join([f"{key}{equals}{arguments[key]}" for key in sorted(arguments)])
 
 
 def _most_repeated(
@@ -342,33 +339,9 @@ def _nearest_observations(steps: list[ToolStep]) -> list[float]:
 
 
 def _signatures(steps: Iterable[ToolStep]) -> list[str]:
-    return [_printed(step.call) for step in steps]
-
-
-def _printed(call: ToolCall) -> str:
-    try:
-        return _signature(call)
-    except (TypeError, ValueError, RecursionError):
-        return f"{call.name}({UNPRINTABLE})"
-
-
-def _signature(call: ToolCall) -> str:
-    """``name(key=value,key=value)`` with sorted keys; other arguments as they were written."""
-    arguments = call.arguments
-    if isinstance(arguments, str):
-        try:
-            decoded = decode_arguments(arguments)
-            if isinstance(decoded, dict):
-                return f"{call.name}({_listed(decoded)})"
-        except (ValueError, RecursionError):
-            pass  # broken, nested too deeply or with too long a number: as written
-    return f"{call.name}({_listed(arguments)})"
-
-
-def _listed(arguments: Any) -> str:
-    if isinstance(arguments, dict):
-        return ",".join([f"{key}={arguments[key]}" for key in sorted(arguments)])
-    return "" if arguments is None else str(arguments)
+    """``name(key=value,key=value)`` of each call."""
+    calls = [step.call for step in steps]
+    return [f"{call.name}({_printed_arguments(call.arguments, '=', ',')})" for call in calls]
 
 
 def _step_count(given: Any, default: int | None) -> int | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import ParametricRule
+from adjudge.graders.rules.json_validation import normalize_numbers
 from adjudge.messages import content_text
 from adjudge.types import GraderScore
 
@@ -485,18 +486,7 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(_plain(value), sort_keys=True)
-
-
-def _plain(value: Any) -> Any:
-    """The value with whole floats as integers: 1.0 and 1 are one number in JSON."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value
+    return json.dumps(normalize_numbers(value), sort_keys=True)
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
