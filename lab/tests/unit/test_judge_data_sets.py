@@ -27,7 +27,7 @@ from adjudge.judge_evaluation.benchmarks.overlap import (
     find_leakage,
     normalize_words,
 )
-from adjudge_lab.judge_training.dataset import LengthStatistics, fit_to_length, measure_lengths
+from adjudge_lab.judge_training.dataset import LengthStatistics, find_cut_problem, measure_lengths
 from adjudge_lab.judge_training.judge_questions import (
     preferences_as_comparisons,
     swap_answers,
@@ -230,32 +230,33 @@ def test_truncated_rows_are_counted_and_equal_sides_unusable() -> None:
         preferred("q", "a b c d e f", "a b c d x", where="r:3"),
         preferred("q r s t u v", "a", "b", where="r:4"),
     ]
-    fitted = fit_to_length(rows, 5, encode)
-    assert [row.where for row in fitted.rows] == ["r:1", "r:2"]
-    assert (fitted.truncated, fitted.truncated_sides) == (1, 1)
-    assert [(p.where, p.found.partition(": ")[2]) for p in fitted.problems.first] == [
-        ("r:3", "cut, both sides are equal"),
-        ("r:4", "cut, both sides are equal"),
-    ]
-    assert [row.where for row in fit_to_length(rows, 5, encode, "left").rows] == [
-        "r:1",
-        "r:2",
-        "r:3",
-        "r:4",
-    ]
-    errors = fit_to_length(rows, 5, encode, "error")
-    assert (len(errors.rows), errors.truncated, errors.problems.count) == (1, 0, 3)
-    everything = fit_to_length(rows, 100, encode)
-    assert (len(everything.rows), everything.truncated) == (4, 0)
+    assert cut_reasons(rows, 5) == {
+        "r:1": None,
+        "r:2": None,
+        "r:3": "cut, both sides are equal",
+        "r:4": "cut, both sides are equal",
+    }
+    assert set(cut_reasons(rows, 5, "left").values()) == {None}
+    errors = cut_reasons(rows, 5, "error")
+    assert [where for where, reason in errors.items() if reason] == ["r:2", "r:3", "r:4"]
+
+
+def cut_reasons(rows: Sequence[Any], most: int, truncation: Any = "right") -> dict[str, str | None]:
+    found = {}
+    for row in rows:
+        both = [row.chosen, row.rejected] if isinstance(row, Preference) else [row.messages]
+        sides = list(map(encode, both))
+        problem = None
+        if any(len(side) > most for side in sides):
+            problem = find_cut_problem(row, sides, most, encode, truncation)
+        found[row.where] = None if problem is None else problem.found.partition(": ")[2]
+    return found
 
 
 def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
     rows = [rated("one two three", "four five", where="r:1")]
-    assert len(fit_to_length(rows, 6, encode).rows) == 1  # "user: one two three assistant: four"
-    [problem] = fit_to_length(rows, 5, encode).problems.first
-    assert "nothing of an answer is left" in problem.found
-    with pytest.raises(ConfigError, match="max_length must be 1 or more"):
-        fit_to_length(rows, 0, encode)
+    assert cut_reasons(rows, 6) == {"r:1": None}  # "user: one two three assistant: four"
+    assert cut_reasons(rows, 5) == {"r:1": "cut, nothing of an answer is left"}
 
 
 def test_a_comparison_is_swapped_with_its_label() -> None:

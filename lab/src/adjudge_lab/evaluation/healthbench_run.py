@@ -40,7 +40,14 @@ from adjudge_lab.evaluation.healthbench import (
     summarise_healthbench,
 )
 from adjudge_lab.evaluation.ifeval.files import open_benchmark_folder
-from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
+from adjudge_lab.evaluation.responses import (
+    MOST_NAMED,
+    JoinKey,
+    PromptResponse,
+    count_and_first,
+    plural,
+    problem_lines,
+)
 
 _OWN_RUBRIC_KEYS = ("rubric", "rubric_id", "criteria", "part")
 
@@ -104,7 +111,6 @@ def _choose_rubric_grader(spec: RewardSpec, wanted: str) -> GraderEntry:
 
 USUAL_TAGS = ("theme", "axis", "level")
 """The tags that HealthBench is reported by."""
-_MOST_LINES = 10
 
 _SummaryEntry = Mapping[str, Any]
 
@@ -126,28 +132,20 @@ def healthbench_missing_lines(summary: _SummaryEntry) -> list[str]:
         said = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
         low, high = summary["bounds"]
         lines.append(
-            f"{_plural(sum(kinds.values()), 'sample')} without a score: {said}; with them the "
+            f"{plural(sum(kinds.values()), 'sample')} without a score: {said}; with them the "
             f"score lies between {low:.4f} and {high:.4f}"
         )
     if unsaid := summary["unsaid"]:
-        lines.append(f"{_plural(unsaid, 'response')} empty or still thinking, judged as such")
+        lines.append(f"{plural(unsaid, 'response')} empty or still thinking, judged as such")
     if gone := summary["without_response"]["count"]:
         named = ", ".join(str(key)[:40] for key in summary["without_response"]["first"])
         more = ", …" if gone > len(summary["without_response"]["first"]) else ""
-        lines.append(f"{_plural(gone, 'prompt')} without a response (key {named}{more})")
+        lines.append(f"{plural(gone, 'prompt')} without a response (key {named}{more})")
     if strays := summary["strays"]["count"]:
-        lines.append(f"{_plural(strays, 'response')} to no prompt of the benchmark")
+        lines.append(f"{plural(strays, 'response')} to no prompt of the benchmark")
     if cut := summary["cut_by_length"]:
-        lines.append(f"{_plural(cut, 'response')} ended by the length limit")
-    problems = summary["problems"]
-    lines += [f"{p['file']}:{p['line']}: {p['reason']}" for p in problems[:_MOST_LINES]]
-    if len(problems) > _MOST_LINES:
-        lines.append(f"and {len(problems) - _MOST_LINES:,} more lines (summary.json)")
-    return lines
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        lines.append(f"{plural(cut, 'response')} ended by the length limit")
+    return lines + problem_lines(summary["problems"])
 
 
 def write_healthbench_page(path: Path, summary: _SummaryEntry) -> None:
@@ -208,7 +206,6 @@ def _scores_table(caption: str, entries: Mapping[str, _SummaryEntry]) -> Table:
     return Table(["", *columns], rows, caption=caption)
 
 
-_MOST_NAMED = 20
 _GRADING = "grading"
 
 _ItemAnswer = tuple[HealthbenchItem, PromptResponse]
@@ -348,7 +345,7 @@ def _first_missing(samples: Sequence[MarkedSample]) -> list[dict[str, Any]]:
     without = [one for one in samples if one.score is None]
     without.sort(key=lambda one: (one.low - one.high, one.key, one.sample))
     named = ("key", "sample", "kind", "reason", "low", "high")
-    return [{name: getattr(one, name) for name in named} for one in without[:_MOST_NAMED]]
+    return [{name: getattr(one, name) for name in named} for one in without[:MOST_NAMED]]
 
 
 def _coverage(
@@ -360,7 +357,7 @@ def _coverage(
     without = [item.key for item in items if item.place not in answered]
     strays = sorted(one.line for one in answers if one.place not in places)
     return {
-        "without_response": {"count": len(without), "first": without[:_MOST_NAMED]},
-        "strays": {"count": len(strays), "first": strays[:_MOST_NAMED]},
+        "without_response": count_and_first(without),
+        "strays": count_and_first(strays),
         "cut_by_length": sum(one.cut for one in answers if one.place in places),
     }

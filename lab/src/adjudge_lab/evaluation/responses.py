@@ -86,6 +86,27 @@ def _parse_line(line: bytes, where: str) -> tuple[dict[str, Any] | None, str]:
     return row, f"read without its {nuls:,} NUL bytes" if nuls else ""
 
 
+MOST_LINES, MOST_NAMED = 10, 20
+"""Problems that are shown, and keys that a summary names."""
+
+
+def problem_lines(problems: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first problems of a summary, a line each, and how many there are besides."""
+    lines = [f"{p['file']}:{p['line']}: {p['reason']}" for p in problems[:MOST_LINES]]
+    left = len(problems) - MOST_LINES
+    return lines + ([f"and {left:,} more lines (summary.json)"] if left > 0 else [])
+
+
+def plural(number: int, what: str) -> str:
+    """So many of them, in words."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def count_and_first(values: Sequence[Any]) -> dict[str, Any]:
+    """How many there are, and the first of them."""
+    return {"count": len(values), "first": list(values[:MOST_NAMED])}
+
+
 def first_problem_text(problems: Sequence[FileProblem]) -> str:
     """What was wrong first, in brackets; empty where nothing was."""
     return f" (line {problems[0].line}: {problems[0].reason})" if problems else ""

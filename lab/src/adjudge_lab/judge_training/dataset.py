@@ -47,7 +47,6 @@ EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
 
 
 _TrainingRow = Demonstration | Preference | Rating
-_F = TypeVar("_F", Demonstration, Preference, Rating)
 
 
 class LengthStatistics(msgspec.Struct, frozen=True):
@@ -79,20 +78,6 @@ class LengthReport(msgspec.Struct, frozen=True, kw_only=True):
     longer_chosen: float | None = None
 
 
-class FittedRows(Generic[_F]):
-    """What a maximum length leaves.
-
-    ``rows``: the usable ones, as they were; ``truncated``: how many of them lose something;
-    ``truncated_sides``: how many of their conversations do; ``problems``: the unusable ones.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[_F] = []
-        self.truncated = 0
-        self.truncated_sides = 0
-        self.problems = RowProblems()
-
-
 def measure_lengths(
     rows: Iterable[_TrainingRow], encode: EncodeMessages | None = None
 ) -> LengthReport:
@@ -121,62 +106,40 @@ def measure_lengths(
     )
 
 
-def fit_to_length(
-    rows: Iterable[_F], max_length: int, encode: EncodeMessages, truncation: Truncation = "right"
-) -> FittedRows[_F]:
-    """Which rows can be trained on when conversations are cut to ``max_length``.
-
-    A row is unusable when nothing of its answer is left, when both sides of a preference become
-    equal, and, with ``truncation = "error"``, when it is cut at all. Raises :class:`ConfigError`
-    for a length under 1.
-    """
-    if max_length < 1:
-        raise ConfigError(f"max_length must be 1 or more (found {max_length})")
-    fitted: FittedRows[_F] = FittedRows()
-    for row in rows:
-        tokens = [encode(side) for side in _row_sides(row)]
-        long = sum(len(side) > max_length for side in tokens)
-        reason = _why_unusable(row, tokens, max_length, encode, truncation) if long else None
-        if reason is not None:
-            shown = f"{max(map(len, tokens)):,} tokens: {reason}"
-            fitted.problems.add(
-                RowProblem(row.where, "length", shown, _length_limit_text(max_length))
-            )
-            continue
-        fitted.rows.append(row)
-        fitted.truncated += long > 0
-        fitted.truncated_sides += long
-    return fitted
-
-
-def _why_unusable(
+def find_cut_problem(
     row: _TrainingRow,
-    tokens: list[Sequence[Hashable]],
+    sides: Sequence[Sequence[Hashable]],
     most: int,
     encode: EncodeMessages,
     truncation: Truncation,
-) -> str | None:
+) -> RowProblem | None:
+    """Why a row of which a side is longer than ``most`` cannot be trained on, if so.
+
+    That is when nothing of its answer is left, when both sides of a preference become equal, and,
+    with ``truncation = "error"``, when it is cut at all.
+    """
+    cut = [list(side[:most] if truncation == "right" else side[-most:]) for side in sides]
+    reason = ""
     if truncation == "error":
-        return 'too long (truncation = "error")'
-    cut = [list(side[:most] if truncation == "right" else side[-most:]) for side in tokens]
-    if len(cut) == 2 and cut[0] == cut[1]:
-        return "cut, both sides are equal"
-    if truncation == "right":
+        reason = 'too long (truncation = "error")'
+    elif len(cut) == 2 and cut[0] == cut[1]:
+        reason = "cut, both sides are equal"
+    elif truncation == "right":
         prompt, _ = split_answers(row)
         empty = encode([*prompt, {"role": "assistant", "content": ""}])
-        if any(len(side) > most and common_prefix(empty, side) >= most for side in tokens):
-            return "cut, nothing of an answer is left"
-    return None
+        if any(len(side) > most and common_prefix(empty, side) >= most for side in sides):
+            reason = "cut, nothing of an answer is left"
+    if not reason:
+        return None
+    shown = f"{max(map(len, sides)):,} tokens: {reason}"
+    wanted = f"what is left of {most:,} (max_length) must tell answers"
+    return RowProblem(row.where, "length", shown, wanted)
 
 
 def common_prefix(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """How many items both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _length_limit_text(length: int) -> str:
-    return f"what is left of {length:,} (max_length) must tell answers"
 
 
 def _row_sides(row: _TrainingRow) -> list[ChatMessages]:
@@ -355,9 +318,9 @@ def encode_rows(
             found.problems.add(RowProblem(row.where, "rejected", same, "another answer in text"))
             continue
         if any(len(side) > data.max_length for side in sides):
-            fitted = fit_to_length([row], data.max_length, encoder, data.truncation)
-            found.problems.extend(fitted.problems)
-            if not fitted.rows:
+            unusable = find_cut_problem(row, sides, data.max_length, encoder, data.truncation)
+            if unusable is not None:
+                found.problems.add(unusable)
                 continue
             found.truncated += 1
         found.rows.append(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart
 from adjudge.report.elements import (
@@ -123,73 +123,77 @@ def curve_grid(charts: Sequence[Element | None]) -> Element:
     return Element("div", charts, class_="curves")
 
 
+class CurveChart(NamedTuple):
+    """A chart over the steps: names and metrics of its lines, its scale, and alarms if wanted."""
+
+    title: str
+    lines: Sequence[tuple[str, str]]
+    low: float | None = None
+    high: float | None = None
+    alarms: bool = False
+
+
+def score_chart(name: str, *, alarms: bool = False) -> CurveChart:
+    """The mean score of the grader ``name``."""
+    return CurveChart(f"Score of {name}", [(name, f"judge/{name}_score_mean")], alarms=alarms)
+
+
+def draw_curves(
+    charts: Sequence[CurveChart], rows: _MetricRows, alarms: Sequence[int] = ()
+) -> Element:
+    """``charts`` of what ``rows`` have, beside each other; ``alarms``: the steps to point at."""
+    steps = [round(row["step"]) for row in rows]
+    return curve_grid([
+        line_chart(
+            one.title,
+            [ChartLine(name, [row.get(key) for row in rows]) for name, key in one.lines],
+            steps, low=one.low, high=one.high, marks=alarms if one.alarms else (),
+        )
+        for one in charts
+    ])  # fmt: skip
+
+
+_CHARTS = (
+    CurveChart("Judge's spread, standard deviation", [("spread", "judge/score_std")], 0.0,
+               alarms=True),
+    CurveChart("Events, mean sum over turns", [("events", "judge/events_mean")], alarms=True),
+    CurveChart("Length, tokens", [("length", "length")], 0.0, alarms=True),
+    CurveChart("Zero spread, share of groups", [("zero spread", "judge/zero_std_frac")], 0.0, 1.0,
+               alarms=True),
+    CurveChart("Correlation of reward and length in groups",
+               [("correlation", "judge/len_corr_group")], -1.0, 1.0, alarms=True),
+    CurveChart("Judge's latency, s",
+               [("median", "judge/latency_p50"), ("99th percentile", "judge/latency_p99")], 0.0),
+    CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0),
+    CurveChart("Cost per step, USD", [("cost", "judge/cost_usd")], 0.0),
+    CurveChart("Seconds of a step", [("generating", "generate_s"),
+               ("waiting for judges", "judge_wait_s"), ("updating", "update_s")], 0.0),
+    CurveChart("Entropy of the policy", [("entropy", "entropy")], 0.0),
+)  # fmt: skip
+_RETURN_LINES = (("mean", "mean_return"), ("environment", "env_return"), ("judge", "judge_return"))
+
+
+def judge_and_gold_chart(gold: str | None, *, name: str = "gold", alarms: bool) -> CurveChart:
+    """The judge beside the grader ``gold``, if there is one, called ``name``."""
+    lines = [("judge", "judge/outcome_mean")]
+    if gold is not None:
+        lines.append((name, f"judge/{gold}_score_mean"))
+    return CurveChart("Judge and gold", lines, 0.0, 1.0, alarms)
+
+
 def _curve_charts(summary: Mapping[str, Any], rows: _MetricRows) -> Element | str:
     if not rows:
         return "No step was done."
-    steps = [round(row["step"]) for row in rows]
-    marks = [one["step"] for one in summary["sentinel"]["alarms"] if not one["note"]]
-
-    def line(name: str, key: str) -> ChartLine:
-        return ChartLine(name, [row.get(key) for row in rows])
-
-    gold = [] if summary["gold"] is None else [line("gold", f"judge/{summary['gold']}_score_mean")]
+    gold = summary["gold"]
+    names = [one["name"] for one in summary["graders"] if one["name"] != gold]
     charts = [
-        line_chart(
-            "Judge and gold", [line("judge", "judge/outcome_mean"), *gold], steps,
-            low=0.0, high=1.0, marks=marks,
-        ),
-        line_chart(
-            "Return",
-            [
-                line("mean", "mean_return"), line("environment", "env_return"),
-                line("judge", "judge_return"),
-            ],
-            steps, marks=marks,
-        ),
-        *(
-            line_chart(
-                f"Score of {one['name']}", [line(one["name"], f"judge/{one['name']}_score_mean")],
-                steps, marks=marks,
-            )
-            for one in summary["graders"]
-            if one["name"] != summary["gold"]
-        ),
-        line_chart(
-            "Judge's spread, standard deviation", [line("spread", "judge/score_std")], steps,
-            low=0.0, marks=marks,
-        ),
-        line_chart(
-            "Events, mean sum over turns", [line("events", "judge/events_mean")], steps, marks=marks
-        ),
-        line_chart("Length, tokens", [line("length", "length")], steps, low=0.0, marks=marks),
-        line_chart(
-            "Zero spread, share of groups", [line("zero spread", "judge/zero_std_frac")], steps,
-            low=0.0, high=1.0, marks=marks,
-        ),
-        line_chart(
-            "Correlation of reward and length in groups",
-            [line("correlation", "judge/len_corr_group")], steps, low=-1.0, high=1.0, marks=marks,
-        ),
-        line_chart(
-            "Judge's latency, s",
-            [line("median", "judge/latency_p50"), line("99th percentile", "judge/latency_p99")],
-            steps, low=0.0,
-        ),
-        line_chart(
-            "Rewards missing, share", [line("missing", "judge/missing_frac")], steps, low=0.0
-        ),
-        line_chart("Cost per step, USD", [line("cost", "judge/cost_usd")], steps, low=0.0),
-        line_chart(
-            "Seconds of a step",
-            [
-                line("generating", "generate_s"), line("waiting for judges", "judge_wait_s"),
-                line("updating", "update_s"),
-            ],
-            steps, low=0.0,
-        ),
-        line_chart("Entropy of the policy", [line("entropy", "entropy")], steps, low=0.0),
-    ]  # fmt: skip
-    return curve_grid(charts)
+        judge_and_gold_chart(gold, alarms=True),
+        CurveChart("Return", _RETURN_LINES, alarms=True),
+        *(score_chart(name, alarms=True) for name in names),
+        *_CHARTS,
+    ]
+    marks = [one["step"] for one in summary["sentinel"]["alarms"] if not one["note"]]
+    return draw_curves(charts, rows, marks)
 
 
 def _samples_table(shown: Sequence[AnswerSample]) -> Table:

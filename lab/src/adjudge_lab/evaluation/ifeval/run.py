@@ -56,10 +56,17 @@ from adjudge_lab.evaluation.ifeval.scoring import (
     compute_ifeval_metrics,
     judge_responses,
 )
-from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, ReplyKey
+from adjudge_lab.evaluation.responses import (
+    MOST_LINES,
+    MOST_NAMED,
+    FileProblem,
+    PromptResponse,
+    ReplyKey,
+    count_and_first,
+    plural,
+    problem_lines,
+)
 from adjudge_lab.evaluation.targets import PolicyTarget
-
-_MOST_LINES = 10
 
 _SummaryEntry = Mapping[str, Any]
 
@@ -69,7 +76,7 @@ def model_headline(one: _SummaryEntry) -> str:
     fewest, most = one["samples"]
     count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     means = "" if most <= 1 else f", {count} samples each, their mean"
-    return f"{one['name']}: {_plural(one['prompts'], 'prompt')}{means}"
+    return f"{one['name']}: {plural(one['prompts'], 'prompt')}{means}"
 
 
 def ifeval_missing_lines(one: _SummaryEntry) -> list[str]:
@@ -77,33 +84,25 @@ def ifeval_missing_lines(one: _SummaryEntry) -> list[str]:
     lines = []
     if gone := one["without_response"]["count"]:
         named = _first_names(one["without_response"])
-        lines.append(f"{_plural(gone, 'prompt')} without a response (key {named})")
+        lines.append(f"{plural(gone, 'prompt')} without a response (key {named})")
     if kinds := one["failures"]["by_kind"]:
         said = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
-        total = _plural(sum(kinds.values()), "response")
+        total = plural(sum(kinds.values()), "response")
         lines.append(f"{total} could not be made or judged: {said}")
-        lines += one["failures"]["first"][:_MOST_LINES]
+        lines += one["failures"]["first"][:MOST_LINES]
     if strays := one["strays"]["count"]:
         named = _first_names(one["strays"])
-        lines.append(f"{_plural(strays, 'response')} to no prompt of the benchmark (line {named})")
+        lines.append(f"{plural(strays, 'response')} to no prompt of the benchmark (line {named})")
     if one["samples"][0] != one["samples"][1]:
         lines.append("not every prompt has as many samples; each counts with its own mean")
     if cut := one["cut_by_length"]:
-        lines.append(f"{_plural(cut, 'judged response')} ended by the length limit")
-    problems = one["problems"]
-    lines += [f"{p['file']}:{p['line']}: {p['reason']}" for p in problems[:_MOST_LINES]]
-    if len(problems) > _MOST_LINES:
-        lines.append(f"and {len(problems) - _MOST_LINES:,} more lines (summary.json)")
-    return lines
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        lines.append(f"{plural(cut, 'judged response')} ended by the length limit")
+    return lines + problem_lines(one["problems"])
 
 
 def _first_names(some: _SummaryEntry) -> str:
-    named = ", ".join(str(value)[:40] for value in some["first"][:_MOST_LINES])
-    return named + (", …" if some["count"] > _MOST_LINES else "")
+    named = ", ".join(str(value)[:40] for value in some["first"][:MOST_LINES])
+    return named + (", …" if some["count"] > MOST_LINES else "")
 
 
 _LEVELS = (("prompt", "Pr"), ("instruction", "Ins"))
@@ -205,7 +204,6 @@ def _missing_lines(summary: _SummaryEntry) -> list[Element]:
 
 
 RESPONSES_FILE = "responses.jsonl"
-_MOST_NAMED = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
 
 
@@ -415,15 +413,11 @@ def _coverage(judged: JudgedResponses, problems: Sequence[FileProblem]) -> dict[
         "responses_judged": sum(map(len, judged.rows.values())),
         "samples": list(judged.samples),
         "cut_by_length": judged.cut,
-        "without_response": _count_and_first(judged.without_response),
-        "failures": {"by_kind": dict(judged.failures), "first": judged.failed[:_MOST_NAMED]},
-        "strays": _count_and_first(judged.strays),
+        "without_response": count_and_first(judged.without_response),
+        "failures": {"by_kind": dict(judged.failures), "first": judged.failed[:MOST_NAMED]},
+        "strays": count_and_first(judged.strays),
         "problems": [msgspec.to_builtins(one) for one in problems],
     }
-
-
-def _count_and_first(values: Sequence[Any]) -> dict[str, Any]:
-    return {"count": len(values), "first": list(values[:_MOST_NAMED])}
 
 
 def _write_results(own: Path, job: IfevalJob, judged: JudgedResponses) -> None:

@@ -13,7 +13,6 @@ import msgspec
 
 from adjudge.files import iter_rows
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
-from adjudge.report.charts import ChartLine, line_chart
 from adjudge.report.elements import (
     Element,
     bold,
@@ -27,7 +26,13 @@ from adjudge.report.table import Table, numeric
 from adjudge.stats import mean
 from adjudge_lab.judge_training.chain.evaluation import gold_agreements
 from adjudge_lab.judge_training.chain.file import ResolvedStage
-from adjudge_lab.rl.report import alarm_list, curve_grid
+from adjudge_lab.rl.report import (
+    CurveChart,
+    alarm_list,
+    draw_curves,
+    judge_and_gold_chart,
+    score_chart,
+)
 
 _JUDGE_KEYS = ("method", "label", "base", "steps", "best_step", "first", "validation", "not_done")
 _RUN_KEYS = (
@@ -394,23 +399,12 @@ def _policy_blocks(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> li
 def _curves(one: StageSummary, rows: Sequence[Mapping[str, float]]) -> Element | None:
     if not rows:
         return None
-    steps = [round(row["step"]) for row in rows]
-
-    def line(name: str, key: str) -> ChartLine:
-        return ChartLine(name, [row.get(key) for row in rows])
-
     gold = one["gold"]
-    both = [line("judge", "judge/outcome_mean")]
-    if gold is not None:
-        both.append(line(gold, f"judge/{gold}_score_mean"))
     others = [g["name"] for g in one["graders"] if not g["weight"] and g["name"] != gold]
     charts = [
-        line_chart("Judge and gold", both, steps, low=0.0, high=1.0),
-        *(
-            line_chart(f"Score of {name}", [line(name, f"judge/{name}_score_mean")], steps)
-            for name in others
-        ),
-        line_chart("Length, tokens", [line("length", "length")], steps, low=0.0),
-        line_chart("Judge's spread", [line("spread", "judge/score_std")], steps, low=0.0),
+        judge_and_gold_chart(gold, name=gold or "", alarms=False),
+        *map(score_chart, others),
+        CurveChart("Length, tokens", [("length", "length")], 0.0),
+        CurveChart("Judge's spread", [("spread", "judge/score_std")], 0.0),
     ]
-    return curve_grid(charts)
+    return draw_curves(charts, rows)
