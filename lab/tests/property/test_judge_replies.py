@@ -19,7 +19,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
     consistent_pair_reward,
     constant_baselines,
     flip_preference,
-    pairwise_reward,
     pointwise_reward,
 )
 
@@ -101,7 +100,8 @@ def test_no_reply_without_a_verdict_earns_what_one_with_a_verdict_does(
     assert earned == UNPARSABLE_REWARD or 0 <= earned <= 1
     assert all(pointwise_reward(rated("", other), rating) > UNPARSABLE_REWARD for other in range(5))
     label = letter if ties else "A"
-    compared = pairwise_reward(text, label, ties=ties)
+    other = preferred("", "A")
+    compared = consistent_pair_reward(text, other, label, ties=ties).ab
     assert (compared == UNPARSABLE_REWARD) is isinstance(
         read_preference(text, ties=ties), UnreadableReply
     )
@@ -136,15 +136,6 @@ def test_ratings_and_labels_are_on_one_footing(rating: int, label: int) -> None:
     assert earned == pointwise_reward(rated("", 4 - rating), 4 - label)
 
 
-@given(said=LETTER, label=LETTER)
-def test_letters_are_on_one_footing(said: str, label: str) -> None:
-    earned = pairwise_reward(preferred("", said), label, ties=True)
-    assert earned == pairwise_reward(preferred("", label), said, ties=True)
-    assert earned == pairwise_reward(
-        preferred("", flip_preference(said)), flip_preference(label), ties=True
-    )
-
-
 SAID: st.SearchStrategy[ReplyOrVerdict] = st.sampled_from(["A", "B", "tie", "C"]).map(
     lambda letter: preferred("", letter)
 )
@@ -161,7 +152,8 @@ def test_neither_order_comes_first(ab: ReplyOrVerdict, ba: ReplyOrVerdict, label
 def test_a_better_verdict_never_earns_less_in_both_orders(
     ba: ReplyOrVerdict, label: str, ab: str, better: str
 ) -> None:
-    alone = [pairwise_reward(preferred("", one), label, ties=True) for one in (ab, better)]
+    place = {"A": 0.0, "tie": 0.5, "B": 1.0}
+    alone = [-abs(place[one] - place[label]) for one in (ab, better)]
     paired = [
         consistent_pair_reward(preferred("", one), ba, label, ties=True) for one in (ab, better)
     ]
@@ -216,7 +208,7 @@ def test_rating_baselines_are_means_of_rewards(labels: list[int]) -> None:
 
 @given(labels=st.lists(st.sampled_from(["A", "B"]), min_size=1))
 def test_no_letter_beats_lots_in_both_orders(labels: list[str]) -> None:
-    found = constant_baselines(labels, both_orders=True)
+    found = constant_baselines(labels)
     assert found.best_reward == 0.25 < found.chance == 0.375
 
 

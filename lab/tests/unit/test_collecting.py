@@ -303,8 +303,8 @@ def test_what_ends_the_run_comes_out_of_settling(monkeypatch: pytest.MonkeyPatch
     async def refused(*_: Any, **__: Any) -> Any:
         raise ConfigError("no such key")
 
-    one, _ = collector()
     monkeypatch.setattr(Place, "aevaluate", refused)
+    one, _ = collector()
     batch = one.generate(1, 0)
     with pytest.raises(ConfigError, match="no such key"):
         one.score_batch(batch)

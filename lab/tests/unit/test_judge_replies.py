@@ -14,7 +14,11 @@ from adjudge.graders.llm.trained_judge_prompts import (
     read_rating,
 )
 from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_choice, read_score
-from adjudge_lab.judge_training.judgement_rewards import pairwise_reward, pointwise_reward
+from adjudge_lab.judge_training.judgement_rewards import (
+    consistent_pair_reward,
+    flip_preference,
+    pointwise_reward,
+)
 
 THINK = "<think>It is right but curt.</think>"
 TWICE, INSIDE = ReplyFault.THINKING_TWICE, ReplyFault.VERDICT_INSIDE
@@ -178,8 +182,11 @@ def test_a_preference_is_read_to_the_letter(
 ) -> None:
     read = read_preference(reply)
     assert said(read) == found
-    assert tuple(pairwise_reward(reply, label) for label in "AB") == rewards
-    assert tuple(pairwise_reward(read, label) for label in "AB") == rewards
+    other = reply
+    if not isinstance(found, ReplyFault):
+        other = f"{THINK}<better>{flip_preference(found)}</better>"
+    for one in (reply, read):
+        assert tuple(consistent_pair_reward(one, other, label).ab for label in "AB") == rewards
 
 
 @pytest.mark.parametrize("reply", [reply for _, reply, found, _ in POINTWISE if found in FOR])
@@ -202,13 +209,12 @@ def test_a_tie_has_one_spelling(word: str) -> None:
 
 def test_a_tie_is_a_verdict_only_where_one_is_offered() -> None:
     reply = f"{THINK}<better>tie</better>"
-    assert [pairwise_reward(reply, label, ties=True) for label in ("A", "tie", "B")] == [
+    assert [consistent_pair_reward(reply, reply, x, ties=True).ab for x in ("A", "tie", "B")] == [
         0.25,
         1.0,
         0.25,
     ]
-    assert pairwise_reward(f"{THINK}<better>A</better>", "tie", ties=True) == 0.25
-    assert pairwise_reward(reply, "A") == -0.25
+    assert consistent_pair_reward(reply, reply, "A").ab == -0.25
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_the_best_step_has_the_least_error_or_the_most_right_in_both_orders() ->
 def test_baselines_are_those_of_the_labels_as_given() -> None:
     questions = [one.question for row in range(3) for one in pair(row, "AAB"[row], ["A"], ["A"])]
     assert question_baselines(questions, PAIRWISE) == constant_baselines(
-        ["A", "A", "B"], ties=False, both_orders=True
+        ["A", "A", "B"], ties=False
     )
     rated = [rating(label).question for label in (0, 4, 4)]
     assert question_baselines(rated, POINTWISE).best == "4"

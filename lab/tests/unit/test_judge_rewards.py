@@ -14,7 +14,6 @@ from adjudge_lab.judge_training.judgement_rewards import (
     consistent_pair_reward,
     constant_baselines,
     flip_preference,
-    pairwise_reward,
     pointwise_reward,
 )
 
@@ -109,8 +108,10 @@ def test_the_mean_is_the_accuracy_less_a_quarter_of_the_inconsistent() -> None:
 
 
 def test_a_tie_is_no_hedge() -> None:
-    sure = pairwise_reward(better("tie"), "A", ties=True)
-    assert sure < mean([pairwise_reward(better(one), "A", ties=True) for one in "AB"]) == 0.5
+    tie = better("tie")
+    sure = consistent_pair_reward(tie, tie, "A", ties=True).ab
+    coins = [consistent_pair_reward(better(a), better(b), "A").ab for a, b in product("AB", "AB")]
+    assert sure < mean(coins) == 0.375
 
 
 # What a widespread recipe pays for these: extraction that guesses, or falls back to a value.
@@ -147,8 +148,11 @@ def test_what_is_paid_elsewhere_without_a_rating_is_not_paid(
 )
 def test_no_letter_is_taken_out_of_words(said: str, read_elsewhere: str) -> None:
     for ties, label in ((False, "A"), (False, "B"), (True, "tie")):
-        assert pairwise_reward(f"<think>x</think>{said}", label, ties=ties) == UNPARSABLE_REWARD
-    assert pairwise_reward(better(read_elsewhere), read_elsewhere, ties=True) == 1.0
+        text = f"<think>x</think>{said}"
+        assert consistent_pair_reward(text, text, label, ties=ties).ab == UNPARSABLE_REWARD
+    other = better(flip_preference(read_elsewhere))
+    found = consistent_pair_reward(better(read_elsewhere), other, read_elsewhere, ties=True)
+    assert found.ab == 1.0
 
 
 def test_constant_ratings_by_hand() -> None:
@@ -167,14 +171,14 @@ def test_even_ratings_pay_the_middle() -> None:
 
 def test_constant_preferences_by_hand() -> None:
     found = constant_baselines(["A", "A", "A", "B"])
-    assert found.by_answer == {"A": 0.75, "B": 0.25}
-    assert (found.best, found.best_reward, found.chance, found.n) == ("A", 0.75, 0.5, 4)
+    assert found.by_answer == {"A": 0.25, "B": 0.25}
+    assert (found.best, found.best_reward, found.chance, found.n) == ("A", 0.25, 0.375, 4)
     tied = constant_baselines(["A", "B", "B", "tie"])
-    assert tied.by_answer == {"A": 0.3125, "B": 0.5625, "tie": 0.4375}
+    assert tied.by_answer == {"A": 0.25, "B": 0.25, "tie": 0.4375}
 
 
 def test_no_constant_beats_lots_in_both_orders() -> None:
-    found = constant_baselines(["A"] * 9 + ["B"], both_orders=True)
+    found = constant_baselines(["A"] * 9 + ["B"])
     assert found.by_answer == {"A": 0.25, "B": 0.25}
     assert found.chance == 0.375
 
@@ -187,22 +191,14 @@ def test_a_baseline_is_what_the_reply_would_earn(labels: list[int]) -> None:
         assert found.by_answer[str(rating)] == pytest.approx(earned)
 
 
-@pytest.mark.parametrize("both_orders", [False, True])
 @pytest.mark.parametrize("labels", [["A", "B", "B"], ["A", "tie", "B", "tie"]])
-def test_a_pairwise_baseline_is_what_the_reply_would_earn(
-    labels: list[str], both_orders: bool
-) -> None:
-    found = constant_baselines(labels, both_orders=both_orders)
+def test_a_pairwise_baseline_is_what_the_reply_would_earn(labels: list[str]) -> None:
+    found = constant_baselines(labels)
     ties = "tie" in labels
     assert list(found.by_answer) == ["A", "B", *(["tie"] if ties else [])]
     for answer, baseline in found.by_answer.items():
         reply = better(answer)
-        earned = [
-            consistent_pair_reward(reply, reply, label, ties=ties).ab
-            if both_orders
-            else pairwise_reward(reply, label, ties=ties)
-            for label in labels
-        ]
+        earned = [consistent_pair_reward(reply, reply, label, ties=ties).ab for label in labels]
         assert baseline == pytest.approx(mean(earned))
 
 
@@ -229,11 +225,6 @@ def test_labels_that_are_none_are_named(labels: Any, message: str) -> None:
         constant_baselines(labels)
 
 
-def test_ratings_have_no_second_order() -> None:
-    with pytest.raises(ConfigError, match="both_orders"):
-        constant_baselines([1, 2], both_orders=True)
-
-
 @pytest.mark.parametrize("label", [5, -1, True, 3.0, "3", None, [3]])
 def test_a_label_off_the_scale_is_refused_whatever_the_reply(label: Any) -> None:
     for reply in (score(3), NONE):
@@ -245,12 +236,10 @@ def test_a_label_off_the_scale_is_refused_whatever_the_reply(label: Any) -> None
 def test_a_label_that_is_no_letter_is_refused_whatever_the_reply(label: Any) -> None:
     for reply in (better("A"), NONE):
         with pytest.raises(ConfigError, match=r"label: is unknown .*allowed: A, B\)") as raised:
-            pairwise_reward(reply, label)
-        assert len(str(raised.value)) < 200
-        with pytest.raises(ConfigError, match="label: is unknown"):
             consistent_pair_reward(reply, reply, label)
+        assert len(str(raised.value)) < 200
 
 
 def test_a_tie_as_label_needs_ties() -> None:
     with pytest.raises(ConfigError, match="ties are not offered"):
-        pairwise_reward(better("A"), "tie")
+        consistent_pair_reward(better("A"), better("B"), "tie")

@@ -23,6 +23,7 @@ from adjudge.cli.options import (
 from adjudge.errors import ConfigError
 from adjudge.report.elements import Element
 from adjudge.report.table import Column, Table, lost
+from adjudge_lab.evaluation.report import missing_text
 from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
 from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
@@ -208,12 +209,8 @@ def _estimate(found: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _missing_cell(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> Element | str:
-    kinds = [f"not played: {kind} {count:,}" for kind, count in model["not_played"].items()]
-    if found is not None:
-        kinds += [f"{kind} {count:,}" for kind, count in found["missing"].items()]
-    elif model["no_official"]:
-        kinds.append(f"not paid for {model['no_official']:,}")
-    return lost(", ".join(kinds)) if kinds else "0"
+    kinds = missing_text(model, found)
+    return lost(kinds) if kinds else "0"
 
 
 def _cost_lines(model: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ Of a judge: its settings; for verl the exact command and files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.rl.plan import GraderPlan, RunPlan, VerlPlan
+from adjudge_lab.rl.plan import GraderPlan, RunPlan
 
 
 def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
@@ -35,7 +36,7 @@ def print_run_plan(found: RunPlan, *, as_json: bool) -> None:
         for warning in found.warnings:
             _print_point(console, warning)
     if found.verl is not None:
-        _print_verl(console, found.verl)
+        _print_verl(console, found.verl.version, found.verl, found.verl.files)
 
 
 def _print_run(console: Console, found: RunPlan) -> None:
@@ -117,12 +118,12 @@ def _print_unsupported(console: Console, found: RunPlan) -> None:
         _print_point(console, str(one))
 
 
-def _print_verl(console: Console, verl: VerlPlan) -> None:
+def _print_verl(console: Console, version: str, plan: Any, files: Mapping[str, Any]) -> None:
     from adjudge_lab.rl.verl.run import format_command  # noqa: PLC0415
 
-    console.print(f"\n[bold]verl {verl.version}[/]")
-    console.print(_safe_lines(format_command(verl.command, verl.environment)), soft_wrap=True)
-    for path, content in verl.files.items():
+    console.print(f"\n[bold]verl {version}[/]")
+    console.print(_safe_lines(format_command(plan.command, plan.environment)), soft_wrap=True)
+    for path, content in files.items():
         console.print(f"\n[bold]{clean(path)}[/]")
         console.print(_safe_lines(_file_preview(content)), soft_wrap=True)
 
@@ -130,8 +131,10 @@ def _print_verl(console: Console, verl: VerlPlan) -> None:
 def _file_preview(content: Any) -> str:
     if isinstance(content, str):
         return content.rstrip()
-    first = msgspec.json.encode(content["first"]).decode()
-    return f"{content['rows']:,} rows, the first: {first}"
+    rows = f"{content['rows']:,} rows"
+    if "first" not in content:
+        return rows
+    return f"{rows}, the first: {msgspec.json.encode(content['first']).decode()}"
 
 
 def _safe_lines(text: str) -> Text:
@@ -179,19 +182,10 @@ def _plan_verl(judge: JudgeFile, folder: Path | None) -> Any:
 
 def _print_judge_verl(plan: Any, folder: Path | None) -> None:
     from adjudge_lab.judge_training.verl.run import COMMAND_FILE  # noqa: PLC0415
-    from adjudge_lab.rl.verl.run import format_command  # noqa: PLC0415
 
-    console, files = output(), plan.files
-    console.print("\n[bold]verl 0.6.1[/]")
-    console.print(_safe_lines(format_command(plan.command, plan.environment)), soft_wrap=True)
-    first = msgspec.json.encode(files.first).decode()
-    for path, rows, more in (
-        (files.train, files.train_rows, f", the first: {first}"),
-        (files.validation, files.val_rows, ""),
-    ):
-        console.print(f"\n[bold]{clean(path)}[/]")
-        console.print(_safe_lines(f"{rows:,} rows{more}"), soft_wrap=True)
-    unusable = sum(files.facts[f"{part}_rows"]["unusable"] for part in ("train", "val"))
+    console, data = output(), plan.data()
+    _print_verl(console, "0.6.1", plan, data["files"])
+    unusable = sum(data["data"][f"{part}_rows"]["unusable"] for part in ("train", "val"))
     notes = [f"{unusable:,} rows are unusable and are left out"] if unusable else []
     if plan.unmeasured:
         notes.append(

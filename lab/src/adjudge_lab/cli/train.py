@@ -22,14 +22,14 @@ from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
 from adjudge.runs.sentinel import SentinelAlarm
-from adjudge_lab.cli.plan import print_judge_plan
+from adjudge_lab.cli.plan import print_judge_plan, print_run_plan
 from adjudge_lab.judge_training.chain.file import ChainFile, ResolvedStage
 from adjudge_lab.judge_training.chain.report import chain_summary_lines
-from adjudge_lab.judge_training.chain.run import chain_plan, chain_plan_lines
+from adjudge_lab.judge_training.chain.run import ChainJob, chain_plan, chain_plan_lines, run_chain
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob
 from adjudge_lab.judge_training.report import judge_summary_lines
 from adjudge_lab.rl.launch import run_module, submit_job
-from adjudge_lab.rl.rewards import find_judge_key_env
+from adjudge_lab.rl.rewards import check_run_machine, find_judge_key_env
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
@@ -52,12 +52,11 @@ def train_chain_file(
         found = chain_plan(chain, folder)
         _print_chain(found, as_json=as_json, lines=chain_plan_lines(found))
         return
-    from adjudge_lab.judge_training.chain.run import ChainJob, run_chain  # noqa: PLC0415  (not a plan)
-
     with _ChainBars(len(chain.stages), show=not quiet) as bars:
         job = ChainJob(
             chain, path, folder,
-            on_stage=bars.stage, on_progress=bars.update, on_alarm=bars.alarm,
+            on_stage=bars.stage, on_progress=bars.update,
+            on_alarm=(lambda _: None) if quiet else bars.alarm,
         )  # fmt: skip
         with say_how_to_resume(folder):
             run_chain(job)
@@ -74,7 +73,16 @@ def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> N
         output().print(clean(line), soft_wrap=True)
 
 
-class _ChainBars(StageBars):
+class _AlarmBars(StageBars):
+    """A bar a stage, and a line for each alarm."""
+
+    def alarm(self, alarm: SentinelAlarm) -> None:
+        """A line for what a policy's sentinel just found."""
+        where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
+        self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
+
+
+class _ChainBars(_AlarmBars):
     """A bar for each part of a stage, a line as each stage begins."""
 
     def __init__(self, stages: int, *, show: bool) -> None:
@@ -87,12 +95,6 @@ class _ChainBars(StageBars):
             said = "done before" if over else f"{stage.kind}, {stage.folder}"
             place = f"[bold]{number}/{self._stages_in_all} {clean(stage.name)}[/]"
             self.line(f"{place}  [dim]{clean(said)}[/]")
-
-    def alarm(self, alarm: SentinelAlarm) -> None:
-        """A line for what a policy's sentinel just found."""
-        if self.show:
-            where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
-            self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
 
 
 def train_judge_file(
@@ -293,9 +295,7 @@ def train(
     if seed is not None:
         wanted = wanted.with_seed(seed)
     if dry_run:
-        from adjudge_lab.cli.plan import print_run_plan  # noqa: PLC0415  (only when asked for)
         from adjudge_lab.rl.plan import plan_run  # noqa: PLC0415  (only when asked for)
-        from adjudge_lab.rl.rewards import check_run_machine  # noqa: PLC0415
 
         print_run_plan(plan_run(wanted), as_json=as_json)
         check_run_machine(wanted)
@@ -417,7 +417,7 @@ def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
         console.print(f"                  [dim]→[/] {clean(one['advice'])}", soft_wrap=True)
 
 
-class _PolicyBars(StageBars):
+class _PolicyBars(_AlarmBars):
     """A bar a stage; steps and alarms are lines above them."""
 
     def begin(self, folder: Path) -> None:
@@ -435,8 +435,3 @@ class _PolicyBars(StageBars):
         if missing := row.get("judge/missing_frac"):
             parts.append(f"missing={missing:.1%}")
         self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {' '.join(parts)}")
-
-    def alarm(self, alarm: SentinelAlarm) -> None:
-        """A line for what the sentinel just found."""
-        where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
-        self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")

@@ -14,6 +14,7 @@ from aiohttp import web
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
+from adjudge_lab.environments.task_wire import json_response, listen
 from adjudge_lab.environments.tasks import (
     OutOfContext,
     Policy,
@@ -184,17 +185,8 @@ class _GatewayServer:
         """Listen, if that has not begun; the address."""
         async with self._starting:
             if not self._base:
-                await self._runner.setup()
-                try:
-                    await web.TCPSite(self._runner, self._host, self._port).start()
-                except OSError as error:
-                    raise ConfigError(
-                        f"policy gateway at {self._host}:{self._port}: the gateway cannot "
-                        f"listen there ({error.strerror or error}). Use port 0 to take a free "
-                        "port."
-                    ) from None
-                host = f"[{self._host}]" if ":" in self._host else self._host
-                self._base = f"http://{host}:{self._runner.addresses[0][1]}"
+                what = f"policy gateway at {self._host}:{self._port}: the gateway"
+                self._base = await listen(self._runner, self._host, self._port, what)
             return self._base
 
     async def close(self) -> None:
@@ -211,7 +203,7 @@ class _GatewayServer:
                 "param": None,
                 "code": refused.code,
             }
-            return _json_response(refused.status, {"error": error})
+            return json_response(refused.status, {"error": error})
 
     async def _complete_request(self, request: web.Request) -> str:
         seat = self.seats.get(request.match_info["seat"])
@@ -283,7 +275,7 @@ def _without_empty_values(message: dict[str, Any]) -> dict[str, Any]:
 
 def _completion_response(said: str) -> web.Response:
     message = {"role": "assistant", "content": said}
-    return _json_response(
+    return json_response(
         200,
         {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
@@ -291,10 +283,4 @@ def _completion_response(said: str) -> web.Response:
             "model": "policy",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         },
-    )
-
-
-def _json_response(status: int, data: Any) -> web.Response:
-    return web.Response(
-        status=status, body=msgspec.json.encode(data), content_type="application/json"
     )

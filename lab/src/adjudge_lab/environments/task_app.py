@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import inspect
 import logging
 import os
 import signal
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import msgspec
 from aiohttp import web
 
 from adjudge.config import suggest_name
@@ -27,9 +25,11 @@ from adjudge_lab.environments.task_wire import (
     RecordedEnvironment,
     RolloutRequest,
     build_rollout_answer,
+    json_response,
+    listen,
     read_rollout_request,
 )
-from adjudge_lab.environments.tasks import Environment, Episode, play
+from adjudge_lab.environments.tasks import Environment, Episode, environment_settings, play
 
 TASK_APP_KEY_VARIABLE = "ENVIRONMENT_API_KEY"
 """The environment variable with the key that trainers must send as ``X-API-Key``, if it is set."""
@@ -141,16 +141,7 @@ async def _serve(config: TaskAppConfig, host: str, port: int, ready: Callable[[s
         build_app(config), access_log=None, handler_cancellation=True, shutdown_timeout=_CLOSE_S
     )
     try:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise ConfigError(
-                f"host {host}, port {port}: the task app cannot listen there "
-                f"({error.strerror or error}). Use port 0 to take a free port."
-            ) from None
-        shown = f"[{host}]" if ":" in host else host
-        ready(f"http://{shown}:{runner.addresses[0][1]}")
+        ready(await listen(runner, host, port, f"host {host}, port {port}: the task app"))
         await stop.wait()
     finally:
         await runner.cleanup()
@@ -216,14 +207,14 @@ class _Handlers:
     async def health(self, _: web.Request) -> web.Response:
         """``/`` and ``/health``: that it lives, for anybody."""
         needs_key = self._wanted is not None
-        return _json_response(
+        return json_response(
             200, {"status": "ok", "app_id": self._config.app_id, "needs_key": needs_key}
         )
 
     async def info(self, _: web.Request) -> web.Response:
         """``/info``: what there is to play, and the rubrics to judge it by."""
         config = self._config
-        return _json_response(
+        return json_response(
             200,
             {
                 "app_id": config.app_id,
@@ -267,7 +258,7 @@ class _Handlers:
                     "observation": opening,
                 }
             )
-        return _json_response(200, begun if len(seeds) > 1 else begun[0])
+        return json_response(200, begun if len(seeds) > 1 else begun[0])
 
     async def rollout(self, request: web.Request) -> web.Response:
         """``POST /rollout``: one episode, asking the policy for every turn."""
@@ -300,7 +291,7 @@ class _Handlers:
                 ("events_score", self._config.events_score),
             )
         }
-        return _json_response(200, build_rollout_answer(wanted, episode, environment, scores))
+        return json_response(200, build_rollout_answer(wanted, episode, environment, scores))
 
     def _kind(self, asked: str | None) -> tuple[str, Callable[..., Environment]]:
         kinds = self._config.kinds
@@ -355,15 +346,12 @@ async def _parse_request(request: web.Request) -> RolloutRequest:
 
 def _make_environment(make: Callable[..., Environment], config: Mapping[str, Any]) -> Environment:
     """A fresh environment; raises :class:`_RequestRefused` naming the key that it does not take."""
-    known = inspect.signature(make).parameters
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
-    for name in config:
-        if name not in known and not takes_all:
-            hint = suggest_name(name[:40], known)
-            raise _invalid_request(
-                f"env.config.{name[:40]}: unknown{hint} (allowed: {', '.join(known) or 'nothing'})"
-            )
-    given = {key: tuple(one) if isinstance(one, list) else one for key, one in config.items()}
+    given, unknown, known = environment_settings(make, config)
+    if unknown is not None:
+        hint = suggest_name(unknown[:40], known)
+        raise _invalid_request(
+            f"env.config.{unknown[:40]}: unknown{hint} (allowed: {', '.join(known) or 'nothing'})"
+        )
     try:
         return make(**given)
     except (ConfigError, TypeError, ValueError) as error:
@@ -377,15 +365,4 @@ def _invalid_request(message: str) -> _RequestRefused:
 def _error_response(
     status: int, kind: ErrorKind, message: str, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    return _json_response(status, {"error": {"kind": kind, "message": message}}, headers)
-
-
-def _json_response(
-    status: int, data: Any, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    return web.Response(
-        status=status,
-        body=msgspec.json.encode(data),
-        content_type="application/json",
-        headers=headers,
-    )
+    return json_response(status, {"error": {"kind": kind, "message": message}}, headers)

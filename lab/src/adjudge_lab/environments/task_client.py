@@ -23,6 +23,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rubrics import Rubric, RubricBundle, parse_rubric
 from adjudge_lab.environments.gateway import PolicyGateway, PolicySession
+from adjudge_lab.environments.task_wire import read_body
 from adjudge_lab.environments.tasks import LARGEST_REWARD, Episode, Policy, count_achievements
 
 _CONNECT_S = 10.0
@@ -65,17 +66,15 @@ async def request_task_app(
                 proxy=_proxy_for(url),
             ) as response,
         ):
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > _MAX_ANSWER:
-                    raise GradingFailure(
-                        ErrorKind.SERVER_ERROR,
-                        f"task app {base}: the answer is longer than {_MAX_ANSWER >> 20} MiB",
-                    )
+            content = await read_body(response.content, _MAX_ANSWER)
+            if content is None:
+                raise GradingFailure(
+                    ErrorKind.SERVER_ERROR,
+                    f"task app {base}: the answer is longer than {_MAX_ANSWER >> 20} MiB",
+                )
             if response.status != 200:
-                raise _response_error(base, response, bytes(content), key, key_env)
-            return bytes(content)
+                raise _response_error(base, response, content, key, key_env)
+            return content
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise GradingFailure(
             ErrorKind.CONNECTION, f"task app {base}: no answer ({type(error).__name__})"
@@ -325,16 +324,14 @@ class TaskAppTask:
         paid = [step.reward for step in one.steps]
         scores = played.metrics or _Metrics()
         given = (scores.outcome_score, scores.events_score)
+        last = one.steps[-1].info if one.steps else None
         for wrong, what in (
             (one.length not in (None, len(one.steps)), "a length that is not that of its steps"),
             (None in paid and any(reward is not None for reward in paid), "only some rewards"),
             (not all(map(_is_bounded, paid)), f"a reward beyond {LARGEST_REWARD:g}"),
             (not all(map(_is_bounded, given)), f"a score beyond {LARGEST_REWARD:g}"),
             (len(_final_observation(one.final)) > _MAX_OBSERVATION, "too long a final observation"),
-            (
-                _encoded_size(one.steps[-1].info if one.steps else None) > _MAX_INFO,
-                "too large an info",
-            ),
+            (len(msgspec.json.encode(last)) > _MAX_INFO, "too large an info"),
         ):
             if wrong:
                 raise self._failure(ErrorKind.SERVER_ERROR, f"answered {what}")
@@ -394,10 +391,6 @@ def _final_observation(final: Any) -> str:
     seen = final.get("observation") if isinstance(final, dict) else None
     text = seen.get("text") if isinstance(seen, dict) else seen
     return text if isinstance(text, str) else ""
-
-
-def _encoded_size(info: Any) -> int:
-    return len(msgspec.json.encode(info))
 
 
 def _count_new_achievements(infos: list[dict[str, Any]]) -> list[int]:

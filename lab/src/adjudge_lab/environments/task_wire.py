@@ -10,6 +10,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 import yarl
+from aiohttp import web
 from pydantic import Field, field_validator
 
 from adjudge.config_tables import ConfigTable, validate_model
@@ -20,6 +21,43 @@ from adjudge_lab.environments.tasks import Environment, Episode, OutOfContext, S
 
 _MAX_REPLY = 4 << 20
 _MAX_OPS = 20_000
+
+
+def json_response(status: int, data: Any, headers: Mapping[str, str] | None = None) -> web.Response:
+    """``data`` as the JSON body of an answer."""
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(data),
+        content_type="application/json",
+        headers=headers,
+    )
+
+
+async def listen(runner: web.AppRunner, host: str, port: int, what: str) -> str:
+    """Listen at ``host``; the address. Raises :class:`ConfigError` where the port is taken.
+
+    ``what`` names who listens and where, for that.
+    """
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot listen there ({error.strerror or error}). Use port 0 to take a free "
+            "port."
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{runner.addresses[0][1]}"
+
+
+async def read_body(content: aiohttp.StreamReader, most: int) -> bytes | None:
+    """A whole body; ``None`` for one of more than ``most`` bytes."""
+    body = bytearray()
+    async for chunk in content.iter_any():
+        body += chunk
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 class RolloutEnvironment(ConfigTable):
@@ -138,14 +176,10 @@ class PolicyEndpoint:
                 headers={"Content-Type": "application/json"},
                 allow_redirects=False,
             ) as response:
-                content = bytearray()
-                async for chunk in response.content.iter_any():
-                    content += chunk
-                    if len(content) > _MAX_REPLY:
-                        raise GradingFailure(
-                            ErrorKind.SERVER_ERROR, "the policy's reply is too long"
-                        )
-                return response.status, bytes(content)
+                content = await read_body(response.content, _MAX_REPLY)
+                if content is None:
+                    raise GradingFailure(ErrorKind.SERVER_ERROR, "the policy's reply is too long")
+                return response.status, content
         except TimeoutError:
             raise GradingFailure(ErrorKind.TIMEOUT, "the policy did not reply in time") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:

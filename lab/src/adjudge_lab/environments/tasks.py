@@ -162,6 +162,20 @@ def _checked_reward(name: str, reward: Any) -> float:
     )
 
 
+def environment_settings(
+    make: Callable[..., Any], config: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None, list[str]]:
+    """``config`` as keyword arguments, its first key ``make`` does not take, and the keys it does.
+
+    Tables have lists where environments take tuples.
+    """
+    known = inspect.signature(make).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+    given = {key: tuple(one) if isinstance(one, list) else one for key, one in config.items()}
+    unknown = next((key for key in given if key not in known and not takes_all), None)
+    return given, unknown, list(known)
+
+
 def prompt_too_long_error(what: str) -> GradingFailure:
     """A policy that was never able to speak has no answer, not an empty one."""
     return GradingFailure(

@@ -73,14 +73,14 @@ def _judges_table(summary: Mapping[str, Any], model: Mapping[str, Any]) -> Table
     """One model's table: official score, graders, reward."""
     rows = [
         ["official score", "", *_estimate_cells(model["official"]), "", "", "", "",
-         _missing(model, None)]
+         missing_text(model, None)]
     ]  # fmt: skip
     weights = {grader["name"]: grader["weight"] for grader in summary["graders"]}
     for name, found in model["scores"].items():
         weight = "" if name not in weights else f"{weights[name]:g}" if weights[name] else "report"
         kinds = ("mean", "pearson", "spearman")
         cells = [cell for kind in kinds for cell in _estimate_cells(found[kind])]
-        rows.append([name, weight, *cells, _missing(model, found)])
+        rows.append([name, weight, *cells, missing_text(model, found)])
     interval = Column("95 %", "i")
     columns = [*numeric("weight", "mean"), interval, *numeric("r"), interval, *numeric("rho"),
                interval, Column("missing")]  # fmt: skip
@@ -93,7 +93,8 @@ def _estimate_cells(estimate: Mapping[str, Any]) -> list[str]:
     return [format_number(estimate["value"]), interval]
 
 
-def _missing(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
+def missing_text(model: Mapping[str, Any], found: Mapping[str, Any] | None) -> str:
+    """What a model's score ``found`` lacks, by kind; of ``None``, the official score."""
     kinds = [f"not played: {kind} {count:,}" for kind, count in model["not_played"].items()]
     if found is not None:
         kinds += [f"{kind} {count:,}" for kind, count in found["missing"].items()]

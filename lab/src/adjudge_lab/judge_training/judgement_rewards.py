@@ -7,7 +7,6 @@ there is, whatever the label. With d the distance of verdict and label, as a sha
 =====================  ================  ======================================================
 pointwise              1 − d             1, 0.75, 0.5, 0.25, 0: a step costs the same everywhere;
                                          under doubt the best answer is the labels' median
-pairwise               (1 − d)²          right 1, off by a tie 0.25, wrong 0
 pairwise, both orders  (1 − mean d)²     right twice 1, right once 0.25, wrong twice 0
 no verdict             −0.25             one step of the pointwise scale below the worst verdict
 =====================  ================  ======================================================
@@ -110,27 +109,6 @@ def pointwise_reward(reply: ReplyOrVerdict, label: int, *, opened: bool = False)
     )
 
 
-def pairwise_reward(
-    reply: ReplyOrVerdict, label: str, *, ties: bool = False, opened: bool = False
-) -> float:
-    """1 for the label, 0 for the other answer; :data:`UNPARSABLE_REWARD` without a verdict.
-
-    ``label``: ``"A"``, ``"B"``, or ``"tie"`` if ``ties``, which must say the same of the prompt; a
-    tie in place of an answer, or an answer in place of a tie, earns 0.25. Raises as
-    :func:`pointwise_reward`.
-
-    >>> pairwise_reward("<think>B is right.</think><better>B</better>", "B")
-    1.0
-    """
-    _check_preference(label, ties)
-    read = read_preference(reply, ties=ties, opened=opened) if isinstance(reply, str) else reply
-    return (
-        UNPARSABLE_REWARD
-        if isinstance(read, UnreadableReply)
-        else _preference_reward(read.value, label)
-    )
-
-
 def consistent_pair_reward(
     reply_ab: ReplyOrVerdict,
     reply_ba: ReplyOrVerdict,
@@ -150,7 +128,7 @@ def consistent_pair_reward(
 
     Both replies earn this, unless one has no verdict. That one earns :data:`UNPARSABLE_REWARD`, and
     the other the square of half its own closeness (right 0.25, wrong 0): more than a reply without
-    a verdict, and never more than beside one with a verdict. Raises as :func:`pairwise_reward`.
+    a verdict, and never more than beside one with a verdict. Raises as :func:`pointwise_reward`.
 
     >>> a, b = (f"<think>Seen.</think><better>{letter}</better>" for letter in "AB")
     >>> consistent_pair_reward(a, b, "A")
@@ -177,19 +155,19 @@ def consistent_pair_reward(
 
 
 def constant_baselines(
-    labels: Sequence[int] | Sequence[str], *, ties: bool | None = None, both_orders: bool = False
+    labels: Sequence[int] | Sequence[str], *, ties: bool | None = None
 ) -> ConstantBaselines:
     """What a judge earns that always says the same, for each verdict, and one that draws lots.
 
-    ``labels``: all integers from 0 to 4, or all ``"A"``, ``"B"`` and ``"tie"``. ``ties``: whether a
-    tie is offered; ``None``: if a label is one. ``both_orders``: by :func:`consistent_pair_reward`
-    rather than :func:`pairwise_reward`. A curve says something only above ``best_reward``.
+    ``labels``: all integers from 0 to 4, or all ``"A"``, ``"B"`` and ``"tie"``, of comparisons in
+    both orders. ``ties``: whether a tie is offered; ``None``: if a label is one. A curve says
+    something only above ``best_reward``.
 
     Raises :class:`~adjudge.errors.ConfigError` for no labels, and for others.
 
     >>> constant_baselines([0, 4, 4, 4]).by_answer
     {'0': 0.25, '1': 0.375, '2': 0.5, '3': 0.625, '4': 0.75}
-    >>> paired = constant_baselines(["A", "A", "A", "B"], both_orders=True)
+    >>> paired = constant_baselines(["A", "A", "A", "B"])
     >>> paired.by_answer, paired.chance
     ({'A': 0.25, 'B': 0.25}, 0.375)
     """
@@ -205,16 +183,13 @@ def constant_baselines(
             _check_preference(label, tied)
         else:
             _check_rating(label)
-    if both_orders and not pairs:
-        raise ConfigError("both_orders: the labels are ratings of one answer, which has no order")
     offered: tuple[Any, ...] = (
         (*PREFERENCE_VERDICTS, *((TIE_VERDICT,) if tied else ())) if pairs else RATINGS
     )
-    single: Callable[[Any, Any], float] = _preference_reward if pairs else _rating_reward
 
     def earned(first: Any, second: Any, label: Any) -> float:
-        if not both_orders:
-            return single(first, label)
+        if not pairs:
+            return _rating_reward(first, label)
         return _squared_mean(
             _preference_closeness(first, label),
             _preference_closeness(_FLIPPED_PREFERENCE[second], label),
@@ -255,11 +230,6 @@ def _preference_closeness(verdict: str | None, label: str) -> float:
         if verdict is None
         else 1 - abs(_PREFERENCE_POSITION[verdict] - _PREFERENCE_POSITION[label])
     )
-
-
-def _preference_reward(verdict: str, label: str) -> float:
-    close = _preference_closeness(verdict, label)
-    return close * close
 
 
 def _squared_mean(first: float, second: float) -> float:
@@ -360,7 +330,7 @@ def question_baselines(
     labels: list[Any] = [one.label for one in questions if not one.swapped]
     if form.mode == "pointwise":
         return constant_baselines(labels)
-    return constant_baselines(labels, ties=form.ties, both_orders=True)
+    return constant_baselines(labels, ties=form.ties)
 
 
 def _order_pairs(judged: Sequence[JudgedQuestion]) -> list[tuple[int, int]]:

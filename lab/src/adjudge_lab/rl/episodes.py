@@ -5,7 +5,6 @@ Episodes are played side by side; one that ended becomes the sample that its rew
 
 from __future__ import annotations
 
-import inspect
 import logging
 import random
 import traceback
@@ -29,7 +28,11 @@ from adjudge_lab.environments import (
     Policy,
     Task,
 )
-from adjudge_lab.environments.tasks import PaymentFunction, read_dataset
+from adjudge_lab.environments.tasks import (
+    PaymentFunction,
+    environment_settings,
+    read_dataset,
+)
 from adjudge_lab.rl.runfile import CAPITALS_ENV, SHIPPED_ENVIRONMENTS, RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 
@@ -262,16 +265,11 @@ def _environment_class(run: RunFile) -> tuple[Any, dict[str, Any]]:
 
 
 def _environment_config(run: RunFile, kind: Any) -> dict[str, Any]:
-    """The keys of ``env_config`` that the environment takes; tables have lists, not tuples."""
-    config = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in run.rollout.env_config.items()
-    }
-    known = inspect.signature(kind).parameters
-    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-    if unknown := [key for key in config if key not in known and not takes_all]:
+    """What ``env_config`` gives the environment."""
+    config, unknown, known = environment_settings(kind, run.rollout.env_config)
+    if unknown is not None:
         run.refuse(
-            f"rollout.env_config.{unknown[0]}",
+            f"rollout.env_config.{unknown}",
             f"{run.env_name} has no such setting (allowed: {', '.join(known) or 'none'})",
         )
     return config

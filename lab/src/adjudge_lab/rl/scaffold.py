@@ -160,6 +160,25 @@ def draw_shown_rubrics(
     return [worth[place] for place in sorted(places)]
 
 
+def reveal_rubrics(
+    scaffold: ScaffoldTable,
+    rubrics: Sequence[Criterion],
+    *,
+    step: int,
+    steps: int,
+    index: int,
+    size: int,
+    seed: int,
+    group: str | int,
+) -> tuple[RevealedRubrics, str | None]:
+    """What :func:`draw_shown_rubrics` shows of ``rubrics``, and the message that shows it."""
+    at = {"step": step, "steps": steps, "index": index, "size": size}
+    shown = draw_shown_rubrics(scaffold, rubrics, seed=seed, group=group, **at)
+    ids = [one.id for one in shown]
+    revealed = RevealedRubrics(reveal_ratio(scaffold, **at), len(shown), ids)
+    return revealed, build_scaffold_message(shown, scaffold)
+
+
 class RevealedRubrics(msgspec.Struct):
     """What a rollout was shown: a share of its rubrics, so many of them, and which by their ids."""
 
@@ -189,17 +208,13 @@ class StepScaffold:
         self.revealed: list[RevealedRubrics] = []
         size = run.training.group_size
         for place, (seed, group) in enumerate(zip(seeds, groups, strict=True)):
-            at = {"step": step, "steps": run.training.steps, "index": place % size, "size": size}
-            shown = draw_shown_rubrics(
-                scaffold,
-                read_row_rubrics(task.begin(seed).columns),
-                seed=run.training.seed,
-                group=group,
-                **at,
-            )
-            ratio = reveal_ratio(scaffold, **at)
-            self.revealed.append(RevealedRubrics(ratio, len(shown), [one.id for one in shown]))
-            self._texts.append(build_scaffold_message(shown, scaffold))
+            revealed, text = reveal_rubrics(
+                scaffold, read_row_rubrics(task.begin(seed).columns),
+                step=step, steps=run.training.steps, index=place % size, size=size,
+                seed=run.training.seed, group=group,
+            )  # fmt: skip
+            self.revealed.append(revealed)
+            self._texts.append(text)
 
     def is_scaffolded(self, place: int) -> bool:
         """Whether the policy reads anything at ``place`` that its prompt does not have."""
