@@ -389,12 +389,49 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
     except GradingFailure as failure:
         return [_failed_check("reply", failure)]
     found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
-    found.append(await _check_schema(full, "schema" in sent))
-    found.append(await _check_choices(full, table, "choices" in sent))
-    found.append(await _check_logprobs(full, table, "logprobs" in sent))
-    found.append(await _check_streaming(everything, build))
+    found.append(
+        await _check_feature(
+            "schema", full.achat(_COLOUR_MESSAGES, schema=_SCHEMA), "schema" in sent,
+            lambda _: "the reply is JSON with its keys",
+        )
+    )  # fmt: skip
+    if PRESETS[table.type].choices_field is None:
+        note = "replies are checked against the list instead"
+        found.append(FeatureCheck("choices", "not offered", note))
+    else:
+        found.append(
+            await _check_feature(
+                "choices", full.achat(_COLOUR_MESSAGES, choices=_CHOICES), "choices" in sent,
+                lambda _: "the reply is one of the list",
+            )
+        )  # fmt: skip
+    if table.type == "anthropic":
+        note = "no expected scores from this API"
+        found.append(FeatureCheck("logprobs", "not offered", note))
+    else:
+        found.append(
+            await _check_feature(
+                "logprobs", full.achat(_COLOUR_MESSAGES, logprobs=True), "logprobs" in sent,
+                _describe_logprobs,
+            )
+        )  # fmt: skip
+    if table.type == "anthropic" or table.wire is not None:
+        note = "this client asks it for whole replies only"
+        found.append(FeatureCheck("streaming", "not offered", note))
+    else:
+        streaming = build(everything.model_copy(update={"stream": True}))
+        found.append(
+            await _check_feature(
+                "streaming", streaming.achat(_COLOUR_MESSAGES), table.stream,
+                lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
+            )
+        )  # fmt: skip
     found.append(await _check_seed(model, table))
     return found
+
+
+def _describe_logprobs(reply: Reply) -> str:
+    return f"{max(len(token.top) for token in reply.logprobs or ())} alternatives a token"
 
 
 def _failed_check(feature: str, failure: GradingFailure, sent: bool | None = None) -> FeatureCheck:
@@ -443,48 +480,6 @@ def _check_truncated(feature: str, reply: Reply, sent: bool | None) -> FeatureCh
     if feature == "schema" and not reply.text.lstrip().startswith("{"):
         return FeatureCheck(feature, "no", "the reply is no JSON: dropped silently", sent)
     return FeatureCheck(feature, "unclear", "the reply was cut: raise max_tokens", sent)
-
-
-async def _check_schema(model: ChatModel, sent: bool) -> FeatureCheck:
-    asked = model.achat(_COLOUR_MESSAGES, schema=_SCHEMA)
-    return await _check_feature("schema", asked, sent, lambda _: "the reply is JSON with its keys")
-
-
-async def _check_choices(model: ChatModel, table: JudgeTable, sent: bool) -> FeatureCheck:
-    if PRESETS[table.type].choices_field is None:
-        return FeatureCheck(
-            "choices", "not offered", "replies are checked against the list instead"
-        )
-    asked = model.achat(_COLOUR_MESSAGES, choices=_CHOICES)
-    return await _check_feature("choices", asked, sent, lambda _: "the reply is one of the list")
-
-
-async def _check_logprobs(model: ChatModel, table: JudgeTable, sent: bool) -> FeatureCheck:
-    if table.type == "anthropic":
-        return FeatureCheck("logprobs", "not offered", "no expected scores from this API")
-
-    def describe_logprobs(reply: Reply) -> str:
-        most = max(len(token.top) for token in reply.logprobs or ())
-        return f"{most} alternatives a token"
-
-    return await _check_feature(
-        "logprobs", model.achat(_COLOUR_MESSAGES, logprobs=True), sent, describe_logprobs
-    )
-
-
-async def _check_streaming(table: JudgeTable, build: ModelBuilder) -> FeatureCheck:
-    if table.type == "anthropic":
-        return FeatureCheck(
-            "streaming", "not offered", "this client asks it for whole replies only"
-        )
-    model = build(table.model_copy(update={"stream": True}))
-
-    def describe_reply(reply: Reply) -> str:
-        return f"joined, {'with' if reply.usage else 'without'} usage"
-
-    return await _check_feature(
-        "streaming", model.achat(_COLOUR_MESSAGES), table.stream, describe_reply
-    )
 
 
 async def _check_seed(model: ChatModel, table: JudgeTable) -> FeatureCheck:

@@ -144,7 +144,7 @@ def test_memory_that_runs_out_halves_the_batch(
         [],
     )
 
-    def small(loaded: Any, batch: list[Any]) -> list[float]:
+    def small(loaded: Any, batch: list[Any]) -> list[Any]:
         sizes.append(len(batch))
         if len(batch) > 2 or len(batch[0].ids) > 400:
             raise torch.OutOfMemoryError("out of memory")

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import OrderedDict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -132,7 +133,7 @@ class ReplyCache:
         self._final: CacheReport | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.mode, self.sampled)
+        return partial(ReplyCache, sampled=self.sampled), (self.path, self.mode)
 
     @property
     def fence_key(self) -> bytes:
@@ -300,12 +301,7 @@ class ReplyCache:
         if sampled and not self.sampled:
             self._not_stored += 1
             return
-        data = encode_reply(reply)
-        written, judge = self._described(key, call)
-        row = CassetteRow(
-            bytes.fromhex(key), compute_checksum(key, data), sampled, data, written, judge
-        )
-        self._file.write_later(row)
+        self._write(key, encode_reply(reply), call, sampled, failed=False)
         self._stored += 1
         self._failed.pop(key, None)
         if self.mode == "record":
@@ -323,18 +319,21 @@ class ReplyCache:
         if failure.kind in _UNRECORDED_KINDS or (sampled and not self.sampled):
             return
         data = encode_failure(failure)
-        written, judge = self._described(key, call)
-        raw = bytes.fromhex(key)
-        self._file.write_later(
-            CassetteRow(
-                raw, compute_checksum(key, data), sampled, data, written, judge, failed=True
-            )
-        )
+        self._write(key, data, call, sampled, failed=True)
         self._failures += 1
         if "stream_only" not in failure.metadata:  # then it is asked again at once, as a stream
             self._failed[key] = came, data
             if len(self._failed) > _FAILED:
                 self._failed.popitem(last=False)
+
+    def _write(
+        self, key: str, data: bytes, call: ChatCall | None, sampled: bool, *, failed: bool
+    ) -> None:
+        digest = compute_checksum(key, data)
+        written, judge = self._described(key, call)
+        self._file.write_later(
+            CassetteRow(bytes.fromhex(key), digest, sampled, data, written, judge, failed)
+        )
 
     def forget(self, key: str) -> None:
         """The call that :meth:`get` knew nothing of has ended without an outcome."""
@@ -406,7 +405,3 @@ def _warn_unused(report: CacheReport) -> None:
             report.path,
             report.not_stored,
         )
-
-
-def _reopen(path: Path, mode: CacheMode, sampled: bool) -> ReplyCache:
-    return ReplyCache(path, mode, sampled=sampled)

@@ -75,41 +75,14 @@ def canonical_call(call: ChatCall, provider: str) -> bytes:
 
     Raises ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
     """
-    messages = call.messages
-    schema = call.schema
-    try:
-        return _sorted(
-            (
-                provider,
-                call.model,
-                messages,
-                None if schema is None else msgspec.Raw(_in_order(schema)),
-                call.choices,
-                call.logprobs,
-                call.sampling,
-                call.draw,
-            )
-        )
-    except UnicodeEncodeError:
-        return _canonical_with_surrogates(call, provider, messages)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _not_json(error) from None
-
-
-def _canonical_with_surrogates(
-    call: ChatCall, provider: str, messages: Sequence[Mapping[str, Any]]
-) -> bytes:
-    before = (provider, call.model, messages)
+    before = (provider, call.model, call.messages)
     after = (call.choices, call.logprobs, call.sampling, call.draw)
-    try:
-        parts = [
-            *(_dumps(part, sort_keys=True) for part in before),
-            _dumps(call.schema, sort_keys=False),
-            *(_dumps(part, sort_keys=True) for part in after),
-        ]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _not_json(error) from None
-    return encode_exactly(f"[{','.join(parts)}]")
+    parts = [
+        *(_encode(part) for part in before),
+        _encode(call.schema, in_order=True),
+        *(_encode(part) for part in after),
+    ]
+    return b"[" + b",".join(parts) + b"]"
 
 
 def encode_reply_form(call: ChatCall) -> bytes:
@@ -119,22 +92,35 @@ def encode_reply_form(call: ChatCall) -> bytes:
     """
     if call.schema is None and call.choices is None and not call.logprobs:
         return b""
-    form = (call.schema, call.choices, call.logprobs)
-    try:
-        return _in_order(form)
-    except UnicodeEncodeError:
-        return encode_exactly(_dumps(form, sort_keys=False))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise _not_json(error) from None
+    return _encode((call.schema, call.choices, call.logprobs), in_order=True)
 
 
 def encode_judge(call: ChatCall, provider: str) -> bytes:
     """JSON of provider, model and sampling: what tells one recorded judge from another."""
-    judge = (provider, call.model, call.sampling)
+    return _encode((provider, call.model, call.sampling))
+
+
+def _encode(value: Any, *, in_order: bool = False) -> bytes:
+    """``value`` as JSON, keys sorted unless ``in_order``; lone surrogates as three bytes each.
+
+    Raises ``GradingFailure(invalid_input)`` for what JSON cannot express.
+    """
     try:
-        return _sorted(judge)
-    except UnicodeEncodeError:
-        return encode_exactly(_dumps(judge, sort_keys=True))
+        try:
+            return _in_order(value) if in_order else _sorted(value)
+        except UnicodeEncodeError:
+            return encode_exactly(
+                json.dumps(
+                    value,
+                    sort_keys=not in_order,
+                    ensure_ascii=False,
+                    separators=(",", ":"),
+                    default=_to_builtin,
+                )
+            )
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        problem = f"the call cannot be written as JSON: {type(error).__name__}"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
 
 
 def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
@@ -143,18 +129,6 @@ def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
         return msgspec.convert(decode_json(data), tuple[str, str, dict[str, Any]])
     except msgspec.MsgspecError as error:
         raise ValueError("not a recorded judge") from error
-
-
-def _dumps(value: Any, *, sort_keys: bool) -> str:
-    return json.dumps(
-        value, sort_keys=sort_keys, ensure_ascii=False, separators=(",", ":"), default=_to_builtin
-    )
-
-
-def _not_json(error: Exception) -> GradingFailure:
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT, f"the call cannot be written as JSON: {type(error).__name__}"
-    )
 
 
 def decode_json(data: bytes) -> Any:
@@ -189,16 +163,11 @@ def _split_with_surrogates(data: bytes) -> tuple[dict[str, bytes], list[bytes]]:
         raise ValueError("not a canonical call")
     if not isinstance(values[2], list):
         raise ValueError("not a canonical call")  # noqa: TRY004  (bytes of a file, not an argument)
-    parts = {name: _encode_bytes(value) for name, value in zip(CALL_PARTS, values, strict=True)}
+    parts = {
+        name: _encode(value, in_order=True) for name, value in zip(CALL_PARTS, values, strict=True)
+    }
     del parts["messages"]
-    return parts, [_encode_bytes(message) for message in values[2]]
-
-
-def _encode_bytes(value: Any) -> bytes:
-    try:
-        return _in_order(value)
-    except UnicodeEncodeError:
-        return encode_exactly(_dumps(value, sort_keys=False))
+    return parts, [_encode(message, in_order=True) for message in values[2]]
 
 
 def is_sampled(call: ChatCall) -> bool:

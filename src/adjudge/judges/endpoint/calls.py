@@ -236,19 +236,6 @@ class CircuitBreaker:
     (True, True)
     """
 
-    __slots__ = (
-        "_cooldown",
-        "_count",
-        "_first_cooldown",
-        "_max_cooldown",
-        "_probing",
-        "_retry_at",
-        "_threshold",
-        "closed",
-        "failed_at",
-        "opened",
-    )
-
     def __init__(self, failures: int, cooldown_s: float, max_cooldown_s: float) -> None:
         self.closed = True
         self.opened = 0
@@ -320,8 +307,6 @@ SPILL_SLACK = 8
 
 class Replica:
     """One base URL: what is in flight there, and whether it works."""
-
-    __slots__ = ("breaker", "in_flight", "sends", "url")
 
     def __init__(self, url: str, breaker: CircuitBreaker) -> None:
         self.url = url

@@ -48,27 +48,6 @@ class AdaptiveLimit:
     connections.
     """
 
-    __slots__ = (
-        "_cooldown",
-        "_minimum",
-        "_pause",
-        "_refused",
-        "_skip",
-        "_start",
-        "_streak",
-        "_taken",
-        "_threshold",
-        "_told_until",
-        "_value",
-        "cooling_until",
-        "cuts",
-        "in_flight",
-        "limit",
-        "maximum",
-        "paused_until",
-        "peak",
-    )
-
     def __init__(
         self, start: int, maximum: int, minimum: int = 1, cooldown_s: float = 15.0
     ) -> None:
@@ -152,8 +131,6 @@ class RateBucket:
     In any T seconds at most ``(T + burst_s) · rate`` units go out, plus one call's excess over the
     burst: a call larger than the whole bucket goes when the bucket is full and leaves it in debt.
     """
-
-    __slots__ = ("_capacity", "_level", "_rate", "_stamp")
 
     def __init__(self, per_minute: float, burst_s: float = 6.0) -> None:
         self._rate = per_minute / 60.0

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -198,8 +198,12 @@ async def _close_at_shutdown(here: _LoopConnections) -> AsyncGenerator[None, Non
         await _close(here)
 
 
-async def _close(here: _LoopConnections, chosen: Collection[Connection] | None = None) -> None:
-    connections = [one for one in here.connections.values() if chosen is None or one in chosen]
+async def _close(
+    here: _LoopConnections | None, chosen: Callable[[Connection], bool] = lambda _: True
+) -> None:
+    if here is None:
+        return
+    connections = [one for one in here.connections.values() if chosen(one)]
     here.connections = {
         place: one for place, one in here.connections.items() if one not in connections
     }
@@ -212,16 +216,19 @@ async def _close(here: _LoopConnections, chosen: Collection[Connection] | None =
             closing.push_async_callback(connection.endpoint.aclose)
 
 
+def _here() -> _LoopConnections | None:
+    return _registry.get(asyncio.get_running_loop())
+
+
 def open_connections() -> list[Connection]:
     """Those of the running loop, in the order of opening."""
-    here = _registry.get(asyncio.get_running_loop())
+    here = _here()
     return [] if here is None else list(here.connections.values())
 
 
 async def aclose_one(connection: Connection) -> None:
     """Close one of the running loop's connections."""
-    if (here := _registry.get(asyncio.get_running_loop())) is not None:
-        await _close(here, [connection])
+    await _close(_here(), lambda one: one is connection)
 
 
 @contextlib.contextmanager
@@ -247,19 +254,14 @@ def own_calls(
 
 async def _aclose_owned(*owners: object) -> None:
     """Close the running loop's connections that belong to one of these budgets and cassettes."""
-    kept = {id(owner) for owner in owners if owner is not None}
-    if (here := _registry.get(asyncio.get_running_loop())) is not None:
-        owned = [
-            one
-            for one in here.connections.values()
-            if {id(one.endpoint_key.budget), id(one.endpoint_key.cache)} & kept
-        ]
-        await _close(here, owned)
+    ids = {id(owner) for owner in owners if owner is not None}
+    await _close(
+        _here(), lambda one: bool({id(one.endpoint_key.budget), id(one.endpoint_key.cache)} & ids)
+    )
 
 
 async def _close_here() -> None:
-    if (here := _registry.get(asyncio.get_running_loop())) is not None:
-        await _close(here)
+    await _close(_here())
 
 
 async def aclose_all() -> None:

@@ -165,8 +165,6 @@ class SpendCeiling:
     what calls cost beyond their reservations. ``None`` is no ceiling.
     """
 
-    __slots__ = ("ceiling", "reserved", "spent")
-
     def __init__(self, ceiling: float | None) -> None:
         self.ceiling = ceiling
         self.spent = 0.0

@@ -37,8 +37,6 @@ class LatencyHistogram:
     (5.0, 9.8)
     """
 
-    __slots__ = ("_buckets", "count")
-
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
         self.count = 0
@@ -198,20 +196,6 @@ class LatencyDigest:
     ``cold_hedge_s``.
     """
 
-    __slots__ = (
-        "_factor",
-        "_floor",
-        "_hedge_floor",
-        "_min",
-        "_quantile",
-        "_samples",
-        "_since",
-        "cold_hedge_s",
-        "give_up_s",
-        "hedge_s",
-        "idle_hedge_s",
-    )
-
     def __init__(
         self,
         *,
@@ -271,8 +255,6 @@ class HedgeBudget:
 
     FAIR = 0.35
     LEAST = 0.05
-
-    __slots__ = ("_burst", "_gain", "_share", "_tokens", "win_rate")
 
     def __init__(self, share: float, burst: float = 32.0) -> None:
         self._share = share

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -74,11 +74,11 @@ class _LocalModel(ChatModel):
     """What both kinds share: configuration; the loaded model belongs to the process."""
 
     kind = "local"
+    task: ClassVar[LocalTask]
 
     def __init__(
         self,
         model: str | Path,
-        task: LocalTask,
         *,
         device: str | None = None,
         dtype: str | None = None,
@@ -91,7 +91,7 @@ class _LocalModel(ChatModel):
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
         self.model = str(model)
-        self.spec = LocalModelSpec(self.model, task, device, dtype, max_length, batch_size)
+        self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
 
     @property
     def fingerprint(self) -> str:
@@ -155,6 +155,7 @@ class LocalChatModel(_LocalModel):
     not fit is ``invalid_input``, never cut. Needs torch and transformers with the first call.
     """
 
+    task = "chat"
     features = frozenset({"choices", "logprobs"})
 
     def __init__(
@@ -168,7 +169,7 @@ class LocalChatModel(_LocalModel):
         **sampling: Any,
     ) -> None:
         super().__init__(
-            model, "chat", device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
+            model, device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
         )
         self.sampling = sampling
         try:
@@ -211,20 +212,7 @@ class LocalScalarModel(_LocalModel):
     ``tokens`` and ``truncated`` with the finish reason ``score``; :meth:`ascore` is the short form.
     """
 
-    features: frozenset[str] = frozenset()
-
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        device: str | None = None,
-        dtype: str | None = None,
-        max_length: int | None = None,
-        batch_size: int = 16,
-    ) -> None:
-        super().__init__(
-            model, "score", device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
-        )
+    task = "score"
 
     async def answer(self, call: ChatCall) -> Reply:
         """The score of a conversation; ``ConfigError`` when it is asked a question instead."""

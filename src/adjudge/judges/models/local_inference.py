@@ -13,6 +13,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -153,6 +154,44 @@ def batch_by_length(lengths: Sequence[int], size: int) -> list[list[int]]:
     return batches
 
 
+@dataclass
+class _EncodedPrompt:
+    place: int
+    ids: list[int]
+
+
+@dataclass
+class _EncodedConversation(_EncodedPrompt):
+    types: list[int] | None
+    truncated: int
+
+
+_Encoded = TypeVar("_Encoded", bound=_EncodedPrompt)
+
+
+def _compute_or_split(
+    compute: Callable[[list[_Encoded]], list[_Answer]], batch: list[_Encoded], limit: str
+) -> Iterator[tuple[int, _Answer | GradingFailure]]:
+    """A batch's answers; in halves where memory does not suffice. ``limit``: what lowers it."""
+    import torch  # noqa: PLC0415
+
+    try:
+        found = compute(batch)
+    except torch.OutOfMemoryError:
+        found = None
+    if found is not None:
+        yield from zip((one.place for one in batch), found, strict=True)
+        return
+    torch.cuda.empty_cache()
+    if len(batch) == 1:
+        message = f"{len(batch[0].ids)} tokens do not fit into memory; lower {limit}"
+        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
+        return
+    half = len(batch) // 2
+    yield from _compute_or_split(compute, batch[:half], limit)
+    yield from _compute_or_split(compute, batch[half:], limit)
+
+
 _TOP = 20
 
 
@@ -186,12 +225,6 @@ class ChatAnswer(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None
 
 
-@dataclass
-class _EncodedPrompt:
-    place: int
-    ids: list[int]
-
-
 def generate_answers(
     loaded: LoadedModel, questions: list[ChatQuestion], size: int
 ) -> Iterator[tuple[int, ChatAnswer | GradingFailure]]:
@@ -207,7 +240,8 @@ def generate_answers(
     for group in alike.values():
         for places in batch_by_length([len(one.ids) for one in group], size):
             batch = [group[place] for place in places]
-            yield from _generate_or_split(loaded, questions[batch[0].place], batch)
+            generate = partial(_generate, loaded, questions[batch[0].place])
+            yield from _compute_or_split(generate, batch, "max_tokens")
 
 
 def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
@@ -223,29 +257,6 @@ def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
             {"suspect": True},
         )
     return ids
-
-
-def _generate_or_split(
-    loaded: LoadedModel, asked: ChatQuestion, batch: list[_EncodedPrompt]
-) -> Iterator[tuple[int, ChatAnswer | GradingFailure]]:
-    """A batch; in halves where memory does not suffice."""
-    import torch  # noqa: PLC0415
-
-    try:
-        said = _generate(loaded, asked, batch)
-    except torch.OutOfMemoryError:
-        said = None
-    if said is not None:
-        yield from zip((one.place for one in batch), said, strict=True)
-        return
-    torch.cuda.empty_cache()
-    if len(batch) == 1:
-        message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_tokens"
-        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
-        return
-    half = len(batch) // 2
-    yield from _generate_or_split(loaded, asked, batch[:half])
-    yield from _generate_or_split(loaded, asked, batch[half:])
 
 
 def _generate(
@@ -378,14 +389,6 @@ class ScalarReading(msgspec.Struct, frozen=True):
     truncated: int
 
 
-@dataclass
-class _EncodedConversation:
-    place: int
-    ids: list[int]
-    types: list[int] | None
-    truncated: int
-
-
 _Conversation = Sequence[Mapping[str, Any]]
 
 
@@ -406,7 +409,8 @@ def score_conversations(
     if loaded.model.config.get_text_config().pad_token_id is None:
         size = 1  # the model could not tell where a shorter text ends
     for places in batch_by_length([len(one.ids) for one in encoded], size):
-        yield from _score_or_split(loaded, [encoded[place] for place in places])
+        batch = [encoded[place] for place in places]
+        yield from _compute_or_split(partial(_compute_scores, loaded), batch, "max_length")
 
 
 def _encode_messages(
@@ -441,31 +445,7 @@ def _encode_pair(
     return _EncodedConversation(place, whole.input_ids, whole.get("token_type_ids"), over)
 
 
-def _score_or_split(
-    loaded: LoadedModel, batch: list[_EncodedConversation]
-) -> Iterator[tuple[int, ScalarReading | GradingFailure]]:
-    """A batch; in halves where memory does not suffice."""
-    import torch  # noqa: PLC0415
-
-    try:
-        scores = _compute_scores(loaded, batch)
-    except torch.OutOfMemoryError:
-        scores = None
-    if scores is not None:
-        for one, score in zip(batch, scores, strict=True):
-            yield one.place, ScalarReading(score, len(one.ids), one.truncated)
-        return
-    torch.cuda.empty_cache()
-    if len(batch) == 1:
-        message = f"{len(batch[0].ids)} tokens do not fit into memory; lower max_length"
-        yield batch[0].place, GradingFailure(ErrorKind.UNSUPPORTED, message, {"suspect": True})
-        return
-    half = len(batch) // 2
-    yield from _score_or_split(loaded, batch[:half])
-    yield from _score_or_split(loaded, batch[half:])
-
-
-def _compute_scores(loaded: LoadedModel, batch: list[_EncodedConversation]) -> list[float]:
+def _compute_scores(loaded: LoadedModel, batch: list[_EncodedConversation]) -> list[ScalarReading]:
     import torch  # noqa: PLC0415
 
     pad = loaded.model.config.get_text_config().pad_token_id
@@ -483,5 +463,8 @@ def _compute_scores(loaded: LoadedModel, batch: list[_EncodedConversation]) -> l
     tensors = {name: torch.tensor(row, device=loaded.device) for name, row in rows.items()}
     with torch.inference_mode():
         logits = loaded.model(**tensors).logits
-    found: list[float] = logits[:, 0].float().tolist()
-    return found
+    scores: list[float] = logits[:, 0].float().tolist()
+    return [
+        ScalarReading(score, len(one.ids), one.truncated)
+        for one, score in zip(batch, scores, strict=True)
+    ]

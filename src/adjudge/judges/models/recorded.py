@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -59,7 +60,9 @@ class RecordedModel(ChatModel):
         features: Iterable[str] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._arguments = (model, provider, sampling, features)
+        self._arguments: dict[str, Any] = {
+            "model": model, "provider": provider, "sampling": sampling, "features": features
+        }  # fmt: skip
         self._cassette = _open_cassette(self.path)
         judges = self._cassette.judges()
         recorded = sorted({judge[:2] for judge in judges}, key=lambda judge: (judge[1], judge[0]))
@@ -71,7 +74,7 @@ class RecordedModel(ChatModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"control_tokens": self.control_tokens}
-        return _rebuild, (self.path, *self._arguments), state
+        return partial(RecordedModel, **self._arguments), (self.path,), state
 
     @property
     def fingerprint(self) -> str:
@@ -91,16 +94,6 @@ class RecordedModel(ChatModel):
     def report(self) -> CacheReport:
         """Hits, misses and calls never asked, of all models that share this cassette here."""
         return self._cassette.report()
-
-
-def _rebuild(
-    path: Path,
-    model: str | None,
-    provider: str | None,
-    sampling: Mapping[str, Any] | None,
-    features: Iterable[str] | None,
-) -> RecordedModel:
-    return RecordedModel(path, model, provider=provider, sampling=sampling, features=features)
 
 
 _cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDictionary()
