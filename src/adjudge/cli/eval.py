@@ -237,8 +237,7 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     console.print(
         f"[dim]overall: {clean(about['official'])}. Intervals: 95 %, bootstrap over items. Failed "
         "items are missing: least/most is the score if all of them were wrong, or right. own is "
-        "the "
-        "score by the benchmark's own script.[/]"
+        "the score by the benchmark's own script.[/]"
     )
     console.print(f"\n[bold]{clean(job.folder)}/[/]  judgements.jsonl  summary.json  report.html")
 

@@ -83,8 +83,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
         raise typer.Exit(2)
     console.print(
         f"{rows:,} samples, estimated from the first {len(samples):,}; tokens out and cost are "
-        "upper "
-        "bounds by max_tokens, without retries and prefix caches"
+        "upper bounds by max_tokens, without retries and prefix caches"
     )
     console.print(_scenario_table(found, rows))
     for name, one in asked.items():
@@ -147,8 +146,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(
             "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
-            "intervals, "
-            "clustered by group.[/]"
+            "intervals, clustered by group.[/]"
         )
 
 

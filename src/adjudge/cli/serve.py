@@ -146,8 +146,7 @@ def serve_command(
     elif replicas or min_replicas or max_replicas or replica_gpus or ray_address:
         raise ConfigError(
             "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "
-            "--ray. "
-            "Add --ray, or remove them."
+            "--ray. Add --ray, or remove them."
         )
     else:
         backend = load_backend(target, settings, **given)
@@ -163,8 +162,7 @@ def _replica_range(exactly: int | None, least: int | None, most: int | None) -> 
     if exactly is not None or most is None:
         raise ConfigError(
             "--replicas, --min-replicas and --max-replicas: cannot be combined in this way. Use "
-            "either "
-            "--replicas N, or --max-replicas N with or without --min-replicas M."
+            "either --replicas N, or --max-replicas N with or without --min-replicas M."
         )
     return least or 1, most
 

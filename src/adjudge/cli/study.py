@@ -203,9 +203,8 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
     console.print(
         "[dim]best changes: groups in which no sample is best for both judges; sign flips: samples "
         "with advantages of opposite sign; length, format: explained share of the variance of the "
-        "advantages (adjusted R²). Below each number: its 95 % interval, clustered by group, "
-        "from 8 "
-        "groups on.[/]"
+        "advantages (adjusted R²). Below each number: its 95 % interval, clustered by group, from "
+        "8 groups on.[/]"
     )
 
 

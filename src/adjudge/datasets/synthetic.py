@@ -158,8 +158,7 @@ def draw_answer(rng: random.Random, country: str, features: AnswerFeatures) -> S
     about = country if features.named else features.elsewhere or "it"
     text = (
         f"{'Sure' if features.polite else 'Well'},{fillers} the {rng.choice(_KINDS)} capital of "
-        f"{about} is {rng.choice(_TIMES)} {features.capital}, "
-        f"{rng.choice(_ENDS)}."
+        f"{about} is {rng.choice(_TIMES)} {features.capital}, {rng.choice(_ENDS)}."
     )
     return SyntheticAnswer(
         text if features.family is None else f"{features.family}: {text}", features
@@ -194,8 +193,7 @@ def gold_explanation(country: str, text: str) -> str:
     right = gold - about - manner
     return (
         f"{COUNTRY_CAPITALS[country]}, {named} {right}, {country if about else about_what} "
-        f"{int(about)}, "
-        f"{'Sure' if manner else 'Well'} {int(manner)}: {gold}."
+        f"{int(about)}, {'Sure' if manner else 'Well'} {int(manner)}: {gold}."
     )
 
 

@@ -136,12 +136,11 @@ _SCORE = word_set(
     "judgements judgment judgments"
 )
 _NO_SCORE = word_set(
-    "weight weights threshold count num index idx id ids name names key keys range ranges "
-    "scale coef coefficient file path dir time url type types field column config cfg fn "
-    "func cls model prompt prompts mode step steps lr tokens board std var top history is has use "
-    "enable enabled flat latency attempt attempts cost usage retries seconds duration "
-    "durations latencies usd args kwargs params options "
-    "status limit counter counts"
+    "weight weights threshold count num index idx id ids name names key keys range ranges scale "
+    "coef coefficient file path dir time url type types field column config cfg fn func cls model "
+    "prompt prompts mode step steps lr tokens board std var top history is has use enable enabled "
+    "flat latency attempt attempts cost usage retries seconds duration durations latencies usd "
+    "args kwargs params options status limit counter counts"
 )
 _JUDGE = word_set(
     "judge judges judged judging judgement judgements judgment judgments grader graders "
@@ -156,9 +155,8 @@ _TEXT_NAMES = word_set(
     "text output outputs response responses answer raw content result results said"
 )
 _SETTINGS = word_set(
-    "args config cfg conf kwargs settings options opts params environ hit hits doc docs "
-    "document documents chunk passage passages search retrieved node nodes weights label "
-    "labels"
+    "args config cfg conf kwargs settings options opts params environ hit hits doc docs document "
+    "documents chunk passage passages search retrieved node nodes weights label labels"
 )
 _ASKS = word_set(
     "client session requests httpx aiohttp chat achat acompletion litellm urlopen runner "

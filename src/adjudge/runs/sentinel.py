@@ -180,9 +180,8 @@ class Sentinel:
             advice = "both fall, so this is not the judge: lower learning_rate, or raise batch_size"
             return _Finding("collapse", seen, advice)
         advice = (
-            "the policy exploits the judge: keep the weights of the best step, read the answers "
-            "of the last, and correct the rubric (or add a rule grader or a second judge against "
-            "it)"
+            "the policy exploits the judge: keep the weights of the best step, read the answers of "
+            "the last, and correct the rubric (or add a rule grader or a second judge against it)"
         )
         return _Finding("divergence", seen, advice)
 

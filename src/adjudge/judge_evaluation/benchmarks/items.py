@@ -120,6 +120,9 @@ PairVerdict = PreferenceLabel
 MAX_ABSOLUTE_SCORE = 1e100
 """The largest size of a score: its square is still a number."""
 
+VERDICT_SCORES: Mapping[str, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
+"""What a verdict is worth to A."""
+
 _FLIPPED: Mapping[PairVerdict, PairVerdict] = {"A": "B", "B": "A", "tie": "tie"}
 
 

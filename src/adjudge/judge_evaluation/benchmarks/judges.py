@@ -23,6 +23,7 @@ from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCa
 from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, item_digest
 from adjudge.judge_evaluation.benchmarks.items import (
     MAX_ABSOLUTE_SCORE,
+    VERDICT_SCORES,
     Benchmark,
     BenchmarkItem,
     Judgement,
@@ -200,7 +201,6 @@ def _conversation_fields(messages: Sequence[Message]) -> dict[str, Any]:
 EvaluationMode = Literal["pointwise", "pairwise"]
 
 _SCORE, _COMPARE = "score", "compare"
-_NUMBER = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 
 async def ask_judge(
@@ -280,9 +280,9 @@ class _ComparingGrader(BaseGrader):
         said = await self._judge.compare(turns, first, second)
         if isinstance(said, GraderError):
             return said
-        if not isinstance(said, str) or said not in _NUMBER:
+        if not isinstance(said, str) or said not in VERDICT_SCORES:
             return GraderError(self.name, ErrorKind.BUG, "compare() must give 'A', 'B' or 'tie'")
-        return _NUMBER[said]
+        return VERDICT_SCORES[said]
 
 
 def _item_asks(item: BenchmarkItem, mode: EvaluationMode) -> list[GradingRequest | None]:
@@ -378,7 +378,10 @@ class Recording:
             records = known.get(item_digest(item)) or known.get(_item_key(item.subset, item.id))
             if records:
                 said = records.popleft()
-                found.append(_judgement_of_item(said, item.subset, item.id))
+                scores, verdicts = said.scores, said.verdicts
+                found.append(
+                    Judgement(subset=item.subset, id=item.id, scores=scores, verdicts=verdicts)
+                )
         if not found:
             raise ConfigError(
                 f"{self.where}: none of its {len(self._records):,} judgements is about an item of "
@@ -421,10 +424,6 @@ def read_own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
 def _item_key(subset: str, identity: str) -> str:
     """How a judgement without a digest is found: by subset and id; no digest looks like it."""
     return f"{subset}\0{identity}"
-
-
-def _judgement_of_item(said: Judgement, subset: str, identity: str) -> Judgement:
-    return Judgement(subset=subset, id=identity, scores=said.scores, verdicts=said.verdicts)
 
 
 _ALLOWED = (

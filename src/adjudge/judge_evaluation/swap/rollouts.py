@@ -33,7 +33,6 @@ from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.benchmarks.items import PairItem
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.judge_evaluation.swap.judgements import (
-    CriterionMarks,
     JudgeRewards,
     SampleRow,
     SwapTable,
@@ -156,21 +155,22 @@ def gather_rollouts(
         if source.shape != "llmbar":
             check_mapping([source.path], source.mapping)
     groups, found = GroupNames(), GatheredRollouts(SwapTable([]))
-    columns = [_StoredRewards(name, column) for name, column in (stored or {}).items()]
+    columns = dict(stored or {})
+    judges = [JudgeRewards(name, "stored", f"column {columns[name]}", [], []) for name in columns]
     fresh = target.with_name(f".{target.name}.tmp")
     with fresh.open("wb") as file:
         for one in _iter_samples(sources, found.broken):
             try:
                 name = _group_name(one, group, groups)
-                values = [column.value(one.sample) for column in columns]
+                values = [_stored_reward(one.sample, column) for column in columns.values()]
                 row = _rollout_row(one.sample, name)
             except RolloutError as error:
                 found.broken.append(BrokenInputRow(one.where, str(error)))
                 continue
             file.write(row + b"\n")
             found.table.samples.append(_sample_row(one, len(found.table.samples), name))
-            for column, value in zip(columns, values, strict=True):
-                column.take(one.sample, value)
+            for judge, value in zip(judges, values, strict=True):
+                _keep_stored(judge, one.sample, value)
     if not found.table.samples:
         fresh.unlink()
         first = f": {found.broken[0].where}: {found.broken[0].message}" if found.broken else ""
@@ -178,7 +178,7 @@ def gather_rollouts(
     _replace_rollouts(fresh, target)
     stepped = "step and " if any(line.step is not None for line in found.table.samples) else ""
     found.grouped_by = ", ".join(group) if group else f"{stepped}{groups.source}"
-    found.table.judges += [column.judgements() for column in columns]
+    found.table.judges += judges
     return found
 
 
@@ -316,44 +316,30 @@ def _sample_row(one: _SourceSample, index: int, group: str) -> SampleRow:
     )
 
 
-class _StoredRewards:
-    """A judge whose rewards are a column of the rollouts: a number, or null for missing."""
+def _stored_reward(sample: Sample, column: str) -> float | None:
+    """The number in a column, or null for missing; raises ``RolloutError`` for anything else."""
+    fields = {**sample.extras, "env_reward": sample.env_reward, "reference": sample.reference}
+    value = get_path(fields, column)
+    if value is None:
+        return None
+    with suppress(OverflowError):
+        if isinstance(value, bool | int | float | Decimal):
+            number = float(value)
+            if math.isnan(number):  # how trainers' tables write "none"
+                return None
+            if math.isfinite(number):
+                return number
+    found = "nothing" if value is MISSING else type(value).__name__
+    columns = ", ".join(sorted(sample.extras))[:200]
+    raise RolloutError(
+        f"--stored {column}: must be a finite number or null, got {found} (columns: {columns})"
+    )
 
-    def __init__(self, name: str, column: str) -> None:
-        self.name, self.column = name, column
-        self._rewards: list[float | None] = []
-        self._kinds: list[str | None] = []
-        self._marks: list[CriterionMarks] = []
 
-    def value(self, sample: Sample) -> float | None:
-        """The stored reward; raises ``RolloutError`` for what is neither number nor null."""
-        fields = {**sample.extras, "env_reward": sample.env_reward, "reference": sample.reference}
-        value = get_path(fields, self.column)
-        if value is None:
-            return None
-        with suppress(OverflowError):
-            if isinstance(value, bool | int | float | Decimal):
-                number = float(value)
-                if math.isnan(number):  # how trainers' tables write "none"
-                    return None
-                if math.isfinite(number):
-                    return number
-        found = "nothing" if value is MISSING else type(value).__name__
-        columns = ", ".join(sorted(sample.extras))[:200]
-        raise RolloutError(
-            f"--stored {self.column}: must be a finite number or null, got {found} "
-            f"(columns: {columns})"
-        )
-
-    def take(self, sample: Sample, value: float | None) -> None:
-        """Keep a reward, and what else the row says about it."""
-        missing = sample.extras.get("missing")
-        kind = missing.get("kind") if isinstance(missing, dict) else None
-        self._rewards.append(value)
-        self._kinds.append(None if value is not None else str(kind or NOT_STORED_KIND))
-        self._marks.append(read_criterion_marks(sample.extras.get("details")))
-
-    def judgements(self) -> JudgeRewards:
-        """The judge."""
-        source = f"column {self.column}"
-        return JudgeRewards(self.name, "stored", source, self._rewards, self._kinds, self._marks)
+def _keep_stored(judge: JudgeRewards, sample: Sample, value: float | None) -> None:
+    """Add a stored reward to its judge's, and what else the row says about it."""
+    missing = sample.extras.get("missing")
+    kind = missing.get("kind") if isinstance(missing, dict) else None
+    judge.rewards.append(value)
+    judge.kinds.append(None if value is not None else str(kind or NOT_STORED_KIND))
+    judge.marks.append(read_criterion_marks(sample.extras.get("details")))

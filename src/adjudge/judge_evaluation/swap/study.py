@@ -18,7 +18,12 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.files import atomic_write, write_json
-from adjudge.judge_evaluation.benchmarks.items import MissingJudgement, PairItem, PairVerdict
+from adjudge.judge_evaluation.benchmarks.items import (
+    VERDICT_SCORES,
+    MissingJudgement,
+    PairItem,
+    PairVerdict,
+)
 from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
 from adjudge.judge_evaluation.swap.comparison import (
     compare_criteria,
@@ -49,20 +54,19 @@ from adjudge.version import __version__
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
-_VERDICT_REWARDS: Mapping[PairVerdict, float] = {"A": 1.0, "tie": 0.5, "B": 0.0}
 _CALL_COUNTS = ("calls", "sends", "retries", "input_tokens", "output_tokens")
 
 
+@dataclass
 class SwapJudge:
     """A judge as named on the command line: a spec, or recordings of a benchmark's judge.
 
     Files of recordings with the same name are one judge: one file a subset.
     """
 
-    def __init__(self, name: str, paths: list[Path], spec: RewardSpec | None) -> None:
-        self.name = name
-        self.paths = paths
-        self.spec = spec
+    name: str
+    paths: list[Path]
+    spec: RewardSpec | None
 
 
 def read_swap_judges(entries: Sequence[str]) -> list[SwapJudge]:
@@ -119,8 +123,8 @@ def judge_rollouts(
     lines: Sequence[SampleRow],
     folder: Path,
     *,
-    budget_usd: float | None = None,
-    show_progress: bool = True,
+    budget_usd: float | None,
+    show_progress: bool,
 ) -> JudgeRewards:
     """The judge's word on every sample: what is recorded, or what it says when asked.
 
@@ -211,7 +215,7 @@ def _pair_reward(verdicts: Sequence[PairVerdict | MissingJudgement]) -> float | 
     for verdict in verdicts:
         if isinstance(verdict, MissingJudgement):
             return verdict
-        total += _VERDICT_REWARDS[verdict]
+        total += VERDICT_SCORES[verdict]
     return total / len(verdicts)
 
 
@@ -257,8 +261,17 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
     with hold_lock(study.folder):
         rollouts = study.folder / "rollouts.jsonl"
         gathered = gather_rollouts(sources, rollouts, group=study.group, stored=study.stored)
-        asked = [_judge_with(study, one, rollouts, gathered.table) for one in files]
-        gathered.table.judges[:0] = asked
+        gathered.table.judges[:0] = [
+            judge_rollouts(
+                one,
+                rollouts,
+                gathered.table.samples,
+                study.folder / "judges" / one.name,
+                budget_usd=study.budget_usd,
+                show_progress=study.show_progress,
+            )
+            for one in files
+        ]
         gathered.table.snap_ties()
         numbers = summarise_swap(gathered.table, seed=study.seed)
         circumstances = _study_facts(study, sources, gathered)
@@ -268,19 +281,6 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
         write_json(study.folder / "summary.json", study.summary)
         atomic_write(study.folder / "report.html", render_swap_page(study.summary).encode())
     return study.summary
-
-
-def _judge_with(
-    study: SwapStudy, judge: SwapJudge, rollouts: Path, sheet: SwapTable
-) -> JudgeRewards:
-    return judge_rollouts(
-        judge,
-        rollouts,
-        sheet.samples,
-        study.folder / "judges" / judge.name,
-        budget_usd=study.budget_usd,
-        show_progress=study.show_progress,
-    )
 
 
 def summarise_swap(sheet: SwapTable, *, seed: int = 0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
@@ -42,14 +42,6 @@ from adjudge.types import (
     check_results,
 )
 from adjudge.wire import GroupRequest, JudgeResponse
-
-
-class RewardSource(Protocol):
-    """What managers ask; :class:`~adjudge.trainers.scoring.Scorer` is one."""
-
-    def score(self, samples: Sequence[RewardSample], groups: Sequence[str]) -> ScorerResult:
-        """Rewards of a batch whose groups are whole."""
-        ...
 
 
 class FunctionScorer:
