@@ -81,6 +81,10 @@ def test_a_trainer_adapter(example: ExamplePackage) -> None:
     assert example.python("train.py") == "[1.0, 0.0, None]\n"
 
 
+def test_a_wire_format_of_the_service(example: ExamplePackage) -> None:
+    assert example.python("ask_service.py") == '{"rewards":[1.0,0.0]}\n'
+
+
 def test_what_is_said_about_a_grader(example: ExamplePackage) -> None:
     name = example.names["acme.graders:PoliteGrader"]
     (found,) = json.loads(example.adjudge("graders", name, "--json").stdout).values()

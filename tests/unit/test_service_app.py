@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.helpers.meeting import function, run_here, settings
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.service.app import Service, ServicePhase
+from adjudge.service.formats.base import ScoreFunction
 from adjudge.service.rendezvous import Rendezvous
-from adjudge.service.requests import ScoreFunction
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
@@ -46,6 +46,8 @@ class Format:
             raise KeyError("the text of a request")
         if "deep" in words:
             raise RecursionError
+        if "odd" in words:
+            return "200 OK", b""  # type: ignore[return-value]
         answers = await score([JudgeRequest("", word) for word in words])
         return 200, json.dumps([one.score for one in answers]).encode()
 
@@ -125,6 +127,19 @@ def test_a_format_answers_in_its_own_words() -> None:
     assert (status, body["error"]["kind"]) == (503, "bug")
     assert "text" not in body["error"]["message"]
     assert asked("/words", ["deep"])[0] == 400
+    status, body, _ = asked("/words", ["odd"])
+    assert (status, body["error"]["kind"]) == (503, "bug")
+
+
+@pytest.mark.parametrize("path", ["/judge", "/health", "/words"])
+def test_two_routes_do_not_share_a_path(path: str) -> None:
+    async def make() -> None:
+        taken = Format()
+        taken.path = path
+        Service(Half(), ServiceSettings(), formats=[Format(), taken])
+
+    with pytest.raises(ConfigError, match=f"another route at '{path}'"):
+        asyncio.run(make())
 
 
 @pytest.mark.parametrize(

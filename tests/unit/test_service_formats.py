@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.errors import ErrorKind
-from adjudge.service.formats import FORMATS
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.service.formats import FORMATS, load_formats
+from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction
 from adjudge.service.formats.trainers import (
-    MAX_ITEMS,
-    Format,
     LlamaFactory,
     NemoGym,
     NemoGymSession,
@@ -334,3 +333,56 @@ def test_nemo_gym_fields_nested_too_deep_are_refused() -> None:
 
 def test_nemo_gym_seeds_nothing() -> None:
     assert ask(NemoGymSession(), row())[:2] == (200, {})
+
+
+# Formats of one's own
+
+
+class OwnFormat:
+    """All by itself."""
+
+    path = "/own"
+
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
+        [response] = await score([JudgeRequest("p", body.decode())])
+        return 200, str(response.score).encode()
+
+
+class Demanding(OwnFormat):
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+
+
+class Relative(OwnFormat):
+    path = "own"
+
+
+class Synchronous:
+    path = "/own"
+
+    def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
+        raise NotImplementedError
+
+
+def test_a_format_of_ones_own_is_added_to_those_that_ship() -> None:
+    *shipped, own = load_formats([f"{__name__}:OwnFormat"])
+    assert tuple(shipped) == FORMATS
+    status, body = asyncio.run(own.answer(b"four", Judge()))
+    assert (status, body) == (200, b"4.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Demanding", "a format is made without arguments"),
+        ("Relative", "path: must be text that begins with '/' (found 'own')"),
+        ("Synchronous", "must have a method `async def answer"),
+        ("Judge", "path: must be text"),
+        ("Missing", "cannot be imported"),
+    ],
+)
+def test_what_is_no_format_is_refused_by_its_name(name: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_formats([f"{__name__}:{name}"])
+    assert str(refused.value).startswith("--format ")
+    assert problem in str(refused.value)

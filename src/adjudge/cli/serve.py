@@ -62,6 +62,15 @@ def serve_command(
             help="An argument for the constructor of the class. Can be repeated.",
         ),
     ] = None,
+    format_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="A wire format of your own: module:Class, or the name that a package gives it. "
+            "Can be repeated.",
+        ),
+    ] = None,
     damping: Annotated[
         str | None,
         typer.Option(
@@ -118,6 +127,7 @@ def serve_command(
     """
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
+        from adjudge.service.formats import load_formats  # noqa: PLC0415
         from adjudge.service.server import run_service  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {
@@ -130,6 +140,7 @@ def serve_command(
             f"adjudge serve needs {error.name}. Run: pip install 'adjudge[server]'"
         ) from error
 
+    formats = load_formats(format_ or ())
     given: dict[str, Any] = {
         "arguments": _parse_arguments(arg or ()),
         "damping": None if damping is None else Damping.parse(damping),
@@ -152,7 +163,8 @@ def serve_command(
         backend = load_backend(target, settings, **given)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
-    run_service(backend, settings, _announce_json if as_json else _announce, until_eof=until_eof)
+    ready = _announce_json if as_json else _announce
+    run_service(backend, settings, ready, formats=formats, until_eof=until_eof)
 
 
 def _replica_range(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:

@@ -19,8 +19,9 @@ from adjudge.errors import ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backend import Backend
+from adjudge.service.formats.base import WireFormat
 from adjudge.service.metrics import ServiceMetrics
-from adjudge.service.requests import ApiKeyAuth, RequestRefused, WireFormat, error_body
+from adjudge.service.requests import ApiKeyAuth, RequestRefused, error_body
 from adjudge.service.settings import ServiceSettings
 from adjudge.version import __version__
 from adjudge.wire import (
@@ -235,6 +236,9 @@ _ADMIN_ROUTES = (
 )
 """``/health`` and ``/ready`` ask for no key: what watches a process has none. The documents hold
 no secret either."""
+
+ADMIN_PATHS = frozenset(one.path for one in _ADMIN_ROUTES)
+"""Paths that no format can have."""
 
 
 def admin_routes(service: AdminState) -> Starlette:

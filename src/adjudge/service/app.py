@@ -11,13 +11,14 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from adjudge.errors import PASSING_KINDS, ErrorKind, GradingFailure
+from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.service.admin_routes import admin_routes
+from adjudge.service.admin_routes import ADMIN_PATHS, admin_routes
 from adjudge.service.backend import (
     Backend,
     BackendErrorReporter,
@@ -25,13 +26,13 @@ from adjudge.service.backend import (
     UnknownKeyReporter,
     check_response,
 )
+from adjudge.service.formats.base import WireFormat
 from adjudge.service.metrics import RouteMetrics, ServiceMetrics
 from adjudge.service.requests import (
     ApiKeyAuth,
     AsgiReceive,
     BodyMemoryLimit,
     RequestRefused,
-    WireFormat,
     check_request,
     check_value_count,
     decode_body,
@@ -54,6 +55,7 @@ _T = TypeVar("_T")
 _Reply = tuple[int, bytes, int | None]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
+_STATUSES = frozenset(HTTPStatus)
 _JSON_HEADER = (b"content-type", b"application/json")
 _NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -83,7 +85,7 @@ class Service:
     """A backend behind HTTP. Made on the event loop that serves it; ``await start()`` loads it.
 
     ``key`` is what clients must show (``None``: nothing). ``formats`` and ``rendezvous`` add the
-    trainers' routes and ``/group_judge``.
+    trainers' routes and ``/group_judge``. Raises :class:`ConfigError` for two formats on one path.
     """
 
     def __init__(
@@ -119,6 +121,11 @@ class Service:
             "/group_judge": self._route("/group_judge", self._group_judge),
         }
         for one in self.formats:
+            if one.path in self._routes or one.path in ADMIN_PATHS:
+                raise ConfigError(
+                    f"{type(one).__name__}: path: the service has another route at {one.path!r}. "
+                    "Give the format a path of its own."
+                )
             self._routes[one.path] = self._route(one.path, self._in_format(one))
         self._admin = admin_routes(self)
 
@@ -294,9 +301,15 @@ class Service:
     def _in_format(self, wire_format: WireFormat) -> Callable[[bytes], Awaitable[_Reply]]:
         async def answer(body: bytes) -> _Reply:
             try:
-                status, reply = await wire_format.answer(body, self.score)
+                # Anything, where the format is a user's.
+                answered: tuple[Any, Any] = await wire_format.answer(body, self.score)
+                status, reply = answered
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise refusal_from_error(error) from None
+            if not isinstance(reply, bytes) or status not in _STATUSES:
+                name = type(wire_format).__name__
+                problem = f"{name} answered with no HTTP status and bytes"
+                return 503, _encode(self._error_reporter.report(problem)), None
             return status, reply, 1 if status == 503 else None
 
         return answer

@@ -12,32 +12,17 @@ import binascii
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service.settings import SERVICE_KEY_VARIABLE, ServiceSettings
-from adjudge.wire import JudgeRequest, JudgeResponse
+from adjudge.wire import JudgeRequest
 
 _T = TypeVar("_T")
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
-ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
-"""Judges requests: one response each, in order."""
-
-
-class WireFormat(Protocol):
-    """A trainer's own request and response on a path of its own."""
-
-    @property
-    def path(self) -> str:
-        """Where the trainer posts to."""
-
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
-        """Status and body; what ``score`` and msgspec raise becomes the right status."""
-
-
 MAX_NESTING_DEPTH = 64
 """How deep lists and objects may be nested in what a request brings along."""
 

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from types import FrameType
@@ -31,7 +31,7 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.service.app import GroupRendezvous, Service
 from adjudge.service.backend import Backend
-from adjudge.service.formats import FORMATS
+from adjudge.service.formats import FORMATS, WireFormat
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.requests import error_body, read_service_key
 from adjudge.service.settings import ServiceSettings
@@ -320,6 +320,7 @@ def run_service(
     settings: ServiceSettings,
     ready: Callable[[RunningService], None],
     *,
+    formats: Sequence[WireFormat] = FORMATS,
     until_eof: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input), then drain.
@@ -332,8 +333,13 @@ def run_service(
     key = read_service_key(settings)
     _allow_connections()
     stop = _StopSignal()
+
+    def make_service() -> Service:
+        rendezvous = _make_rendezvous(backend, settings)
+        return Service(backend, settings, key=key, formats=formats, rendezvous=rendezvous)
+
     with _open_listener(settings) as listener, _handle_signals(stop):
-        run_blocking(_serve(backend, settings, key, listener, stop, ready, until_eof))
+        run_blocking(_serve(make_service, listener, stop, ready, until_eof))
 
 
 def _allow_connections() -> None:
@@ -400,18 +406,14 @@ def _open_listener(settings: ServiceSettings) -> Iterator[socket.socket]:
 
 
 async def _serve(
-    backend: Backend,
-    settings: ServiceSettings,
-    key: str | None,
+    make_service: Callable[[], Service],
     listener: socket.socket,
     stop: _StopSignal,
     ready: Callable[[RunningService], None],
     until_eof: bool,
 ) -> None:
-    service = Service(
-        backend, settings, key=key, formats=FORMATS, rendezvous=_make_rendezvous(backend, settings)
-    )
-    server = _make_server(service, settings)
+    service = make_service()
+    server = _make_server(service)
     loop = asyncio.get_running_loop()
     if until_eof:
         loop.add_reader(sys.stdin.fileno(), _stop_at_eof, loop, stop)
@@ -428,12 +430,12 @@ async def _serve(
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         else:
             loading.cancel()
-        await service.drain(settings.drain_s)
+        await service.drain(service.settings.drain_s)
     finally:
         stopping.cancel()
         server.should_exit = True
         await serving
-        await backend.aclose()
+        await service.backend.aclose()
 
 
 def _make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendezvous | None:
@@ -448,11 +450,11 @@ def _make_rendezvous(backend: Backend, settings: ServiceSettings) -> GroupRendez
     return Rendezvous(function, settings) if isinstance(function, SpecRewardFunction) else None
 
 
-def _make_server(service: Service, settings: ServiceSettings) -> uvicorn.Server:
+def _make_server(service: Service) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             service,
-            http=make_guarded_protocol(settings.read_timeout_s),
+            http=make_guarded_protocol(service.settings.read_timeout_s),
             ws="none",
             lifespan="off",
             log_config=None,

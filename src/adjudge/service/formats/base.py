@@ -1,0 +1,128 @@
+"""What a wire format is: a trainer's own request and response, on a path of its own.
+
+A format of yours derives from :class:`Format`, or has the two members of :class:`WireFormat` and
+does all by itself. ``adjudge serve reward.toml --format module:Class`` adds it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from adjudge.errors import ErrorKind
+from adjudge.service.requests import RequestRefused, check_request, error_body
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, ReferenceAnswer
+
+ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
+"""Judges requests: one response each, in order; a score that is a number, or an error."""
+
+
+class WireFormat(Protocol):
+    """A trainer's own request and response on a path of its own."""
+
+    @property
+    def path(self) -> str:
+        """Where the trainer posts to."""
+
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
+        """HTTP status and JSON body; what ``score`` and msgspec raise becomes the right status."""
+
+
+MAX_ITEMS = 1024
+"""The most samples in one request of a list format."""
+
+ReferenceLabel = Any
+"""What trainers send as reference: text, as a rule, and whatever else the dataset had there."""
+
+_OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
+_encode = msgspec.json.Encoder().encode
+
+
+class Format(ABC):
+    """One trainer's request and response at ``path``; stateless.
+
+    A failed judge is an error of the whole request, which the trainers' clients ask again or raise:
+    503, and 422 where asking again cannot help. There is never a number in its place.
+    """
+
+    path: str
+    trainer: str
+
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
+        """The HTTP status and the JSON body; raises only what ``score`` raises."""
+        try:
+            requests = self.requests(body)
+            if len(requests) > MAX_ITEMS:
+                raise invalid_request(
+                    f"{len(requests)} samples in one request, at most {MAX_ITEMS}"
+                )
+            for request in requests:
+                check_request(request, 0)
+        except RequestRefused as refused:
+            return refusal_reply(refused)
+        responses = await score(requests) if requests else []
+        if (failure := find_failure(responses, len(requests))) is not None:
+            return self.failed(body, failure)
+        return 200, _encode(self.reply(body, responses))
+
+    @abstractmethod
+    def requests(self, body: bytes) -> list[JudgeRequest]:
+        """What is to be judged; raises :class:`~adjudge.service.requests.RequestRefused`."""
+
+    @abstractmethod
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
+        """The answer when every sample has a score."""
+
+    def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
+        """The answer when one has none."""
+        status = 422 if failure.kind in _OWN_FAULT or failure.local else 503
+        return status, _encode({"error": failure})
+
+
+def refusal_reply(refused: RequestRefused) -> tuple[int, bytes]:
+    """The answer to a request that cannot be read."""
+    return refused.status, error_body(refused.kind, str(refused))
+
+
+def invalid_request(message: str) -> RequestRefused:
+    """A request that says something which cannot be judged."""
+    return RequestRefused(422, ErrorKind.INVALID_INPUT, message)
+
+
+def find_failure(responses: Sequence[JudgeResponse], asked: int) -> ErrorInfo | None:
+    """Why there are not ``asked`` scores; the first failure, and how many there are."""
+    if len(responses) != asked:
+        return ErrorInfo(ErrorKind.BUG, f"{len(responses)} responses to {asked} requests")
+    failures = [failure for one in responses if (failure := _response_failure(one)) is not None]
+    if not failures:
+        return None
+    first = failures[0]
+    if asked == 1:
+        return first
+    # Where any may pass by itself, asking the whole request again makes sense.
+    first = next((one for one in failures if one.passing), first)
+    message = f"{len(failures)} of {asked} failed, first: {first.message}"
+    return msgspec.structs.replace(first, message=message)
+
+
+def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
+    if response.error is not None:
+        return response.error
+    if response.score is None or not math.isfinite(response.score):
+        return ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
+    return None
+
+
+def label_to_answer(label: ReferenceLabel) -> ReferenceAnswer:
+    """A label as reference: none where it is null or empty, JSON where it is an object."""
+    if label is None or label == "":
+        return None
+    if isinstance(label, str | int | float | bool):
+        return label
+    if isinstance(label, list) and all(isinstance(part, str) for part in label):
+        return label
+    return _encode(label).decode()
