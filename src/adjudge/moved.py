@@ -1,15 +1,14 @@
 """Old import paths that files and programs of users name, for one more version.
 
 A reward spec, a run file or a study may say ``type = "adjudge.training.task:CapitalGrader"``, and a
-program ``from adjudge.environments import Episode``. The finder below imports the new module under
-the old name and warns. Nothing inside adjudge uses an old path.
+program ``from adjudge.environments import Episode``. The package's finder asks here what nothing
+else finds; the new module is imported under the old name, with a warning. Nothing inside adjudge
+uses an old path.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -49,19 +48,16 @@ _PARENTS = {
 _LAB = "adjudge_lab"
 
 
-class _MovedModuleFinder:
-    """Finds old modules, and the packages that they stood in where these are gone."""
+def find_moved_module(name: str) -> ModuleSpec | None:
+    """The specification of an old module, or of a package that it stood in where that is gone.
 
-    @staticmethod
-    def find_spec(
-        name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The specification of an old module; ``None`` for all other names."""
-        if name in MOVED_MODULES:
-            return ModuleSpec(name, _MovedModuleLoader(MOVED_MODULES[name]))  # type: ignore[arg-type]
-        if name in _PARENTS and name not in _EXISTING:
-            return ModuleSpec(name, None, is_package=True)  # an empty package
-        return None
+    ``None`` for all other names.
+    """
+    if name in MOVED_MODULES:
+        return ModuleSpec(name, _MovedModuleLoader(MOVED_MODULES[name]))  # type: ignore[arg-type]
+    if name in _PARENTS and name not in _EXISTING:
+        return ModuleSpec(name, None, is_package=True)  # an empty package
+    return None
 
 
 class _MovedModuleLoader:
@@ -103,9 +99,3 @@ class _MovedModuleLoader:
 _EXISTING = {"adjudge.client", "adjudge.graders", "adjudge.judges", "adjudge.rewards"} | {
     "adjudge.runner", "adjudge.service", "adjudge.service.formats", "adjudge.trainers",
 }  # fmt: skip
-
-
-def install_finder() -> None:
-    """Let old import paths be found, after all others."""
-    if not any(isinstance(one, _MovedModuleFinder) for one in sys.meta_path):
-        sys.meta_path.append(_MovedModuleFinder())

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,8 +24,10 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
-from adjudge.stats.predictions import ConcordanceEstimate, concordance, within_group_concordance
 from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, RewardResult, Role
+
+if TYPE_CHECKING:
+    from adjudge.stats.predictions import ConcordanceEstimate
 
 Z_LIMIT = 4.0
 MIN_MISSING = 5
@@ -482,6 +484,11 @@ def _agreements(
 ) -> dict[str, Any]:
     if all(value is None for value in env):
         return {"auc": None, "concordance": None}
+    from adjudge.stats.predictions import (  # noqa: PLC0415  (where the environment has a reward)
+        concordance,
+        within_group_concordance,
+    )
+
     return {
         "auc": _agreement_fields(concordance(scores, env, groups)),
         "concordance": _agreement_fields(within_group_concordance(scores, env, groups)),
