@@ -81,6 +81,17 @@ def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
+def test_rollouts_may_come_through_a_pipe(work: Path) -> None:
+    command = [*COMMAND, "grade", "-", "--spec", "reward.toml", *MAPS, "-o", "out"]
+    piped = (work / "rollouts.jsonl").read_bytes()
+    done = subprocess.run(command, cwd=work, input=piped, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"stdin:6" in done.stderr
+    run_here(*GRADE, "-o", "from_file", folder=work)
+    assert rewards(work / "out") == rewards(work / "from_file")
+    assert json.loads((work / "out" / "summary.json").read_text())["inputs"] == ["stdin"]
+
+
 def test_json_goes_to_standard_output_alone(work: Path) -> None:
     done = run_here(*GRADE, "-o", "out", "--json", folder=work)
     assert json.loads(done.stdout) == json.loads((work / "out" / "summary.json").read_text())

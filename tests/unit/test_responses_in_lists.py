@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import count_rows, cut_files, read_shard
+from adjudge.rollouts.rows import cut_files, read_shard
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
@@ -50,11 +50,10 @@ def test_each_response_counts(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [{"prompt": "p", "responses": ["a"] * n} for n in (2, 3, 1)]
     path = write(tmp_path, *rows)
-    assert count_rows([path]) == 6 == len(samples(path))
+    assert len(samples(path)) == 6
     table = tmp_path / "gen.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), table)
-    assert count_rows([table]) == 6 == len(samples(table))
-    assert count_rows([write(tmp_path, *rows, {"prompt": "p", "response": "b"})]) == 7
+    assert len(samples(table)) == 6
 
 
 def test_a_response_that_was_not_made_is_a_broken_row(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
@@ -39,7 +40,7 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import bold, small
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.rows import count_rows
+from adjudge.rollouts.rows import parse_lines
 from adjudge.rollouts.samples import SAMPLE_FIELDS
 from adjudge.runs.graded_run import GradedRun, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
@@ -53,13 +54,13 @@ from adjudge.runs.judge_calls import (
 )
 
 _ESTIMATE_ROWS = 200
+_STDIN = Path("-")
 
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
     check_machine(job.spec, _shipped_graders(job.spec))
-    rows = count_rows(job.paths)
-    samples, groups = read_first_samples(job, _ESTIMATE_ROWS)
+    samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
     asked = estimate_calls(job.spec, samples, groups)
     unknown = {name: one.why for name, one in asked.items() if one.why}
     found = list(estimate_scenarios(job.spec, asked, len(samples))) if asked and not unknown else []
@@ -208,7 +209,10 @@ class EngineName(StrEnum):
 def grade(
     rollouts: Annotated[
         list[Path],
-        typer.Argument(help="Files of rollouts: JSONL, or Parquet (needs adjudge[parquet])."),
+        typer.Argument(
+            help="Files of rollouts: JSONL, or Parquet (needs adjudge[parquet]); - reads JSONL "
+            "from standard input."
+        ),
     ],
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
     mapping: Annotated[
@@ -300,8 +304,11 @@ def grade(
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
     folder = folder or new_folder("grade")
+    piped = rollouts == [_STDIN]
     job = GradingJob(
-        paths=rollouts,
+        paths=[] if piped else rollouts,
+        rows=list(parse_lines(sys.stdin.buffer, "stdin")) if piped else None,
+        rows_of="stdin",
         spec=RewardSpec.load(spec),
         folder=folder,
         mapping=parse_map(mapping, SAMPLE_FIELDS),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -136,9 +136,14 @@ def read_rows(paths: Sequence[Path]) -> Iterator[FileRow]:
 
 def _read_jsonl(path: Path) -> Iterator[FileRow]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if text := decode_line(line):
-                yield parse_row(text, f"{path}:{number}")
+        yield from parse_lines(file, str(path))
+
+
+def parse_lines(lines: Iterable[bytes], name: str) -> Iterator[FileRow]:
+    """The rows of JSON lines that come from ``name``."""
+    for number, line in enumerate(lines, start=1):
+        if text := decode_line(line):
+            yield parse_row(text, f"{name}:{number}")
 
 
 def decode_line(line: bytes) -> bytes:
@@ -189,48 +194,6 @@ def _read_parquet(path: Path) -> Iterator[FileRow]:
                 yield f"{path}:{number}", columns
     except (pyarrow.ArrowException, OSError) as error:
         raise ConfigError(f"{path}: cannot be read as Parquet: {error}") from error
-
-
-def count_rows(paths: Sequence[Path]) -> int:
-    """About how many samples the files have (blank lines included), for progress and estimates.
-
-    Where the first row has a list ``responses``, each response counts.
-    """
-    return sum(map(_count_rows, paths))
-
-
-def _count_rows(path: Path) -> int:
-    first = next(read_rows([path]), None)
-    listed = first is not None and isinstance(first[1], dict) and has_response_list(first[1])
-    if is_parquet(path):
-        return _count_parquet(path, listed=listed)
-    if listed:
-        return sum(_responses(row) for _, row in read_rows([path]))
-    lines, last = 0, b"\n"
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")
-
-
-def _count_parquet(path: Path, *, listed: bool) -> int:
-    import pyarrow  # noqa: PLC0415
-    import pyarrow.parquet  # noqa: PLC0415
-
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if not listed:
-            return int(file.metadata.num_rows)
-        batches = file.iter_batches(batch_size=512, columns=[RESPONSES_COLUMN])
-        return sum(_responses(row) for batch in batches for row in batch.to_pylist())
-    except (pyarrow.ArrowException, OSError):
-        return 0  # reading it will say what is wrong
-
-
-def _responses(row: dict[str, Any] | RolloutError) -> int:
-    texts = row.get(RESPONSES_COLUMN) if isinstance(row, dict) else None
-    return len(texts) if isinstance(texts, list) and texts else 1
 
 
 _PARQUET_BATCH = 512

@@ -73,11 +73,11 @@ class GradingEngine(Protocol):
 class GradingJob:
     """What :func:`grade_rollouts` is to do.
 
-    ``rows``: rollouts in memory in the place of files, each with its name for messages. Without
-    ``folder`` nothing is written. ``cassette`` takes the place of the judges' own caches.
-    ``budget_usd``: what all judges together may cost; every one then needs a price. ``engine``: who
-    asks the graders, else this process. ``startup_patience_s``: how long to wait for a judge that
-    has never been reached, by default the spec's ``patience_s``.
+    ``rows``: rollouts in memory in the place of files, each with its name for messages; ``rows_of``
+    says where they are from. Without ``folder`` nothing is written. ``cassette`` takes the place of
+    the judges' own caches. ``budget_usd``: what all judges together may cost; every one then needs
+    a price. ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long
+    to wait for a judge that has never been reached, by default the spec's ``patience_s``.
     """
 
     paths: Sequence[Path]
@@ -91,11 +91,12 @@ class GradingJob:
     engine: GradingEngine | None = None
     startup_patience_s: float | None = None
     rows: Sequence[FileRow] | None = None
+    rows_of: str = "rollouts in memory"
 
     @property
     def input_names(self) -> list[str]:
         """What is graded, for people."""
-        return [str(path) for path in self.paths] if self.rows is None else ["rollouts in memory"]
+        return [str(path) for path in self.paths] if self.rows is None else [self.rows_of]
 
     def use_cassette(self, *, record: Path | None, replay: Path | None) -> None:
         """Record all judge calls to a file, or answer them from one; ``None`` twice does neither.
@@ -169,42 +170,55 @@ def _grade(
         asker: RolloutGrader = function
         if job.engine is not None:
             asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
-        names = [entry.name for entry in job.spec.graders]
-        totals, table = GradingTotals(job.spec, graders), ReportRows()
-        rows: list[GradedRow] = []
-
-        def graded_rows() -> Iterator[GradedRow]:
-            for facts, judged, result in _rewarded_samples(job, asker, function, counted):
-                totals.add(facts, judged, result)
-                if table.has_room:
-                    table.append(_report_row(names, facts, judged, result))
-                row = GradedRow(facts.index, facts.group, result)
-                if keep_rows:
-                    rows.append(row)
-                yield row
-            tally.note = "writing summary and report"
-
+        recorder = _RunRecorder(job.spec, graders, keep_rows=keep_rows)
+        rewarded = _rewarded_samples(job, asker, function, counted)
+        rows = (recorder.add(*one) for one in rewarded)
         if folder is None:
-            deque(graded_rows(), maxlen=0)
+            deque(rows, maxlen=0)
         else:
-            atomic_write(folder.path / "rewards.jsonl", map(encode_row, graded_rows()))
+            atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
+        tally.note = "writing summary and report"
         elsewhere = [] if job.engine is None else job.engine.endpoints()
-        summary = totals.summarise(elapsed_s=time.perf_counter() - started)
-        summary["groups"]["source"] = counted.grouped_by
+        summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
+        summary["groups"]["source"] = counted.groups.source
         summary["endpoints"] = [*elsewhere, *calls.read()]
         summary |= _run_facts(job, folder, tally, counted.broken)
-        series = ReportSeries(
-            reward=totals.rewards,
-            scores=totals.scores,
-            outcomes=totals.env_rewards,
-            groups=totals.groups,
-            unevaluable=totals.unevaluable,
-        )
-        run = GradedRun(rows, summary, counted.broken, job.folder, (table.rows, series))
+        run = GradedRun(recorder.rows, summary, counted.broken, job.folder, recorder.page())
         if folder is not None:
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
     return run
+
+
+class _RunRecorder:
+    """What a run keeps of its samples: numbers, the first ones for the page, and rows if wanted."""
+
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], *, keep_rows: bool) -> None:
+        self._names = [entry.name for entry in spec.graders]
+        self._keep_rows = keep_rows
+        self._table = ReportRows()
+        self.totals = GradingTotals(spec, graders)
+        self.rows: list[GradedRow] = []
+
+    def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> GradedRow:
+        """Count the next sample."""
+        self.totals.add(facts, judged, result)
+        if self._table.has_room:
+            self._table.append(_report_row(self._names, facts, judged, result))
+        row = GradedRow(facts.index, facts.group, result)
+        if self._keep_rows:
+            self.rows.append(row)
+        return row
+
+    def page(self) -> tuple[Sequence[ReportRow], ReportSeries]:
+        """What the page shows besides the summary."""
+        return self._table.rows, ReportSeries(
+            reward=self.totals.rewards,
+            scores=self.totals.scores,
+            outcomes=self.totals.env_rewards,
+            groups=self.totals.groups,
+            unevaluable=self.totals.unevaluable,
+        )
 
 
 def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> RunFolder:
@@ -273,11 +287,6 @@ class CountedSamples:
     broken: list[BrokenInputRow]
     groups: GroupNames = field(default_factory=GroupNames)
 
-    @property
-    def grouped_by(self) -> str:
-        """Where the groups' names came from, in words."""
-        return self.groups.source
-
 
 def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
@@ -289,12 +298,15 @@ def count_samples(job: GradingJob) -> CountedSamples:
         if len(first) <= _WINDOW:
             first.append(sample)
     if not sizes:
-        broken = reader.broken
-        example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
-        raise RolloutError(
-            f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken){example}"
-        )
+        raise _no_usable_row(job, reader.broken)
     return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader.broken)
+
+
+def _no_usable_row(job: GradingJob, broken: Sequence[BrokenInputRow]) -> RolloutError:
+    example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
+    return RolloutError(
+        f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken){example}"
+    )
 
 
 def _grade_windows(
@@ -330,11 +342,16 @@ def _grade_window(
     return list(map(_Waiting, facts, judged))
 
 
-def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str]]:
-    """The first usable samples of a job as the reward function sees them, and their groups."""
-    groups = GroupNames()
-    samples = list(islice(job.samples(), most))
-    return samples, [groups.name(sample) for sample in samples]
+def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
+    """The first usable samples of a job, their groups, and how many samples it has."""
+    check_files(job.paths)
+    groups, reader = GroupNames(), job.samples()
+    rest = iter(reader)
+    samples = list(islice(rest, most))
+    if not samples:
+        raise _no_usable_row(job, reader.broken)
+    names = [groups.name(sample) for sample in samples]
+    return samples, names, len(samples) + sum(1 for _ in rest)
 
 
 def _sample_facts(sample: Sample, group: str) -> SampleFacts:
