@@ -301,9 +301,10 @@ class ChatModel:
             async def answer(self, call: ChatCall) -> str:
                 return await house.ask(self.url, call.messages, **call.sampling)
 
-    Raise :class:`~adjudge.errors.GradingFailure` with the kind of what went wrong (``timeout``,
-    ``rate_limited``, …: those that pass are asked again); any other exception is a ``bug``. Either
-    is a failed judgement, never a score.
+    Raise :class:`~adjudge.errors.GradingFailure` with the kind of what went wrong
+    (``rate_limited``, ``server_error``, …: those that pass are asked again). Of other exceptions
+    ``TimeoutError`` is ``timeout``, ``ConnectionError`` is ``connection`` and any other one a
+    ``bug``. Each is a failed judgement, never a score.
 
     ``model``: what replies are counted under. ``sampling``: what each call is sent with, unless the
     call says otherwise. ``features``: what calls to it may ask for (:mod:`adjudge.judges.base`);

@@ -76,6 +76,9 @@ _KEYS_OF_TYPE = {
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
     "scripted": {"model", "script", "function", "tokenizer"},
 }
+_KEYS_OF_ALL = ("type", "tokenizer")
+"""What a table of any type may have; the rest of a class of the user's own is that class's."""
+
 _REQUIRED_KEYS = {
     "local": ("model",),
     "recorded": ("cassette",),
@@ -163,7 +166,7 @@ class JudgeTable(ConfigTable):
         kind = data.get("type")
         if not isinstance(kind, str) or kind in SHIPPED_JUDGES:
             return data
-        options = {key: value for key, value in data.items() if key not in ("type", "tokenizer")}
+        options = {key: value for key, value in data.items() if key not in _KEYS_OF_ALL}
         return {key: value for key, value in data.items() if key not in options} | {
             "options": options
         }
@@ -178,11 +181,15 @@ class JudgeTable(ConfigTable):
         return kind
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A table that does not use them has the hash that it had before there were such keys."""
+    def _as_written(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The keys as a file has them; a table that has no newer key keeps the hash it had."""
         said: dict[str, Any] = serialize(self)
-        newer: dict[str, Any] = {"options": {}, "wire": None}
-        return {key: value for key, value in said.items() if (key, value) not in newer.items()}
+        options: dict[str, Any] = said.pop("options", {})
+        if self.type not in SHIPPED_JUDGES:
+            return {key: said[key] for key in _KEYS_OF_ALL if key in said} | options
+        if said.get("wire") is None:
+            said.pop("wire", None)
+        return said
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -295,7 +302,7 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
     parameters = list(inspect.signature(cls).parameters.values())
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        check_keys(options, ["type", "tokenizer", *(p.name for p in by_name)], "")
+        check_keys(options, [*_KEYS_OF_ALL, *(p.name for p in by_name)], "")
     for parameter in by_name:
         if parameter.default is parameter.empty and parameter.name not in options:
             raise ConfigError(f"{parameter.name}: is required by type {cls.__qualname__!r}")

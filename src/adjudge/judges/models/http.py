@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,9 +199,9 @@ class HttpChatModel(ChatModel):
                 self._fence_key = cache.fence_key
         return self._fence_key
 
-    @abstractmethod
     def _wire(self, key: str | None, *, stream: bool) -> Wire:
         """The wire to speak with."""
+        raise NotImplementedError
 
     @classmethod
     def _check_preset(cls, preset: str) -> str:
@@ -226,8 +225,9 @@ class HttpChatModel(ChatModel):
         return tuple(dict.fromkeys(self._normalize(url) for url in urls))
 
     async def answer(self, call: ChatCall) -> Reply:
-        """Send a call on the engine's loop; ``ConfigError`` where another model of the same
-        endpoint has other settings.
+        """Send a call on the engine's loop.
+
+        Raises ``ConfigError`` where another model of the same endpoint has other settings.
         """
         return await (self.ask(call) if on_engine() else run_on_engine(self.ask(call)))
 
