@@ -98,36 +98,38 @@ def _action_texts(calls: list[ToolCall]) -> list[str]:
     texts = []
     for call in calls:
         name, arguments = call.name, call.arguments
-        text = known.get((name, arguments)) if type(arguments) is str else None
-        if text is None:
-            printed = _printed_arguments(arguments, ": ", ", ")
-            text = name if arguments is None or arguments == "" else f"{name}: {printed}"
-            if type(arguments) is str:
-                known[name, arguments] = text
+        if type(arguments) is not str:
+            text = _action_text(name, arguments)
+        elif (found := known.get((name, arguments))) is not None:
+            text = found
+        else:
+            text = known[name, arguments] = _action_text(name, arguments)
         texts.append(text)
     return texts
 
 
+def _action_text(name: str, arguments: Any) -> str:
+    if arguments is None or arguments == "":
+        return name
+    return f"{name}: {_printed_arguments(arguments, ': ', ', ')}"
+
+
 def _printed_arguments(arguments: Any, equals: str, comma: str) -> str:
     """The keys, sorted, and values of an object; other arguments as they were written."""
+    given = arguments
     if type(arguments) is str:
         try:
-            decoded = decode_arguments(arguments)
-            if isinstance(decoded, dict):
-                return _joined(decoded, equals, comma)
-        except (ValueError, RecursionError):
-            pass  # broken, nested too deeply or with too long a number
-        return arguments
+            given = decode_arguments(arguments)
+        except (ValueError, RecursionError):  # broken, nested too deeply, too long a number
+            return arguments
+        if not isinstance(given, dict):
+            return arguments
     try:
-        if isinstance(arguments, dict):
-            return _joined(arguments, equals, comma)
-        return "" if arguments is None else str(arguments)
+        if isinstance(given, dict):
+            return comma.join([f"{key}{equals}{given[key]}" for key in sorted(given)])
+        return "" if given is None else str(given)
     except (TypeError, ValueError, RecursionError):
-        return UNPRINTABLE
-
-
-def _joined(arguments: dict[str, Any], equals: str, comma: str) -> str:
-    return comma.join([f"{key}{equals}{arguments[key]}" for key in sorted(arguments)])
+        return arguments if type(arguments) is str else UNPRINTABLE
 
 
 def _most_repeated(
