@@ -201,8 +201,8 @@ class Ours:
         self.inputs, self.responses = inputs, responses
 
     def score(self) -> tuple[float, Labels]:
-        from adjudge.graders.instructions.report import score_ifeval
         from adjudge.graders.instructions.text_analysis import _answer_for_words
+        from adjudge_lab.evaluation.ifeval.report import score_ifeval
 
         _answer_for_words.cache_clear()
         start = time.process_time()

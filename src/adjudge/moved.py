@@ -19,6 +19,7 @@ MOVED_MODULES = {
     "adjudge.client.wire": "adjudge.wire",
     "adjudge.environments": "adjudge_lab.environments",
     "adjudge.graders.function": "adjudge.graders.base",
+    "adjudge.graders.instructions.report": "adjudge_lab.evaluation.ifeval.report",
     "adjudge.judge_training.chain.gold": "adjudge_lab.judge_training.chain.evaluation",
     "adjudge.judge_training.generative.graders": "adjudge.graders.llm.trained_judge",
     "adjudge.judge_training.scalar.ranked": "adjudge.graders.llm.trained_judge",

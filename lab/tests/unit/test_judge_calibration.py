@@ -14,12 +14,7 @@ import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.trained_judge import RankedScalar, ScalarPreference
-from adjudge.graders.llm.trained_judge_card import (
-    JudgeCard,
-    fit_normalisation,
-    read_card,
-    reward_spec_of_card,
-)
+from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
 from adjudge.rewards.spec import RewardSpec
@@ -33,6 +28,7 @@ from adjudge.stats.agreement import (
     measure_reliability,
 )
 from adjudge.stats.predictions import IsotonicFit, ScoreCalibration, sigmoid
+from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.report import calibration_blocks
 
 

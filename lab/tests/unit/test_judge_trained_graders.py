@@ -20,7 +20,7 @@ from adjudge.graders.llm.trained_judge import (
     card_prompt,
     read_prompt_config,
 )
-from adjudge.graders.llm.trained_judge_card import JudgeCard, reward_spec_of_card
+from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
 from adjudge.judge_evaluation.benchmarks.judges import grader_judge
 from adjudge.judges import Reply, ScriptedModel
@@ -29,6 +29,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runner import GradingRunner
 from adjudge.stats.agreement import calibrate_ratings
 from adjudge.types import GraderError, GraderRank
+from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
 from adjudge_lab.judge_training.judge_questions import make_questions
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, fit_normalisation
+from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
 from adjudge.stats.agreement import (
     bradley_terry_loss,
     calibration_error,
     measure_pairs,
     pair_length_correlation,
 )
+from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, group_by_length
 
 LENGTHS = st.lists(st.integers(1, 500), max_size=300)

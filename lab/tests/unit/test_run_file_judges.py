@@ -7,15 +7,11 @@ import msgspec
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.graders.llm.trained_judge_card import (
-    CARD_FILE,
-    SPEC_FILE,
-    JudgeCard,
-    fit_normalisation,
-)
+from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
 from adjudge.rewards.aggregate import AggregateTerm, aggregate
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderResult, GraderScore
+from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import (
     build_reward_spec,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import RunFolderError
-from adjudge.graders.llm.trained_judge_card import JudgeCard, reward_spec_of_card
+from adjudge.graders.llm.trained_judge_card import JudgeCard
+from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.studies.manifest import check_manifest, make_manifest
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables

@@ -23,7 +23,6 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.graders.llm.trained_judge import card_prompt
-from adjudge.graders.llm.trained_judge_card import fit_normalisation
 from adjudge.stats.agreement import calibrate_ratings, calibrate_scores, measure_pairs
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
@@ -34,6 +33,7 @@ from adjudge_lab.judge_training.bradley_terry import (
     score_pairs,
     train_bradley_terry,
 )
+from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,

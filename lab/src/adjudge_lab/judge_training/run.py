@@ -20,12 +20,7 @@ import msgspec
 import adjudge
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.files import JsonlLog, iter_rows
-from adjudge.graders.llm.trained_judge_card import (
-    CARD_FILE,
-    SPEC_FILE,
-    JudgeCard,
-    reward_spec_of_card,
-)
+from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
 from adjudge.judges.models.local_loading import compute_model_digest
 from adjudge.runs.folder import RunFolder
 from adjudge_lab.judge_training.base_model import (
@@ -34,6 +29,7 @@ from adjudge_lab.judge_training.base_model import (
     parameter_changes,
     weight_snapshot,
 )
+from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import ConversationEncoder
 from adjudge_lab.judge_training.distributed import (
     barrier,

@@ -20,12 +20,12 @@ from adjudge.errors import (
     RunFolderError,
 )
 from adjudge.files import atomic_path
-from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
 from adjudge.rollouts.rows import check_files, get_path, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
+from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy
 from adjudge_lab.evaluation.responses import (
     FileProblem,
     JoinKey,

@@ -19,7 +19,6 @@ import msgspec
 
 import adjudge
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
-from adjudge.graders.instructions.report import IfevalJoinBy
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
 from adjudge.judges.base import Reply
 from adjudge.report.elements import (
@@ -49,6 +48,7 @@ from adjudge_lab.evaluation.ifeval.generation import (
     generate_responses,
     generation_identity,
 )
+from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy
 from adjudge_lab.evaluation.ifeval.scoring import (
     IFEVAL_READINGS,
     JudgedResponses,

@@ -17,7 +17,6 @@ from operator import gt, lt, sub
 from typing import Any, NamedTuple
 
 from adjudge.graders.instructions.grader import ReadingMode
-from adjudge.graders.instructions.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
@@ -25,6 +24,7 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
 )
 from adjudge.stats.estimates import Estimate, mcnemar_p_value, np
+from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
 IFEVAL_READINGS: tuple[ReadingMode, ...] = ("strict", "loose")
@@ -66,7 +66,7 @@ def judge_responses(
     by: IfevalJoinBy,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> JudgedResponses:
-    """Judge every sample of every prompt, by :func:`~adjudge.graders.instructions.report`'s rules.
+    """Judge every sample of every prompt, by :func:`~adjudge_lab.evaluation.ifeval.report`'s rules.
 
     ``on_progress(done, total)`` hears of responses.
     """

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from adjudge.graders.instructions.grader import INSTRUCTIONS, ReadingMode
-from adjudge.graders.instructions.report import IfevalReport, IfevalShare, score_ifeval
+from adjudge_lab.evaluation.ifeval.report import IfevalReport, IfevalShare, score_ifeval
 
 # The published checker draws a random letter for these two ("#" and "!"), so no label is right.
 RANDOM = frozenset({1122, 1129})
