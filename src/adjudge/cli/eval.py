@@ -29,6 +29,7 @@ from adjudge.cli.options import (
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
+from adjudge.judge_evaluation.benchmarks.page import LENGTH_EFFECTS, calibrations
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import ValidationJob, validate_judges
 from adjudge.report.elements import bold
@@ -292,11 +293,6 @@ def _orders(judges: Sequence[_Entry]) -> Table:
 
 
 def _calibration(judges: Sequence[_Entry]) -> Table:
-    entries = []
-    for judge in judges:
-        entries.append((judge["name"], judge["scale"], judge["calibration"]))
-        if own := judge["calibrated"]:
-            entries.append((f"{judge['name']}, by its card", own["by"], own))
     rows = [
         [
             name,
@@ -305,7 +301,8 @@ def _calibration(judges: Sequence[_Entry]) -> Table:
             *(_format_number(one[key]) for key in ("ece", "brier")),
             "∞" if one["ruled_out"] else _format_number(one["log_loss"]),
         ]
-        for name, scale, one in entries
+        for judge in judges
+        for name, scale, one in calibrations(judge, "by its card")
         if one
     ]
     columns = _columns("read as", "pairs", "error", "Brier", "log loss")
@@ -313,10 +310,8 @@ def _calibration(judges: Sequence[_Entry]) -> Table:
 
 
 def _lengths(judges: Sequence[_Entry]) -> Table:
-    keys = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
-            "accuracy_shorter")  # fmt: skip
     rows = [
-        [judge["name"], *(_format_number(one[key]) for key in keys)]
+        [judge["name"], *(_format_number(one[key]) for key in LENGTH_EFFECTS)]
         for judge in judges
         if (one := judge["lengths"])
     ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.graders.base import BaseGrader, GraderAnswer, is_listwise, view_text
+from adjudge.graders.base import BaseGrader, FunctionGrader, GraderAnswer, is_listwise, view_text
 from adjudge.graders.llm.comparison import PairJudge
 from adjudge.graders.llm.judge_grader import conversation_query, read_turns
 from adjudge.graders.llm.numeric_scores import ScalarGrader
@@ -223,7 +223,9 @@ async def ask_judge(
     """
     chosen = evaluation_mode(judge, benchmark, mode)
     asks = [ask for item in benchmark.items for ask in _item_asks(item, chosen)]
-    grader = _ScoringGrader(judge) if chosen == "pointwise" else _ComparingGrader(judge)
+    asked: Any = judge
+    scores = chosen == "pointwise"
+    grader = FunctionGrader(asked.score, _SCORE) if scores else _ComparingGrader(judge)
     runner = GradingRunner(
         {grader.name: grader},
         max_concurrency=max_concurrency,
@@ -253,18 +255,6 @@ def evaluation_mode(
     if not can[_COMPARE if mode == "pairwise" else _SCORE]:
         raise ConfigError(f"mode: the judge does not support this mode (found {mode!r})")
     return mode
-
-
-class _ScoringGrader(BaseGrader):
-    """The runner's view of a judge that scores."""
-
-    def __init__(self, judge: Any) -> None:
-        super().__init__(_SCORE)
-        self._judge = judge
-
-    async def aevaluate(self, messages: Sequence[Message]) -> GraderAnswer:
-        answer: GraderAnswer = await self._judge.score(messages)
-        return answer
 
 
 class _ComparingGrader(BaseGrader):

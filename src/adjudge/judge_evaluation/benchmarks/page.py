@@ -171,7 +171,7 @@ def _orders(summary: EvaluationSummary) -> Table:
 def _calibration(summary: EvaluationSummary) -> list[object]:
     """Reliability diagrams of the judges whose scores are logits or probabilities."""
     found = [judge for judge in summary["judges"] if judge["calibration"]]
-    entries = [entry for judge in found for entry in _calibrations(judge)]
+    entries = [entry for judge in found for entry in calibrations(judge, "calibrated by its card")]
     rows = [
         [
             name,
@@ -188,21 +188,30 @@ def _calibration(summary: EvaluationSummary) -> list[object]:
     return [Element("div", drawn, class_="curves"), table] if rows else []
 
 
-def _calibrations(judge: EvaluationSummary) -> Iterable[tuple[str, str, EvaluationSummary]]:
-    """As its scores are, and as the card of a trained judge turns them into probabilities."""
+def calibrations(
+    judge: EvaluationSummary, by_card: str
+) -> Iterable[tuple[str, str, EvaluationSummary]]:
+    """As its scores are, and ``by_card``: as a trained judge's turns them into probabilities."""
     yield judge["name"], judge["scale"], judge["calibration"]
     if own := judge["calibrated"]:
-        yield f"{judge['name']}, calibrated by its card", own["by"], own
+        yield f"{judge['name']}, {by_card}", own["by"], own
+
+
+LENGTH_EFFECTS = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
+                  "accuracy_shorter")  # fmt: skip
+"""The numbers of a judge's length effects, in the order of their columns."""
 
 
 def _lengths(summary: EvaluationSummary) -> Table:
     """What length has to do with the judges' choices."""
     columns = numeric("pairs", "r with length", "rho", "picks the longer", "longer is better",
                       "right where longer is better", "where shorter is")  # fmt: skip
-    keys = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
-            "accuracy_shorter")  # fmt: skip
     rows = [
-        [judge["name"], format_integer(one["pairs"]), *(format_number(one[key]) for key in keys)]
+        [
+            judge["name"],
+            format_integer(one["pairs"]),
+            *(format_number(one[key]) for key in LENGTH_EFFECTS),
+        ]
         for judge in summary["judges"]
         if (one := judge["lengths"])
     ]
