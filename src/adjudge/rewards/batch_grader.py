@@ -88,10 +88,11 @@ class _Call:
     items: list[WorkItem] = field(default_factory=list)
     rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
+    failed: list[tuple[int, GraderError]] = field(default_factory=list)
 
-    def failed(self) -> list[tuple[int, GraderError]]:
-        """The failures as they stand, each with the number of its question."""
-        return [
+    def find_failed(self) -> None:
+        """Set ``failed``: the failures as they stand, each with the number of its question."""
+        self.failed = [
             (at, error)
             for at, (_, _, _, results, place, _) in enumerate(self.items)
             if type(error := results[place]) is GraderError
@@ -272,12 +273,13 @@ class BatchGrader:
 
     async def _ask_again(self, call: _Call) -> None:
         """Passing failures once more; a failed parse once with a new draw, and that once more."""
-        failed = call.failed()
-        if again := [at for at, error in failed if error.passing]:
+        call.find_failed()
+        if again := [at for at, error in call.failed if error.passing]:
             await self._repeat(call, again)
-            failed = call.failed()
-        if again := [at for at, error in failed if error.redrawable and call.items[at][2] < 1]:
+            call.find_failed()
+        if again := [at for at, error in call.failed if error.redrawable and call.items[at][2] < 1]:
             await self._repeat(call, again, draw=1)
+            call.find_failed()
         for ranks, members in call.rankings:
             self._spread_ranks(ranks, members)
 
@@ -328,7 +330,7 @@ class BatchGrader:
 
     def _missing(self, call: _Call) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
-        if not call.failed():
+        if not call.failed:
             return [False] * len(call.asked)
         return [self._misses(one) for one in call.graded if id(one) in call.asked]
 

@@ -148,13 +148,12 @@ class WorkerPool:
         Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
         tally, known = self.tally or Tally(total), list[tuple[Any, Any]]()
-        if self.journal is not None:
-            items = _skip_known(items, self.journal, tally, known)
         asks, breather = iter(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
                 await run_all(
-                    self._work(asks, tally, breather) for _ in range(min(self.workers, total))
+                    self._work(asks, tally, breather, known)
+                    for _ in range(min(self.workers, total))
                 )
             finally:
                 if self.journal is not None:
@@ -162,10 +161,22 @@ class WorkerPool:
         return known
 
     async def _work(
-        self, asks: Iterator[WorkItem], tally: Tally, breather: _CooperativeYield
+        self,
+        asks: Iterator[WorkItem],
+        tally: Tally,
+        breather: _CooperativeYield,
+        known: list[tuple[Any, Any]],
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         for grader, fields, draw, results, place, key in asks:
+            if journal is not None and key is not None:
+                resumed = journal.take(key, grader.name, draw)
+                if resumed is not None:
+                    results[place] = resumed
+                    known.append((results, place))
+                    tally.done += 1
+                    tally.resumed += 1
+                    continue
             while clock() > breather.until:
                 await breather.wait_turn()
             result = await grader.ask(fields, draw)
@@ -179,22 +190,6 @@ class WorkerPool:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
                 journal.put(key, grader.name, draw, result)
-
-
-def _skip_known(
-    items: Iterable[WorkItem], journal: Journal, tally: Tally, known: list[tuple[Any, Any]]
-) -> Iterator[WorkItem]:
-    """What is still to be asked; results that the journal has are put in their places."""
-    for item in items:
-        grader, _, draw, results, place, key = item
-        result = None if key is None else journal.take(key, grader.name, draw)
-        if result is None:
-            yield item
-            continue
-        results[place] = result
-        known.append((results, place))
-        tally.done += 1
-        tally.resumed += 1
 
 
 class _CooperativeYield:
@@ -348,11 +343,13 @@ class GradingRunner:
         graders: Sequence[BoundGrader],
     ) -> Iterator[WorkItem]:
         """What is to be asked, lazily, in input order."""
+        has_journal = self.journal is not None
+        key: str | None = None
         for dataset, column in zip(datasets, columns, strict=True):
             places = [(grader, column[grader.name]) for grader in graders]
             for place, item in enumerate(dataset):
-                fields, key = item.fields() if isinstance(item, Sample) else item, None
-                if self.journal is not None:
+                fields = item.fields() if isinstance(item, Sample) else item
+                if has_journal:
                     key = sample_key(item.content() if isinstance(item, Sample) else item)
                 for grader, results in places:
                     yield grader, fields, 0, results, place, key
