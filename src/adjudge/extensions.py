@@ -59,13 +59,12 @@ def load_extension(
 
     This imports code, so ``name`` must come from the user's own files or command line.
     """
-    check_extension_name(group, name, where=where, shipped=shipped)
     if name in shipped:
         found = import_named(shipped[name], where=where)
     elif ":" in name:
         found = import_named(name, folder, where=where)
     else:
-        found = load_entry_point(find_entry_points(group)[name], where=where)
+        found = load_entry_point(_named_points(group, name, where, shipped), where=where)
     if methods and not (isinstance(found, type) and all(hasattr(found, one) for one in methods)):
         raise ConfigError(
             f"{where}: must be a class with {' and '.join(methods)} "
@@ -78,17 +77,23 @@ def check_extension_name(
     group: str, name: str, *, where: str, shipped: Mapping[str, str] = {}
 ) -> None:
     """Raise :class:`ConfigError` for a ``name`` that nothing has; nothing is imported."""
-    if name in shipped or ":" in name:
-        return
-    installed = extension_names(group)
-    if name not in installed:
-        known = [*shipped, *installed]
-        hint = suggest_name(name, known)
-        allowed = ", ".join([*known, "module:name of your own"])
-        raise ConfigError(
-            f"{where}: the {EXTENSION_GROUPS[group]} is unknown{hint} "
-            f"(found {name!r:.80}; allowed: {allowed})"
-        )
+    if name not in shipped and ":" not in name:
+        _named_points(group, name, where, shipped)
+
+
+def _named_points(
+    group: str, name: str, where: str, shipped: Mapping[str, str]
+) -> list[EntryPoint]:
+    """The entry points called ``name``; raises :class:`ConfigError` where there is none."""
+    installed = find_entry_points(group)
+    if name in installed:
+        return installed[name]
+    known = [*shipped, *sorted(installed)]
+    allowed = ", ".join([*known, "module:name of your own"])
+    raise ConfigError(
+        f"{where}: the {EXTENSION_GROUPS[group]} is unknown{suggest_name(name, known)} "
+        f"(found {name!r:.80}; allowed: {allowed})"
+    )
 
 
 def extension_names(group: str) -> list[str]:
