@@ -195,6 +195,11 @@ def _split_input(rollouts: Path | str | Iterable[Any]) -> tuple[list[Path], list
     """Files, or rows in memory."""
     if isinstance(rollouts, str | os.PathLike):
         return [Path(rollouts)], None
+    if isinstance(rollouts, Mapping):
+        raise ConfigError(
+            f"rollouts: must be a file or several rows (found one {type(rollouts).__name__}). "
+            "Give a list, or one split of a dataset."
+        )
     records = list(_iter_records(rollouts))
     if records and all(isinstance(one, str | os.PathLike) for one in records):
         return [Path(one) for one in records], None

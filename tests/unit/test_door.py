@@ -116,6 +116,8 @@ def test_broken_rows_are_named_by_their_place() -> None:
         adjudge.grade([], RULE)
     with pytest.raises(ConfigError, match=r"rollouts\[1\]: must be a mapping or a Sample"):
         adjudge.grade([ROWS[0], 5], RULE)
+    with pytest.raises(ConfigError, match="Give a list, or one split of a dataset"):
+        adjudge.grade(ROWS[0], RULE)
 
 
 def test_fields_of_other_columns_and_lists_of_responses() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.errors import MissingRewardError, RolloutError
+from adjudge.errors import ConfigError, MissingRewardError, RolloutError
 from adjudge.runs import grading, report
 from adjudge.runs.grading import GradingJob, grade_rollouts
 
@@ -78,6 +78,27 @@ def test_the_input_is_read_once_or_where_it_is_long_twice(
     assert opened.count(given.paths[0]) == reads
     assert run.summary["samples"] == 16
     assert run.summary["graders"]["length"]["missing"] == 0
+
+
+def test_another_engine_knows_how_many_results_come(tmp_path: Path) -> None:
+    """It cuts the input into parts by that; without a folder it has no journal to write to."""
+    totals = []
+
+    class Engine:
+        def grade(self, job: Any, function: Any, journal: Any, tally: Any) -> Any:
+            totals.append((tally.total, journal.path))
+            return function
+
+        def endpoints(self) -> list[dict[str, Any]]:
+            return []
+
+    one = job(tmp_path, rows(6, 2))
+    one.engine = Engine()
+    assert grade_rollouts(one).rewards == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert totals == [(6, tmp_path / "out" / "journal.jsonl")]
+    one.folder = None
+    with pytest.raises(ConfigError, match="needs a run folder"):
+        grade_rollouts(one)
 
 
 def test_bad_input_makes_no_folder(tmp_path: Path) -> None:
