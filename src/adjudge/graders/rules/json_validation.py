@@ -295,10 +295,10 @@ def normalize_numbers(value: Any) -> Any:
     """``value`` such that equal ones are written alike: 1.0 is 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, list | tuple):
-        return [normalize_numbers(item) for item in value]
     if isinstance(value, dict):
         return {key: normalize_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [normalize_numbers(item) for item in value]
     return value
 
 
