@@ -55,7 +55,7 @@ def padded(multiple: int | None) -> Iterator[list[float]]:
     """Batches padded to a multiple of so many tokens; the CPU seconds of each training step."""
     import trl
 
-    from adjudge_lab.judge_training import bradley_terry, trl_trainers
+    from adjudge_lab.judge_training import supervised, trl_trainers
 
     seconds: list[float] = []
     settings, step = trl_trainers.trainer_arguments, trl.RewardTrainer.training_step
@@ -70,7 +70,7 @@ def padded(multiple: int | None) -> Iterator[list[float]]:
         return loss
 
     with (
-        patch.object(bradley_terry, "trainer_arguments", with_padding),
+        patch.object(supervised, "trainer_arguments", with_padding),
         patch.object(trl.RewardTrainer, "training_step", timed),
     ):
         yield seconds

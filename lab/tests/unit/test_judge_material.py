@@ -14,7 +14,7 @@ from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
 from adjudge.stats.agreement import calibrate_scores
 from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
-from adjudge_lab.judge_training import bradley_terry
+from adjudge_lab.judge_training import supervised
 from adjudge_lab.judge_training.dataset import EncodedRows, encode_rows, load_preferences
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import load_labelled
@@ -168,12 +168,10 @@ def test_outputs_that_are_no_numbers_are_no_metrics_and_the_worst_choice(
     bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = [(1.0, 0.5), (bad, bad)]
-    monkeypatch.setattr(bradley_terry, "score_pairs", lambda *_: scores)
+    monkeypatch.setattr(supervised, "score_pairs", lambda *_: scores)
     rows = [Preference(chosen=talk("q", one), rejected=talk("q", "no")) for one in ("yes", "sure")]
     val: EncodedRows[Preference] = EncodedRows(rows, [[[1], [2]], [[1], [2]]])
-    side = bradley_terry._BradleyTerrySide(
-        val, judge_of(tmp_path, "bradley_terry", train="f.jsonl")
-    )
+    side = supervised._BradleyTerrySide(val, judge_of(tmp_path, "bradley_terry", train="f.jsonl"))
     trainer: Any = MagicMock(is_fsdp_enabled=True)
     assert side.validate(trainer) == {"eval_choice": -1.0}
     scores[1] = (0.0, 3e38)

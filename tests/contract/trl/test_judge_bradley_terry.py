@@ -25,10 +25,10 @@ from adjudge_lab.judge_training.base_model import (
     parameter_changes,
     weight_snapshot,
 )
-from adjudge_lab.judge_training.bradley_terry import score_pairs
 from adjudge_lab.judge_training.dataset import ConversationEncoder, encode_rows
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob, LoraTable
 from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.judge_training.supervised import score_pairs
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_bt_tiny.toml"
 SMALL = """

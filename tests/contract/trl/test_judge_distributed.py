@@ -20,7 +20,6 @@ from adjudge_lab.judge_training.base_model import (
     restore_weights,
     unwrap_model,
 )
-from adjudge_lab.judge_training.bradley_terry import _score_in_float32
 from adjudge_lab.judge_training.distributed import (
     EVENT_MARK_VARIABLE,
     _job_text,
@@ -31,6 +30,7 @@ from adjudge_lab.judge_training.distributed import (
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob, LoraTable
 from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.judge_training.supervised import _score_in_float32
 from adjudge_lab.judge_training.trl_trainers import LengthGroupedSampler, unsupported_settings
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate comes with trl")

@@ -12,7 +12,6 @@ import torch
 from adjudge.datasets.rows import Demonstration
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.base_model import load_base_model
-from adjudge_lab.judge_training.bradley_terry import train_bradley_terry
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,
@@ -21,7 +20,13 @@ from adjudge_lab.judge_training.dataset import (
     load_preferences,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
-from adjudge_lab.judge_training.sft import IGNORED_LABEL, _dataset, token_labels, train_sft
+from adjudge_lab.judge_training.supervised import (
+    IGNORED_LABEL,
+    _sft_dataset,
+    token_labels,
+    train_bradley_terry,
+    train_sft,
+)
 from adjudge_lab.judge_training.trl_trainers import TrainerContext
 
 TURNS = [
@@ -111,7 +116,7 @@ def test_ids_and_labels_are_cut_alike(truncation: str, share: float, bos: bool) 
     judge = judge_of("sft", data={"truncation": truncation, "max_length": most})
     rows = encode_rows([Demonstration(messages=TURNS)], encoder, judge, "data.train")
     assert rows.truncated == 1
-    (row,) = _dataset(rows, tokenizer, judge)
+    (row,) = _sft_dataset(rows, tokenizer, judge)
     said = learned(tokenizer, row["labels"])
     if truncation == "right":
         assert (row["input_ids"], row["labels"]) == (ids[:most], labels[:most])
@@ -133,7 +138,7 @@ def test_a_row_with_nothing_to_learn_is_refused() -> None:
     ids = ConversationEncoder(tokenizer)(TURNS)
     row = Demonstration(messages=TURNS, where="rows.jsonl:7")
     with pytest.raises(ConfigError, match=r"data\.max_length: rows\.jsonl:7: its 4 tokens"):
-        _dataset(EncodedRows([row], [[ids[:4]]]), tokenizer, judge)
+        _sft_dataset(EncodedRows([row], [[ids[:4]]]), tokenizer, judge)
 
 
 def test_rows_are_cut_on_the_left_in_a_run(tmp_path: Path) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.judges.models.local_inference import batch_by_length
 from adjudge_lab.judge_training.distributed import is_main_process
 from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable, TinyModelTable
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
+
+AutocastFactory = Callable[[], Any]
+"""Makes a context for the arithmetic."""
 
 _TINY_VOCABULARY = 420
 _TINY_INIT_RANGE = 0.8
@@ -194,3 +198,41 @@ def tiny_generative_model(texts: Iterable[str], seed: int, size: TinyModelTable)
     model = transformers.Qwen3ForCausalLM(built.config)
     model.generation_config = built.generation_config
     return model, tokenizer
+
+
+def ask_by_length(
+    model: Any,
+    texts: Sequence[Sequence[int]],
+    ask: Callable[..., list[Any]],
+    *,
+    pad: int,
+    size: int,
+    autocast: AutocastFactory,
+    pad_left: bool = False,
+) -> list[Any]:
+    """What ``ask`` finds for each of ``texts``, those of like length ``size`` at once.
+
+    It is given ``input_ids`` and ``attention_mask``, padded, while ``model`` does not train.
+    """
+    import torch  # noqa: PLC0415
+
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    found: list[Any] = [None] * len(texts)
+    for places in batch_by_length([len(text) for text in texts], size):
+        longest = max(len(texts[place]) for place in places)
+        ids, mask = [], []
+        for text in (texts[place] for place in places):
+            row, gap = [*text], longest - len(text)
+            ids.append([pad] * gap + row if pad_left else row + [pad] * gap)
+            mask.append([0] * gap + [1] * len(row) if pad_left else [1] * len(row) + [0] * gap)
+        with torch.inference_mode(), autocast():
+            answers = ask(
+                input_ids=torch.tensor(ids, device=device),
+                attention_mask=torch.tensor(mask, device=device),
+            )
+        for place, answer in zip(places, answers, strict=True):
+            found[place] = answer
+    model.train(was_training)
+    return found

@@ -186,7 +186,7 @@ class JudgeDataset(Generic[_T]):
 
 
 @dataclass
-class EncodedRows(Generic[_E]):
+class EncodedRows(LoadedRows[_E]):
     """Rows as token ids, cut to the maximum length: one list of ids for each side.
 
     ``truncated`` counts rows that were cut; ``problems`` are
@@ -327,7 +327,7 @@ def encode_rows(
         found.ids.append(
             [encoder.truncate(side, data.max_length, data.truncation) for side in sides]
         )
-    check_unusable_rows(LoadedRows(found.rows, found.problems), judge, part)
+    check_unusable_rows(found, judge, part)
     return found
 
 

@@ -28,7 +28,7 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import fsum
 from typing import Any, NamedTuple
@@ -46,9 +46,9 @@ from adjudge.graders.llm.trained_judge_prompts import (
     read_preference,
     read_rating,
 )
-from adjudge.judges.models.local_inference import batch_by_length
 from adjudge.stats.agreement import pair_length_correlation
 from adjudge.verdicts import UnreadableReply, Verdict
+from adjudge_lab.judge_training.base_model import AutocastFactory, ask_by_length
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion
 
@@ -388,8 +388,6 @@ def _metric_slug(why: str) -> str:
     return ReplyFault(why).name.lower()
 
 
-AutocastFactory = Callable[[], Any]
-
 SELECTION_METRICS = {
     "pointwise": "lowest mean error, a reply without a verdict counted as the largest",
     "pairwise": "most comparisons right in both orders",
@@ -488,7 +486,6 @@ def greedy_replies(
 
     Prompts of like length are asked together, ``size`` at once. Draws nothing at random.
     """
-    import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
     ends = end_token_ids(model, tokenizer)
@@ -496,25 +493,16 @@ def greedy_replies(
     settings = transformers.GenerationConfig(
         do_sample=False, max_new_tokens=most, eos_token_id=sorted(ends), pad_token_id=pad
     )
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    found: list[tuple[str, bool]] = [("", True)] * len(prompts)
-    for places in batch_by_length([len(prompt) for prompt in prompts], size):
-        longest = max(len(prompts[place]) for place in places)
-        gaps = [longest - len(prompts[place]) for place in places]
-        ids = [[pad] * gap + [*prompts[p]] for gap, p in zip(gaps, places, strict=True)]
-        mask = [[0] * gap + [1] * (longest - gap) for gap in gaps]
-        with torch.inference_mode(), autocast():
-            said = model.generate(
-                input_ids=torch.tensor(ids, device=device),
-                attention_mask=torch.tensor(mask, device=device),
-                generation_config=settings,
-            )
-        for place, tokens in zip(places, said[:, longest:].tolist(), strict=True):
-            found[place] = decode_reply_tokens(tokenizer, tokens, ends)
-    model.train(was_training)
-    return found
+
+    def reply(**batch: Any) -> list[list[int]]:
+        said = model.generate(**batch, generation_config=settings)
+        tokens: list[list[int]] = said[:, batch["input_ids"].shape[1] :].tolist()
+        return tokens
+
+    found = ask_by_length(
+        model, prompts, reply, pad=pad, size=size, autocast=autocast, pad_left=True
+    )
+    return [decode_reply_tokens(tokenizer, tokens, ends) for tokens in found]
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> set[int]:

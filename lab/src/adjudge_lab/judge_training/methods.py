@@ -27,12 +27,6 @@ from adjudge.stats.agreement import calibrate_ratings, calibrate_scores, measure
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
 from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model
-from adjudge_lab.judge_training.bradley_terry import (
-    PairScores,
-    row_margins,
-    score_pairs,
-    train_bradley_terry,
-)
 from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
@@ -65,7 +59,14 @@ from adjudge_lab.judge_training.judgement_rewards import (
     JudgedQuestion,
     question_baselines,
 )
-from adjudge_lab.judge_training.sft import template_marks_assistant, train_sft
+from adjudge_lab.judge_training.supervised import (
+    PairScores,
+    row_margins,
+    score_pairs,
+    template_marks_assistant,
+    train_bradley_terry,
+    train_sft,
+)
 from adjudge_lab.judge_training.trl_trainers import TrainerContext, training_steps
 
 

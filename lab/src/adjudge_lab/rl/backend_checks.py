@@ -13,23 +13,24 @@ from adjudge.errors import ConfigError
 from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
 from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
-from adjudge_lab.rl.verl.inputs import find_reward_problem, verl_gpus, verl_version
+from adjudge_lab.rl.verl.inputs import NOTHING_RUNS, find_reward_problem, verl_gpus, verl_version
 
 _GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
 
 
 @dataclass(frozen=True)
 class UnsupportedSetting:
-    """A key that is not done as ``asked``; ``instead`` is what happens, ``because`` says why.
-
-    ``runs`` is false where nothing sensible could happen instead.
-    """
+    """A key that is not done as ``asked``; ``instead`` is what happens, ``because`` says why."""
 
     key: str
     asked: str
     instead: str
     because: str
-    runs: bool = True
+
+    @property
+    def runs(self) -> bool:
+        """False where nothing sensible could happen instead."""
+        return self.instead != NOTHING_RUNS
 
     def __str__(self) -> str:
         return f"{self.key} = {self.asked}: {self.instead}, because {self.because}"
@@ -98,9 +99,8 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
     yield from _unsupported_task(run)
     if run.compute.gpu_count == 0:
         yield UnsupportedSetting(
-            "compute.gpu_count", "0", "nothing can run", "verl generates and trains on GPUs only",
-            runs=False,
-        )  # fmt: skip
+            "compute.gpu_count", "0", NOTHING_RUNS, "verl generates and trains on GPUs only"
+        )
     in_turns = "the trainers that are used share all GPUs between vLLM and training"
     yield from _unsupported_gpu_split(
         run,
@@ -112,7 +112,11 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
     yield from _unsupported_concurrency(run)
     yield from _unsupported_warm_start(run)
     yield from _unsupported_training(run, version)
-    yield from _unsupported_scaffold(run, version)
+    if run.rollout.scaffold is not None and version != "0.6.1":
+        yield UnsupportedSetting(
+            "rollout.scaffold", "{…}", NOTHING_RUNS,
+            "the hook that shows rubrics is for verl 0.6.1; use that version, or backend = 'trl'",
+        )  # fmt: skip
     if run.logging.to not in SHIPPED_SINKS:
         yield UnsupportedSetting(
             "logging.to", repr(run.logging.to), "it is not called", "verl logs by its own loggers"
@@ -141,11 +145,8 @@ def _unsupported_gpu_split(
 
 def _unsupported_warm_start(run: RunFile) -> Iterator[UnsupportedSetting]:
     wanted = run.training.warm_start_iterations
-    if (
-        run.model.base != TINY_BASE
-        and wanted
-        and _differs_from_default(run.training, "warm_start_iterations")
-    ):
+    set_here = _differs_from_default(run.training, "warm_start_iterations")
+    if run.model.base != TINY_BASE and wanted and set_here:
         yield UnsupportedSetting(
             "training.warm_start_iterations", str(wanted), "there is no warm start",
             f"demonstrations exist for base = {TINY_BASE!r} only",
@@ -157,16 +158,14 @@ def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
         url = run.services.task_url
         key, asked = ("services.task_url", url) if url else ("rollout.env_name", run.env_name)
         yield UnsupportedSetting(
-            key, repr(asked), "nothing can run",
+            key, repr(asked), NOTHING_RUNS,
             "verl would need an agent loop that plays environments, and there is none; use a "
             f"dataset, {CAPITALS_ENV!r} or backend = 'trl'",
-            runs=False,
         )  # fmt: skip
     if run.model.base == TINY_BASE:
         yield UnsupportedSetting(
-            "model.base", repr(TINY_BASE), "nothing can run",
+            "model.base", repr(TINY_BASE), NOTHING_RUNS,
             "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'",
-            runs=False,
         )  # fmt: skip
 
 
@@ -175,7 +174,7 @@ def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSett
     if run.is_multi_turn:
         return  # said already
     if problem := find_reward_problem(run):
-        yield UnsupportedSetting(*problem, runs=False)
+        yield UnsupportedSetting(*problem)
     if not judge.enabled:
         return
     if not old and judge.sample_rate < 1:
@@ -190,10 +189,9 @@ def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSett
         )  # fmt: skip
     if not old and (name := find_group_grader(dry_run_spec(run))):
         yield UnsupportedSetting(
-            f"graders.{name}", "compares a group", "nothing can run",
+            f"graders.{name}", "compares a group", NOTHING_RUNS,
             "verl 0.9.1 shows one rollout at a time; groups meet at a judge service of your own "
             "(docs/verl.md, Groups in 0.9.1)",
-            runs=False,
         )  # fmt: skip
 
 
@@ -232,19 +230,9 @@ def _unsupported_training(run: RunFile, version: str) -> Iterator[UnsupportedSet
     gpus = verl_gpus(run)
     if old and training.rollouts_per_step % gpus:
         yield UnsupportedSetting(
-            "training.batch_size", str(training.batch_size), "nothing can run",
+            "training.batch_size", str(training.batch_size), NOTHING_RUNS,
             f"verl 0.6.1 divides a step's {training.rollouts_per_step} rollouts evenly among "
             f"its {gpus} GPUs",
-            runs=False,
-        )  # fmt: skip
-
-
-def _unsupported_scaffold(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
-    if run.rollout.scaffold is not None and version != "0.6.1":
-        yield UnsupportedSetting(
-            "rollout.scaffold", "{…}", "nothing can run",
-            "the hook that shows rubrics is for verl 0.6.1; use that version, or backend = 'trl'",
-            runs=False,
         )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ import msgspec
 from adjudge.datasets.rows import (
     Comparison,
     Demonstration,
-    LoadedRows,
     Rating,
     RowProblem,
     RowProblems,
@@ -27,6 +26,7 @@ from adjudge.graders.llm.trained_judge_prompts import JudgementForm
 from adjudge.judges.models.local_loading import convert_to_turns
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
+    EncodedRows,
     JudgeDataset,
     check_unusable_rows,
     digest_rows,
@@ -114,29 +114,18 @@ def write_judge_files(judge: JudgeFile, folder: Path, tokenizer: Any | None) -> 
     return _write_sft_files(judge, folder, encoder)
 
 
-class _FilePart:
-    """One file's rows, what verl reads of them, and how many were unusable."""
+@dataclass
+class _FilePart(EncodedRows[Any]):
+    """One file's rows and what verl reads of them; ``counts`` are further facts."""
 
-    def __init__(self, name: str, judge: JudgeFile) -> None:
-        self.name, self.judge = f"data.{name}", judge
-        self.rows: list[Any] = []
-        self.written: list[dict[str, Any]] = []
-        self.problems = RowProblems()
-        self.counts: dict[str, Any] = {}
-        self.tokens: int | None = None
+    written: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    tokens: int | None = None
 
-    def check(self) -> None:
-        """Refuse more unusable rows than the file allows."""
-        check_unusable_rows(LoadedRows(self.rows, self.problems), self.judge, self.name)
-
-    def facts(self, name: str) -> dict[str, Any]:
+    def part_facts(self, name: str) -> dict[str, Any]:
         """As the summary has them."""
-        counts = {"rows": len(self.rows), "truncated": 0, **self.counts}
-        problems = {
-            "unusable": self.problems.count,
-            "problems": [str(one) for one in self.problems.first],
-        }
-        return {f"{name}_rows": {**counts, **problems}, f"{name}_sha256": digest_rows(self.rows)}
+        facts = {"rows": 0, "truncated": 0, **self.counts, **self.facts}
+        return {f"{name}_rows": facts, f"{name}_sha256": digest_rows(self.rows)}
 
 
 def _write_grpo_files(
@@ -148,31 +137,29 @@ def _write_grpo_files(
     random.Random(judge.trainer.seed).shuffle(train)  # noqa: S311  (no secret)
     parts, baselines = {}, {}
     for name, rows in (("train", train), ("val", labelled.material.val)):
-        part = parts[name] = _FilePart(name, judge)
-        questions = _encode_questions(rows, labelled, key, encoder, part)
+        questions, problems = _encode_questions(judge, f"data.{name}", rows, labelled, key, encoder)
+        part = parts[name] = _FilePart(problems=problems, counts={"questions": len(questions)})
         part.rows = [rows[place] for place in dict.fromkeys(one.row for one in questions)]
-        part.check()
+        check_unusable_rows(part, judge, f"data.{name}")
         part.written = [_question_row(place, one, encoder) for place, one in enumerate(questions)]
-        part.counts = {"questions": len(questions)}
         if questions:
             baselines[name] = msgspec.to_builtins(question_baselines(questions, labelled.form))
-    return _write_files(folder, parts, labelled.material, labelled.form, baselines)
+    return _write_files(judge, folder, parts, labelled.material, labelled.form, baselines)
 
 
 def _encode_questions(
+    judge: JudgeFile,
+    name: str,
     rows: Sequence[Rating | Comparison],
     labelled: LabelledDataset,
     key: bytes,
     encoder: ConversationEncoder | None,
-    part: _FilePart,
-) -> list[JudgeQuestion]:
+) -> tuple[list[JudgeQuestion], RowProblems]:
     questions, problems = make_questions(rows, labelled.form, key)
     if encoder is None:
-        part.problems = problems
-        return questions
-    found = tokenize_prompts(questions, problems, rows, encoder, part.judge, part.name)
-    part.problems = found.problems
-    return found.rows
+        return questions, problems
+    found = tokenize_prompts(questions, problems, rows, encoder, judge, name)
+    return found.rows, found.problems
 
 
 def _question_row(
@@ -210,25 +197,27 @@ def _write_sft_files(
     parts = {}
     given: dict[str, list[Any]] = {"train": material.train, "val": material.val}
     for name, rows in given.items():
-        part = parts[name] = _FilePart(name, judge)
+        part, where = _FilePart(), f"data.{name}"
         if labelled is not None:
             secret = load_fence_key(folder)
-            questions = _encode_questions(rows, labelled, secret, encoder, part)
+            questions, part.problems = _encode_questions(
+                judge, where, rows, labelled, secret, encoder
+            )
             made = make_demonstrations(questions, rows, labelled.form, labelled.reasons)
             rows = made[0]  # noqa: PLW2901
             part.problems.extend(made[2])
         part.rows = _drop_unsupported_rows(rows, part.problems)
-        part.check()
+        check_unusable_rows(part, judge, where)
         if encoder is None:
             turns = [convert_to_turns(row.messages, ()) for row in part.rows]
         else:
-            found = encode_rows(part.rows, encoder, whole, part.name, part.problems)
-            part.rows, part.counts = found.rows, {"truncated": found.truncated}
-            part.problems = found.problems
+            found = encode_rows(part.rows, encoder, whole, where, part.problems)
+            part = _FilePart(found.rows, found.ids, found.truncated, found.problems)
             part.tokens = sum(len(side) for sides in found.ids for side in sides)
             turns = [encoder.clean_messages(row.messages) for row in part.rows]
         part.written = [{key: one} for one in turns]
-    return _write_files(folder, parts, material, labelled.form if labelled else None)
+        parts[name] = part
+    return _write_files(judge, folder, parts, material, labelled.form if labelled else None)
 
 
 def _drop_unsupported_rows(
@@ -249,6 +238,7 @@ def _drop_unsupported_rows(
 
 
 def _write_files(
+    judge: JudgeFile,
     folder: Path,
     parts: dict[str, _FilePart],
     material: JudgeDataset[Any],
@@ -259,7 +249,7 @@ def _write_files(
     paths = folder / "train.parquet", folder / "validation.parquet"
     for path, part in zip(paths, (train, val), strict=True):
         write_parquet_rows(path, iter(part.written))
-    share = train.judge.data.train_batch_size / max(1, len(train.written))
+    share = judge.data.train_batch_size / max(1, len(train.written))
     ids = {one for row in (*train.rows, *val.rows) for one in row.source_ids}
     return JudgeFiles(
         *paths,
@@ -267,7 +257,7 @@ def _write_files(
         len(val.written),
         first=train.written[0],
         form=form,
-        facts={**material.facts, **train.facts("train"), **val.facts("val")},
+        facts={**material.facts, **train.part_facts("train"), **val.part_facts("val")},
         baselines=baselines or {},
         trained_ids=tuple(sorted(ids)),
         tokens=None if train.tokens is None else share * train.tokens,

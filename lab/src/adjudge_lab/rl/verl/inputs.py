@@ -63,13 +63,16 @@ _CAPITAL_GRADER = "adjudge_lab.rl.tiny:CapitalGrader"
 RewardProblem = tuple[str, str, str, str]
 """Key, what was asked, what happens instead, because."""
 
+NOTHING_RUNS = "nothing can run"
+"""What happens instead where the run is impossible."""
+
 
 def find_reward_problem(run: RunFile) -> RewardProblem | None:
     """Why the rewards of a single-turn ``run`` cannot be had from verl, if so."""
     judge = run.judge
     if not judge.enabled or judge.combine_mode == "replace":
         return None
-    mode = ("judge.combine_mode", repr(judge.combine_mode), "nothing can run")
+    mode = ("judge.combine_mode", repr(judge.combine_mode), NOTHING_RUNS)
     if judge.combine_mode == "multiply":
         return (*mode, "verl's reward workers have no environment whose reward they could multiply")
     spec = dry_run_spec(run)
