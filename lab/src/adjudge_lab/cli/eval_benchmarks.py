@@ -96,73 +96,54 @@ def eval_ifeval(
     ] = None,
     by: _JoinKey = None,
     n_samples: Annotated[
-        int | None, typer.Option("--n-samples", min=1, help="Samples per prompt [default: 1].")
+        int | None, typer.Option(min=1, help="Samples per prompt [default: 1].")
     ] = None,
     max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", min=1, help="The most tokens of a response [default: 2048]."),
+        int | None, typer.Option(min=1, help="The most tokens of a response [default: 2048].")
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            "--batch-size",
-            min=1,
-            help="The batch size of a model that is loaded here [default: 16].",
-        ),
+        typer.Option(min=1, help="The batch size of a model that is loaded here [default: 16]."),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="The sampling temperature [default: 0].")
+        float | None, typer.Option(help="The sampling temperature [default: 0].")
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option("--top-p", help="The share of nucleus sampling [default: off].")
+        float | None, typer.Option(help="The share of nucleus sampling [default: off].")
     ] = None,
     top_k: Annotated[
-        int | None,
-        typer.Option("--top-k", help="Sample from so many likeliest tokens [default: all]."),
+        int | None, typer.Option(help="Sample from so many likeliest tokens [default: all].")
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
-            "--dtype",
             metavar="float32|bfloat16|float16",
             help="The data type of the weights [default: automatic].",
         ),
     ] = None,
     tp_size: Annotated[
         int | None,
-        typer.Option(
-            "--tp-size", help="Generate with vLLM, split over so many GPUs [default: no vLLM]."
-        ),
+        typer.Option(help="Generate with vLLM, split over so many GPUs [default: no vLLM]."),
     ] = None,
     gpu_mem_util: Annotated[
-        float | None,
-        typer.Option("--gpu-mem-util", help="With vLLM: the share of GPU memory to use."),
+        float | None, typer.Option(help="With vLLM: the share of GPU memory to use.")
     ] = None,
     max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            "--max-model-len", help="With vLLM: the most tokens of prompt and response together."
-        ),
+        int | None, typer.Option(help="With vLLM: the most tokens of prompt and response together.")
     ] = None,
     ckpt_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--ckpt-dir", help="verl's FSDP checkpoint (or a run's folder) to merge and score."
-        ),
+        typer.Option(help="verl's FSDP checkpoint (or a run's folder) to merge and score."),
     ] = None,
     merge_target: Annotated[
-        Path | None,
-        typer.Option("--merge-target", help="The folder that the merged model is written to."),
+        Path | None, typer.Option(help="The folder that the merged model is written to.")
     ] = None,
     verl_python: Annotated[
         str | None,
-        typer.Option(
-            "--verl-python", help="The Python with verl that does the merge [default: this one]."
-        ),
+        typer.Option(help="The Python with verl that does the merge [default: this one]."),
     ] = None,
     concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", min=1, help="The most requests to an endpoint in flight."),
+        int | None, typer.Option(min=1, help="The most requests to an endpoint in flight.")
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,

@@ -42,14 +42,11 @@ def eval_policy(
     model: PolicyModel = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", help="The run file with task, judges and seeds [default: the run folder's]."
-        ),
+        typer.Option(help="The run file with task, judges and seeds [default: the run folder's]."),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            "--seeds",
             metavar="1-20",
             help="The seeds to play [default: those of [evaluation] in the run file].",
         ),

@@ -201,9 +201,7 @@ def run_study_file(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed", min=0, help="Add this number to each of the file's seeds [default: 0]."
-        ),
+        typer.Option(min=0, help="Add this number to each of the file's seeds [default: 0]."),
     ] = None,
     as_json: JsonSummary = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,

@@ -54,7 +54,6 @@ def replay(
     parse: Annotated[
         str,
         typer.Option(
-            "--parse",
             metavar="strict|anywhere|either",
             help="Where the verdict must be: strict: it is the whole reply or its start; anywhere; "
             "either: strict first, then anywhere.",
@@ -63,7 +62,6 @@ def replay(
     form: Annotated[
         str | None,
         typer.Option(
-            "--form",
             metavar="marks|brackets|score",
             help="The form of the replies: {'1': 'PRESENT', …}, [[1]], or a score [default: "
             "detected "
@@ -71,22 +69,17 @@ def replay(
         ),
     ] = None,
     scale: Annotated[
-        str | None,
-        typer.Option("--scale", metavar="LOW:HIGH", help="The range of a score, such as 1:5."),
+        str | None, typer.Option(metavar="LOW:HIGH", help="The range of a score, such as 1:5.")
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="How often each prompt is asked.")] = 1,
+    repeats: Annotated[int, typer.Option(help="How often each prompt is asked.")] = 1,
     temperature: Annotated[
-        float | None,
-        typer.Option("--temperature", help="The temperature [default: the judge's own]."),
+        float | None, typer.Option(help="The temperature [default: the judge's own].")
     ] = None,
     max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", help="The most tokens of a reply [default: the judge's own]."),
+        int | None, typer.Option(help="The most tokens of a reply [default: the judge's own].")
     ] = None,
     api_key_env: ApiKeyEnv = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", help="The most questions in flight.")
-    ] = 16,
+    concurrency: Annotated[int, typer.Option(help="The most questions in flight.")] = 16,
     mapping: Annotated[
         list[str] | None,
         map_option(

@@ -189,9 +189,7 @@ def train(
     run: Annotated[
         Path | None, typer.Argument(metavar="RUN.toml", help="The run file.", show_default=False)
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The run file, given as an option.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The run file, given as an option.")] = None,
     kind: Annotated[
         TrainingKind | None,
         typer.Option(
@@ -202,19 +200,10 @@ def train(
     folder: Annotated[Path | None, output_option(
             "train", more=" With the folder of an interrupted run, the run resumes."
         )] = None,
-    seed: Annotated[
-        int | None, typer.Option(
-            "--seed", min=0, help="The seed [default: the run file's]; for a chain it is added "
-            "to each stage's."
-        )
-    ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--env-file", help="A file of KEY=VALUE lines that are set as environment "
-            "variables."
-        ),
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The seed [default: the run file's]; for a chain it is added "
+            "to each stage's.")] = None,
+    env_file: Annotated[Path | None, typer.Option(help="A file of KEY=VALUE lines that are set as environment "
+            "variables.")] = None,
     approximate: Annotated[
         bool,
         typer.Option(
@@ -222,13 +211,7 @@ def train(
             "the file."
         ),
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray", metavar="ADDRESS",
-            help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.",
-        ),
-    ] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.")] = None,
     poll: Annotated[
         bool, typer.Option("--poll", help="Follow a submitted job until it ends.")
     ] = False,
