@@ -189,9 +189,8 @@ def eval_ifeval(
         candidates += stored
     if not candidates:
         raise ConfigError(
-            "TARGET or --responses: is required. Give a model that generates (a folder, a name "
-            "on the "
-            "hub, http://HOST/v1#MODEL), or a file of prompts and responses."
+            "TARGET or --responses: is required. Give a model that generates (a folder, a name on "
+            "the hub, http://HOST/v1#MODEL), or a file of prompts and responses."
         )
     job = IfevalJob(
         data=prompts,
@@ -274,9 +273,8 @@ def _responses_file(models: Sequence[PolicyTarget], stored: Sequence[Path]) -> P
         return None
     if len(models) > 1 or len(stored) > 1:
         raise ConfigError(
-            "--responses: needs one model and one file, in which the model's responses are "
-            "kept. Use "
-            "--against FILE.jsonl to compare with stored responses."
+            "--responses: needs one model and one file, in which the model's responses are kept. "
+            "Use --against FILE.jsonl to compare with stored responses."
         )
     return stored[0]
 

@@ -122,8 +122,7 @@ class _PolicyArguments:
         if model is None:
             raise ConfigError(
                 "--model: is required. Give a run folder of adjudge train, RUN@STEP, a "
-                "checkpoint's "
-                "folder, http://HOST/v1#MODEL, or a name on the hub."
+                "checkpoint's folder, http://HOST/v1#MODEL, or a name on the hub."
             )
         found = [
             find_policy_target(one, base_url=base_url, api_key_env=api_key_env)

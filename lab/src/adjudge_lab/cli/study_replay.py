@@ -47,8 +47,7 @@ def replay(
             "-j",
             metavar="SPEC.toml#JUDGE",
             help="The judge to ask, or http://HOST/v1#MODEL [default: none; the recorded "
-            "replies are "
-            "parsed again].",
+            "replies are parsed again].",
         ),
     ] = None,
     parse: Annotated[
@@ -64,8 +63,7 @@ def replay(
         typer.Option(
             metavar="marks|brackets|score",
             help="The form of the replies: {'1': 'PRESENT', …}, [[1]], or a score [default: "
-            "detected "
-            "from each prompt].",
+            "detected from each prompt].",
         ),
     ] = None,
     scale: Annotated[

@@ -205,9 +205,8 @@ class TaskAppTask:
         host = yarl.URL(self._url).host or ""
         if self._gateway.is_local and not is_loopback(host):
             raise ConfigError(
-                f"task_url {self._url}: the app runs on another machine and cannot reach a "
-                "policy on 127.0.0.1. Give a PolicyGateway with host and advertise, or run "
-                "the app here."
+                f"task_url {self._url}: the app runs on another machine and cannot reach a policy "
+                "on 127.0.0.1. Give a PolicyGateway with host and advertise, or run the app here."
             )
         if not self._gateway.is_local and not os.environ.get(key_env, "").strip():
             raise ConfigError(

@@ -200,8 +200,7 @@ def judge_summary_lines(summary: Mapping[str, Any]) -> list[str]:
         counts = data[part]
         lines.append(
             f"{part:<20}{format_integer(counts['rows'])}, {format_integer(counts['truncated'])} "
-            "truncated, "
-            f"{format_integer(counts['unusable'])} unusable"
+            f"truncated, {format_integer(counts['unusable'])} unusable"
         )
     if unreadable := data.get("unreadable", {}).get("rows"):
         lines.append(f"{'unreadable rows':<20}{format_integer(unreadable)}")

@@ -114,8 +114,7 @@ def _ray_command(address: str) -> Callable[[str], list[str]]:
     if urlsplit(address).scheme not in {"http", "https"}:
         raise ConfigError(
             "the address of the Ray dashboard must begin with http:// or https:// (found "
-            f"{_address_without_password(address)!r}). Give an address such as "
-            "http://HEAD:8265."
+            f"{_address_without_password(address)!r}). Give an address such as http://HEAD:8265."
         )
     beside = Path(sys.executable).with_name("ray")
     program = str(beside) if beside.exists() else shutil.which("ray")

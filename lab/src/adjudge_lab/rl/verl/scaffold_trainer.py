@@ -284,9 +284,8 @@ def _check_correction(config: Any, scaffold: ScaffoldTable) -> None:
     if done != wanted or theirs.bypass_mode or not rollout.calculate_log_probs:
         lines = [f"algorithm.rollout_correction.{name}={value}" for name, value in wanted.items()]
         raise ConfigError(
-            f"{told}: verl's settings do not do this correction (found "
-            f"{scaffold.correction!r}). Set {' '.join(lines)} "
-            "algorithm.rollout_correction.bypass_mode=False "
+            f"{told}: verl's settings do not do this correction (found {scaffold.correction!r}). "
+            f"Set {' '.join(lines)} algorithm.rollout_correction.bypass_mode=False "
             "actor_rollout_ref.rollout.calculate_log_probs=True, or "
             "+adjudge.scaffold.correction=none."
         )
