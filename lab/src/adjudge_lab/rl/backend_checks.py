@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,17 +20,19 @@ _GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
 
 @dataclass(frozen=True)
 class UnsupportedSetting:
-    """A key that is not done as ``asked``; ``instead`` is what happens, ``because`` says why."""
+    """A key that is not done as ``asked``; ``instead`` is what happens, ``because`` says why.
+
+    ``runs`` is false where nothing sensible could happen instead.
+    """
 
     key: str
     asked: str
     instead: str
     because: str
+    runs: bool = field(init=False)
 
-    @property
-    def runs(self) -> bool:
-        """False where nothing sensible could happen instead."""
-        return self.instead != NOTHING_RUNS
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runs", self.instead != NOTHING_RUNS)
 
     def __str__(self) -> str:
         return f"{self.key} = {self.asked}: {self.instead}, because {self.because}"
