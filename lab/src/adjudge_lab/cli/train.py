@@ -193,25 +193,38 @@ def train(
     kind: Annotated[
         TrainingKind | None,
         typer.Option(
-            "--type", help="What is trained; must be the run file's kind [default: the "
-            "run file's]."
+            "--type", help="What is trained; must be the run file's kind [default: the run file's]."
         ),
     ] = None,
-    folder: Annotated[Path | None, output_option(
-            "train", more=" With the folder of an interrupted run, the run resumes."
-        )] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The seed [default: the run file's]; for a chain it is added "
-            "to each stage's.")] = None,
-    env_file: Annotated[Path | None, typer.Option(help="A file of KEY=VALUE lines that are set as environment "
-            "variables.")] = None,
+    folder: Annotated[
+        Path | None,
+        output_option("train", more=" With the folder of an interrupted run, the run resumes."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="The seed [default: the run file's]; for a chain it is added to each stage's.",
+        ),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(help="A file of KEY=VALUE lines that are set as environment variables."),
+    ] = None,
     approximate: Annotated[
         bool,
         typer.Option(
-            "--approximate", help="Run although the backend does not support all settings of "
-            "the file."
+            "--approximate",
+            help="Run although the backend does not support all settings of the file.",
         ),
     ] = False,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.",
+        ),
+    ] = None,
     poll: Annotated[
         bool, typer.Option("--poll", help="Follow a submitted job until it ends.")
     ] = False,
@@ -224,7 +237,7 @@ def train(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show no progress bar and no line per step.")
     ] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Train a policy against judges and environments, a judge, or both in a chain, by one file.
 
     The policy plays episodes; each episode is judged when it ends; TRL's GRPOTrainer (or verl)
