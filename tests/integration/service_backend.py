@@ -41,6 +41,8 @@ class Obedient:
                 await asyncio.sleep(3600)
             if "slow" in said:
                 await asyncio.sleep(0.4)
+            if "slow for long" in said:
+                await asyncio.sleep(1.5)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

@@ -9,6 +9,8 @@ import socket
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -257,6 +259,27 @@ def test_a_client_that_expects_to_be_asked_for_its_body_is_asked(service: Runnin
         line.sendall(with_head(f"expect: 100-continue\r\ncontent-length: {len(GOOD)}\r\n"))
         assert line.recv(100).startswith(b"HTTP/1.1 100 Continue")
         line.sendall(GOOD)
+        assert line.recv(1000).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_the_refusal(
+    service: RunningService,
+) -> None:
+    """Clients with batches too large must see 413, or they cannot send smaller ones."""
+    head = {"authorization": f"Bearer {KEY}"}
+    big = urllib.request.Request(f"{service.url}/judge", b"x" * 20_000_000, head)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(big, timeout=20)
+    with refused.value as response:
+        assert response.code == 413
+
+
+def test_blank_lines_behind_a_request_do_not_cut_its_answer_off(service: RunningService) -> None:
+    """Some clients end a body with a line break; the judge may take longer than a request may."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as line:
+        line.sendall(judged(completion="slow for long"))
+        time.sleep(0.1)
+        line.sendall(b"\r\n")
         assert line.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.service.server import service_arguments, start_service, start_service_process
+from adjudge.engine.child_server import settings_arguments
+from adjudge.service.server import start_service, start_service_process
 from adjudge.service.settings import ServiceSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "judge-service.md").read_text()
@@ -54,7 +55,7 @@ def test_the_class_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     command = ["adjudge", "serve", "judges_of_the_page:MyJudge", "--arg", "model_path=models/judge",
                "--damping", "0.9:0.5", "--json", "--until-eof"]  # fmt: skip
-    settings = service_arguments(ServiceSettings(port=0))
+    settings = settings_arguments(ServiceSettings(port=0))
     with start_service_process([sys.executable, "-m", *command, *settings]) as (running, _):
         call = next(block for block in blocks("sh") if block.startswith("curl"))
         found = asked(call, running.url)

@@ -9,7 +9,7 @@ import pytest
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
 from adjudge.mock.behaviours import CriteriaBehaviour
-from adjudge.mock.requests import ChatRequest
+from adjudge.mock.http import ChatRequest
 
 RUBRIC = [{"criterion": 'Says "Tulip"', "points": 3}, {"criterion": 'Says "rose"', "points": 1}]
 

@@ -19,8 +19,7 @@ from adjudge.mock.behaviours import (
     minimal_instance,
     read_script,
 )
-from adjudge.mock.http import BadRequest
-from adjudge.mock.requests import Api, ChatRequest, read_chat_request
+from adjudge.mock.http import Api, BadRequest, ChatRequest, read_chat_request
 from adjudge.mock.responses import (
     ReplyEnvelope,
     provider_error_body,

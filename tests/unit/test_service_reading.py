@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adjudge.engine.child_server import settings_arguments
 from adjudge.errors import ErrorKind
 from adjudge.service.backend import AnswerRate, check_response
 from adjudge.service.requests import (
@@ -22,7 +23,6 @@ from adjudge.service.requests import (
     decode_body,
     read_body,
 )
-from adjudge.service.server import service_arguments
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
@@ -226,8 +226,8 @@ def test_the_rate_forgets_and_starts_honestly() -> None:
 
 
 def test_settings_travel_as_arguments() -> None:
-    assert service_arguments(ServiceSettings()) == []
-    assert service_arguments(ServiceSettings(port=0, batch_timeout=0.5, host="::1")) == [
+    assert settings_arguments(ServiceSettings()) == ["--port=8888"]
+    assert settings_arguments(ServiceSettings(port=0, batch_timeout=0.5, host="::1")) == [
         "--host=::1",
         "--port=0",
         "--batch-timeout=0.5",

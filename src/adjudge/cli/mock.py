@@ -11,6 +11,7 @@ import typer
 from adjudge.cli.console import output, print_json
 from adjudge.cli.settings_options import settings_options
 from adjudge.mock import FAULTS, MockSettings, Server
+from adjudge.mock.behaviours import OPTION_NAMES
 from adjudge.mock.server import run_mock
 from adjudge.report.table import Column, Table, styled
 
@@ -38,7 +39,7 @@ _TEXTS = {
 }
 
 
-@settings_options(MockSettings(port=8089), _TEXTS, {"keywords": "keyword"})
+@settings_options(MockSettings(port=8089), _TEXTS, OPTION_NAMES)
 def mock(
     settings: MockSettings,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults and exit.")] = False,

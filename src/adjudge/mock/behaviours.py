@@ -28,7 +28,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
-from adjudge.mock.requests import ChatRequest, last_user_text
+from adjudge.mock.http import ChatRequest, last_user_text
 
 _MAX_DEPTH = 32
 _MAX_NODES = 10_000
@@ -391,22 +391,6 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     rpm: float | None = None
     require_key: str | None = None
 
-    def arguments(self) -> list[str]:
-        """The settings as options of ``adjudge mock``."""
-        options: list[str] = []
-        for field in msgspec.structs.fields(self):
-            value = getattr(self, field.name)
-            if value == field.default and field.name != "port":
-                continue
-            name = "--" + _OPTION_NAMES.get(field.name, field.name).replace("_", "-")
-            if isinstance(value, bool):
-                options.append(name)
-            elif isinstance(value, list | tuple):
-                options += [f"{name}={one}" for one in value]
-            else:
-                options.append(f"{name}={value}")
-        return options
-
     def checked(self) -> MockSettings:
         """Itself; raises :class:`ConfigError` for what no other part checks."""
         if self.rpm is not None and not 0 < self.rpm <= 1e9:
@@ -437,7 +421,8 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-_OPTION_NAMES = {"keywords": "keyword"}
+OPTION_NAMES = {"keywords": "keyword"}
+"""Options that are not called as their fields are."""
 
 
 def make_behaviour(settings: MockSettings) -> Behaviour:
@@ -452,7 +437,7 @@ def make_behaviour(settings: MockSettings) -> Behaviour:
     owners = {"reply": "fixed", "reasoning": "fixed", "script": "scripted", "keywords": "rubric"}
     for field, owner in owners.items():
         if getattr(settings, field) and owner != name:
-            option = _OPTION_NAMES.get(field, field)
+            option = OPTION_NAMES.get(field, field)
             raise ConfigError(f"--{option}: needs --behaviour {owner} (found --behaviour {name})")
     if name == "scripted":
         if settings.script is None:

@@ -27,7 +27,7 @@ from statistics import NormalDist
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.mock.requests import Api
+from adjudge.mock.http import Api
 
 _MASK = (1 << 64) - 1
 

@@ -30,14 +30,16 @@ from adjudge.mock.faults import (
 )
 from adjudge.mock.http import (
     LAST_CHUNK,
+    Api,
     BadRequest,
+    ChatRequest,
     RequestHead,
     format_chunk,
     format_json_response,
     format_response,
     format_stream_head,
+    read_chat_request,
 )
-from adjudge.mock.requests import Api, ChatRequest, read_chat_request
 from adjudge.mock.responses import (
     ReplyEnvelope,
     error_event,

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from adjudge.mock.behaviours import MockAnswer
-from adjudge.mock.requests import Api, ChatRequest
+from adjudge.mock.http import Api, ChatRequest
 from adjudge.text import encode_exactly
 
 _TOKEN = re.compile(r"\d+|[^\W\d]+|\s+|[^\w\s]")

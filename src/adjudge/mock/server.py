@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import resource
 import secrets
 import signal
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,17 +22,18 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.errors import ConfigError
-from adjudge.mock.behaviours import MockSettings
+from adjudge.mock.behaviours import OPTION_NAMES, MockSettings
 from adjudge.mock.http import (
     CONTINUE_RESPONSE,
+    Api,
     BadRequest,
     HttpRequestMessage,
     RequestHead,
     RequestParser,
     format_response,
 )
-from adjudge.mock.requests import Api
 from adjudge.mock.responder import ConnectionEnd, MockStats, Responder, ScheduledResponse
 from adjudge.mock.responses import provider_error_body
 
@@ -295,9 +294,6 @@ def serve(settings: MockSettings | None = None, **options: Any) -> Server:
     return Server(msgspec.structs.replace(settings or MockSettings(), **options))
 
 
-_STOP_S = 5.0
-
-
 def run_mock(
     settings: MockSettings, ready: Callable[[Server], None], *, until_eof: bool = False
 ) -> dict[str, Any]:
@@ -326,19 +322,13 @@ async def _serve_until_stopped(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if until_eof:
-        loop.add_reader(sys.stdin.fileno(), _stop_at_eof, loop, stop)
+        stop_at_end_of_input(loop, stop.set)
     async with serve(settings) as server:
         ready(server)
         gc.collect()
         gc.freeze()  # requests leave no cycles; nothing here need be looked at again
         await stop.wait()
         return server.report()
-
-
-def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    if not os.read(sys.stdin.fileno(), 65536):
-        loop.remove_reader(sys.stdin.fileno())
-        stop.set()
 
 
 @contextmanager
@@ -352,26 +342,5 @@ def start_mock(settings: MockSettings | None = None, **options: Any) -> Iterator
     """
     settings = serve(settings, **options).settings  # complains here, in words, if it must
     command = [sys.executable, "-m", "adjudge", "mock", "--json", "--until-eof"]
-    with subprocess.Popen(  # noqa: S603  (this very program)
-        [*command, *settings.arguments()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            yield _base_url(process)
-        finally:
-            _stop(process)
-
-
-def _base_url(process: subprocess.Popen[bytes]) -> str:
-    line = process.stdout.readline() if process.stdout is not None else b""
-    if not line:
-        raise RuntimeError(f"adjudge mock did not start (exit code {process.wait()})")
-    return str(msgspec.json.decode(line)["base_url"])
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    with start_child_server([*command, *settings_arguments(settings, OPTION_NAMES)]) as (line, _):
+        yield str(msgspec.json.decode(line)["base_url"])

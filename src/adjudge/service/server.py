@@ -1,8 +1,9 @@
 """The service as a process: what ``adjudge serve`` runs, and how tests start one.
 
-uvicorn's HTTP protocol is hardened (:class:`GuardedProtocol`): header limits, reading against the
-clock, gone clients. None of that costs a timer or a task for a request that arrives whole in one
-piece.
+uvicorn's HTTP protocol is hardened (:class:`GuardedProtocol`), since hostile requests would else
+hold connections and memory for ever (``tests/integration/test_service_hostile.py``): header limits,
+reading against the clock, gone clients. None of that costs a timer or a task for a request that
+arrives whole in one piece.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from adjudge.engine.child_server import settings_arguments, start_child_server, stop_at_end_of_input
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.function import SpecRewardFunction
@@ -50,7 +52,7 @@ _AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection.
+    """One connection: uvicorn alone waits without end for a slow head or body, and limits neither.
 
     A head that is too long or has too many lines is refused with 431, one that is no HTTP with 400,
     a request that has not arrived within ``read_timeout_s`` with 408; then the connection closes.
@@ -172,9 +174,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self.tasks.add(task)
         self._task = task
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: clients would fill the log."""
-
     def _check_idle(self) -> None:
         """Close a connection that nobody uses; one timer for all its requests."""
         self._idle = None
@@ -226,7 +225,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._lingering = _LINGER_BYTES
-        self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._clock = self.loop.call_later(_LINGER_S, self.transport.close)
@@ -270,7 +268,7 @@ class _DisconnectGuard:
             b"%bcontent-length: %d\r\n%b%b\r\n%b"
             % (_STATUS_LINES[status], len(body), headers, close, body)
         )
-        if not cycle.keep_alive:
+        if not cycle.keep_alive and not cycle.more_body:  # else it is closed after lingering
             cycle.transport.close()
         cycle.message_event.set()
         cycle.on_response()
@@ -295,7 +293,6 @@ def make_guarded_protocol(read_timeout_s: float) -> type[GuardedProtocol]:
     return type("GuardedProtocol", (GuardedProtocol,), {"read_timeout_s": read_timeout_s})
 
 
-_STOP_S = 10.0
 _CLOSE_S = 2
 """For answers that are written to reach their clients, after the drain."""
 
@@ -416,7 +413,7 @@ async def _serve(
     server = _make_server(service)
     loop = asyncio.get_running_loop()
     if until_eof:
-        loop.add_reader(sys.stdin.fileno(), _stop_at_eof, loop, stop)
+        stop_at_end_of_input(loop, stop.soon)
     serving = loop.create_task(server.serve(sockets=[listener]))
     stopping = loop.create_task(stop.wait())
     try:
@@ -485,21 +482,6 @@ def _describe_running(service: Service, listener: socket.socket) -> RunningServi
     )
 
 
-def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: _StopSignal) -> None:
-    if not os.read(sys.stdin.fileno(), 65536):
-        loop.remove_reader(sys.stdin.fileno())
-        stop.soon()
-
-
-def service_arguments(settings: ServiceSettings) -> list[str]:
-    """The settings as options of ``adjudge serve``, those that differ from the defaults."""
-    return [
-        f"--{field.name.replace('_', '-')}={getattr(settings, field.name)}"
-        for field in msgspec.structs.fields(settings)
-        if getattr(settings, field.name) != field.default
-    ]
-
-
 @contextmanager
 def start_service(target: str | type, **settings: Any) -> Iterator[str]:
     """Run ``adjudge serve TARGET`` as a process and give its URL, once it is ready.
@@ -513,7 +495,7 @@ def start_service(target: str | type, **settings: Any) -> Iterator[str]:
     if isinstance(target, type):
         target = f"{target.__module__}:{target.__qualname__}"
     command = [sys.executable, "-m", "adjudge", "serve", target, "--json", "--until-eof"]
-    with start_service_process([*command, *service_arguments(chosen)]) as (started, _):
+    with start_service_process([*command, *settings_arguments(chosen)]) as (started, _):
         yield started.url
 
 
@@ -522,18 +504,5 @@ def start_service_process(
     command: list[str],
 ) -> Iterator[tuple[RunningService, subprocess.Popen[bytes]]]:
     """Run a command that serves (with ``--json --until-eof``), until the block ends."""
-    with subprocess.Popen(  # noqa: S603  (this very program)
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            line = process.stdout.readline() if process.stdout is not None else b""
-            if not line:
-                raise RuntimeError(f"adjudge serve did not start (exit code {process.wait()})")
-            yield msgspec.json.decode(line, type=RunningService), process
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with start_child_server(command) as (line, process):
+        yield msgspec.json.decode(line, type=RunningService), process

@@ -19,7 +19,8 @@ import pytest
 
 from adjudge.cli.top import read_metrics
 from adjudge.client import JudgeRewardSystem
-from adjudge.service.server import RunningService, service_arguments, start_service_process
+from adjudge.engine.child_server import settings_arguments
+from adjudge.service.server import RunningService, start_service_process
 from adjudge.service.settings import ServiceSettings
 
 SPEC = """
@@ -56,7 +57,7 @@ def serving(
     """``adjudge serve`` with its process at hand."""
     chosen = ServiceSettings(**{"port": 0, **settings})
     command = [sys.executable, "-m", "adjudge", "serve", target, "--json", "--until-eof"]
-    with start_service_process([*command, *service_arguments(chosen)]) as found:
+    with start_service_process([*command, *settings_arguments(chosen)]) as found:
         yield found
 
 
