@@ -152,6 +152,16 @@ class GradingFailure(AdjudgeError):
         return is_suspect(self.kind, self.metadata)
 
 
+class CandidateLimitExceeded(GradingFailure):
+    """The candidate's text alone used up a worker's processor time, memory or stack.
+
+    Graders answer it with their minimum. Elsewhere it is a failure of this machine's own.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(kind, message, {"local": True, "suspect": True})
+
+
 class ConfigError(AdjudgeError, ValueError):
     """A file or argument written by the user is wrong; the message names file, key and remedy.
 

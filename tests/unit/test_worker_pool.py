@@ -19,8 +19,8 @@ import pytest
 import uvloop
 
 from adjudge.engine.phases import WorkerPhase
-from adjudge.engine.processes import CandidateLimitExceeded, WorkerPool, get_pool
-from adjudge.errors import ErrorKind, GradingFailure, is_suspect
+from adjudge.engine.processes import WorkerPool, get_pool
+from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure, is_suspect
 
 PID = "os:getpgid"  # of 0: the group that the child leads, so its own number
 SEARCH = "adjudge.graders.answers.extraction:search_patterns"

@@ -29,11 +29,10 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.phases import WorkerPhase
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 
 __all__ = [
     "START_DEADLINE_S",
-    "CandidateLimitExceeded",
     "WorkerPhase",
     "WorkerPool",
     "WorkerProcess",
@@ -56,16 +55,6 @@ _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "L
 
 # The path comes as arguments because ``-I`` ignores PYTHONPATH and leaves out the user's packages.
 _BOOT = "import sys; sys.path[:] = sys.argv[1:]; from adjudge.engine.worker import main; main()"
-
-
-class CandidateLimitExceeded(GradingFailure):
-    """The candidate's text alone used up a worker's processor time, memory or stack.
-
-    Graders answer it with their minimum. Elsewhere it is a failure of this machine's own.
-    """
-
-    def __init__(self, kind: ErrorKind, message: str) -> None:
-        super().__init__(kind, message, {"local": True, "suspect": True})
 
 
 class _Reply(msgspec.Struct):

@@ -10,13 +10,12 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.endpoint.settings import EndpointSettings, Price, estimate_tokens
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, numeric
@@ -24,6 +23,9 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.stats import mean
 from adjudge.types import AnySample, GraderError, GraderResult, GraderScore
+
+if TYPE_CHECKING:
+    from adjudge.judges.endpoint.settings import Price
 
 
 class GraderCallTotals:
@@ -213,6 +215,12 @@ class _CallMeter(ChatModel):
         self._free = not model.has_server
 
     async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
+        from adjudge.judges.endpoint.settings import (  # noqa: PLC0415  (a dry run's alone)
+            EndpointSettings,
+            Price,
+            estimate_tokens,
+        )
+
         sampling = {**self._sampling, **asked}
         if draw < REPAIR_DRAW:
             assumed = EndpointSettings().assumed_output_tokens

@@ -15,8 +15,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from adjudge.engine.processes import CandidateLimitExceeded, get_pool
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.arithmetic import MAX_DIGITS, to_latex
 from adjudge.graders.answers.extraction import (
     CANDIDATE_CHARS,
@@ -428,6 +427,9 @@ class AnswerGrader(ParametricRule):
         return AnswerMatch(1.0, text, f"the pattern matches {shorten_text(found, 80)!r}")
 
     async def _in_process(self, function: str, **payload: Any) -> Any:
+        # Most answers are compared here, so that no process is needed.
+        from adjudge.engine.processes import get_pool  # noqa: PLC0415
+
         return await get_pool().call(
             function, replace_surrogates(payload), deadline_s=self.deadline_s
         )

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from adjudge.engine.processes import CandidateLimitExceeded
 from adjudge.engine.sandbox import check_sandbox
-from adjudge.errors import Cause, ErrorKind, GradingFailure
+from adjudge.errors import CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,

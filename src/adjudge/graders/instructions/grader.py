@@ -18,8 +18,8 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
-from adjudge.engine.processes import CandidateLimitExceeded, get_pool
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.engine.processes import get_pool
+from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,

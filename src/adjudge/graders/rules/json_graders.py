@@ -13,8 +13,8 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from adjudge.engine.processes import CandidateLimitExceeded, get_pool
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.engine.processes import get_pool
+from adjudge.errors import CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
