@@ -1,6 +1,6 @@
 """adjudge turns rollouts into rewards you can train on.
 
-The names below are the public door; each is imported when it is first used, and its docstring has
+The names below are the public API; each is imported when it is first used, and its docstring has
 an example that the tests execute. :func:`grade` and :func:`make_reward` come first.
 """
 
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from adjudge.door import grade, make_reward
+    from adjudge.api import grade, make_reward
     from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
     from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader
     from adjudge.graders.llm.comparison import PairwiseGrader
@@ -105,7 +105,7 @@ class _OldPathFinder:
 sys.meta_path.append(_OldPathFinder)
 
 _HOME = {
-    "adjudge.door": ("grade", "make_reward"),
+    "adjudge.api": ("grade", "make_reward"),
     "adjudge.errors": ("ConfigError", "ErrorKind", "GradingFailure", "JudgeUnavailable"),
     "adjudge.graders.base": ("BaseGrader", "FunctionGrader", "RuleGrader"),
     "adjudge.graders.llm.comparison": ("PairwiseGrader",),

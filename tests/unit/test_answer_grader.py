@@ -128,7 +128,7 @@ def test_maths(judge: Judge, response: str, reference: Any, score: float) -> Non
 
 
 def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.graders.answers.grader.get_pool", lambda: 1 / 0)
+    monkeypatch.setattr("adjudge.engine.processes.get_pool", lambda: 1 / 0)
     assert judge.score(r"\boxed{1,234}", "1234.0", MATHS) == 1
     assert judge.score(r"\boxed{14}", "4", MATHS) == 0
     assert judge.score(r"\boxed{\frac{3}{4}}", "0.75", MATHS) == 1

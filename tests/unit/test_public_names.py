@@ -34,7 +34,7 @@ def test_the_runner_needs_no_heavy_package() -> None:
     assert not _loaded_after("from adjudge import GradingRunner, BaseGrader") & set(HEAVY)
 
 
-def test_the_door_is_sorted_and_every_name_opens() -> None:
+def test_public_names_are_sorted_and_each_can_be_imported() -> None:
     assert adjudge.__all__ == sorted(adjudge.__all__)
     assert len(adjudge.__all__) <= 40
     for name in adjudge.__all__:

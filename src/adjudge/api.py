@@ -1,4 +1,4 @@
-"""The functions of the public door: grade rollouts, and make a reward function of a spec."""
+"""The functions that most programs need: grade rollouts, and make a reward function of a spec."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def grade(
 def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) -> Any:
     """A reward spec as a reward function.
 
-    Without ``trainer`` it is a :class:`~adjudge.door.SpecReward`: prompts and completions in, a
+    Without ``trainer`` it is a :class:`~adjudge.api.SpecReward`: prompts and completions in, a
     list of rewards out, ``None`` for a missing one. With ``trainer`` it is what that trainer takes:
     ``"trl"``, ``"verl"`` or ``"verifiers"`` (with the ``options`` of ``make_reward`` there), an
     adapter of an installed package by its name (entry points ``adjudge.trainers``), or
