@@ -64,6 +64,10 @@ class ErrorKind(StrEnum):
     BUG = "bug"
     CANCELLED = "cancelled"
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorKind:
+        raise ValueError(f"the kind is unknown (found {value!r:.80}; allowed: {', '.join(cls)})")
+
 
 PASSING_KINDS = frozenset(
     {

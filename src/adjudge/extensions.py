@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
@@ -89,9 +90,12 @@ def _named_points(
     if name in installed:
         return installed[name]
     known = [*shipped, *sorted(installed)]
+    hint = suggest_name(name, known)
+    if not hint and "." in name:
+        hint = f"; did you mean {':'.join(name.rsplit('.', 1))!r}?"
     allowed = ", ".join([*known, "module:name of your own"])
     raise ConfigError(
-        f"{where}: the {EXTENSION_GROUPS[group]} is unknown{suggest_name(name, known)} "
+        f"{where}: the {EXTENSION_GROUPS[group]} is unknown{hint} "
         f"(found {name!r:.80}; allowed: {allowed})"
     )
 
@@ -150,12 +154,25 @@ def import_named(target: str, folder: Path | None = None, *, where: str) -> Any:
         if place is not None and str(place) not in sys.path:
             sys.path.append(str(place))
     try:
-        return reduce(getattr, name.split("."), importlib.import_module(module))
+        loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
         raise ConfigError(
             f"{where}: {target!r} cannot be imported: {_describe_cause(error)}"
         ) from error
+    try:
+        return reduce(getattr, name.split("."), loaded)
+    except AttributeError as error:
+        # Often it is another module of that name, which comes first on the path.
+        raise ConfigError(
+            f"{where}: {target!r} cannot be imported: {module} has no {name!r} "
+            f"(it was imported from {getattr(loaded, '__file__', None) or 'the interpreter'}). "
+            "Correct the name, or rename the file where that is another module."
+        ) from error
 
 
 def _describe_cause(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """An exception in a line, with the place in the user's module that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    imported = [frame for frame in frames if "importlib" not in frame.filename][1:]
+    place = f" ({Path(imported[-1].filename).name}:{imported[-1].lineno})" if imported else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"

@@ -103,10 +103,12 @@ def test_two_packages_with_one_name(packages: Packages) -> None:
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
-        ("", "AttributeError: module 'broken' has no attribute 'Polite'"),
+        (
+            "\nimport no_such_module",
+            "ModuleNotFoundError: No module named 'no_such_module' (broken.py:2)",
+        ),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines (broken.py:1)"),
+        ("raise SystemExit(3)", "SystemExit: 3 (broken.py:1)"),
     ],
 )
 def test_a_module_that_cannot_be_imported(packages: Packages, code: str, why: str) -> None:
@@ -121,6 +123,16 @@ def test_a_module_that_cannot_be_imported(packages: Packages, code: str, why: st
     with pytest.raises(ConfigError) as caught:
         load_extension(GRADERS, "broken:Polite", where="x")
     assert str(caught.value) == f"x: 'broken:Polite' cannot be imported: {why}"
+
+
+def test_a_module_that_is_another_one(packages: Packages) -> None:
+    packages.install("broken", {"polite": "broken:Polite"}, "", GRADERS)
+    with pytest.raises(ConfigError, match="module 'broken' has no attribute 'Polite'"):
+        load_extension(GRADERS, "polite", where="x")
+    with pytest.raises(ConfigError, match="statistics has no 'Polite' .it was imported from /"):
+        load_extension(GRADERS, "statistics:Polite", where="x")
+    with pytest.raises(ConfigError, match="did you mean 'manners:Polite'"):
+        load_extension(GRADERS, "manners.Polite", where="x")
 
 
 @pytest.mark.parametrize("name", [":", ":x", "manners:", ".manners:x", "manners:Polite.none"])

@@ -54,6 +54,16 @@ class Picky(ChatModel):
 class Silent(ChatModel):
     pass
 
+class Misspelt(ChatModel):
+    features = {"shema"}
+
+    async def answer(self, call):
+        return "1"
+
+class Blocking(ChatModel):
+    def answer(self, call):
+        return "1"
+
 class Line:
     features = frozenset({"schema"})
 
@@ -104,6 +114,7 @@ def test_the_other_keys_are_the_constructors() -> None:
         ({"type": "own_judges:House", "url": "u", "temprature": 1.0}, "did you mean 'temperature'"),
         ({"type": "own_judges:House"}, "judges.main: url: is required by type 'House'"),
         ({"type": "own_judges:Picky", "size": 1}, "Picky refuses its keys: size must be 3"),
+        ({"type": "own_judges:Misspelt"}, "features: Misspelt has an unknown name"),
         ({"type": "own_judges:Line", "key": "k"}, "must be a class derived from ChatModel"),
         ({"type": "own_judges:Hause", "url": "u"}, "cannot be imported"),
         ({"type": "own_judges:House", "url": "u", "api_key": "sk-1"}, "Name the environment"),
@@ -141,6 +152,12 @@ def test_its_failure_is_an_error_with_a_kind_and_never_a_number() -> None:
 def test_a_class_without_the_method_says_so() -> None:
     with pytest.raises(NotImplementedError, match="Silent must have the method: async answer"):
         spec(type="own_judges:Silent").build_judges()["main"].chat([])
+
+
+def test_what_must_be_a_coroutine_says_so() -> None:
+    model = spec(type="own_judges:Blocking").build_judges()["main"]
+    with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
+        model.chat([{"role": "user", "content": "?"}])
 
 
 def test_class_options_and_source_are_its_identity(beside: Path) -> None:

@@ -274,3 +274,26 @@ def test_a_rule_can_be_awaited_as_it_can_be_called() -> None:
         equal = FunctionGrader(lambda response, reference: response == reference, blocking=blocking)
         assert asyncio.run(equal.aevaluate("a", "a")) is True
         assert asyncio.run(equal.aevaluate("a", reference="b")) is False
+
+
+class Blocking(BaseGrader):
+    def aevaluate(self, x: int) -> float:  # the mistake
+        return 0.5
+
+
+class WrongKind(BaseGrader):
+    async def aevaluate(self, x: int) -> float:
+        raise GradingFailure("nonsense", "x")
+
+
+def test_aevaluate_must_be_a_coroutine() -> None:
+    with pytest.raises(ConfigError, match="grader 'g': aevaluate must be `async def`"):
+        GradingRunner({"g": Blocking()}).run([{"x": 1}])
+
+
+def test_a_wrong_kind_points_at_the_graders_own_line() -> None:
+    [error] = GradingRunner({"g": WrongKind()}).run([{"x": 1}])["g"]
+    assert isinstance(error, GraderError)
+    assert error.kind is ErrorKind.BUG
+    assert "the kind is unknown (found 'nonsense'; allowed: timeout, " in error.error
+    assert error.metadata["at"].startswith("test_runner.py:")

@@ -51,6 +51,19 @@ def test_a_failed_judge_is_missing_and_counted_by_kind() -> None:
     assert scored.metrics["judge/zero_std_frac"] == 1.0
 
 
+def test_the_first_failure_of_each_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    judge = scorer()
+    for _ in range(3):
+        judge.score(*batch("a", "fail", "b", "fail"))
+    [said] = [one for one in caplog.messages if "rewards are missing" in one]
+    assert "2 of 4 rewards are missing (unparsable); the first: quality: " in said
+
+
+def test_groups_name_each_sample() -> None:
+    with pytest.raises(ConfigError, match="groups: must name .* .found 1 names for 2 samples"):
+        scorer().score(batch("a", "b")[0], ["g"])
+
+
 def test_what_cannot_be_computed_is_absent() -> None:
     metrics = scorer().score(*batch("fail")).metrics
     assert metrics["judge/missing_frac"] == 1.0
@@ -62,8 +75,6 @@ def test_an_answer_that_breaks_its_judge_is_noticed(caplog: pytest.LogCaptureFix
     for step in range(6):
         scored = watching.score(*batch(*(["fail ```x```", "fine so far."] * 4)))
         assert scored.metrics["judge/missing_predictors"] == float(step >= 4), step
-    said = [record.message for record in caplog.records if "missing" in record.message]
-    assert not said
     warnings = [r.message for r in caplog.records if "'code block'" in r.message]
     assert len(warnings) == 1
     assert "no reward in 100%" in warnings[0]

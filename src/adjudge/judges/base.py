@@ -21,6 +21,7 @@ the model classes overrides.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -384,7 +385,13 @@ class ChatModel:
             sampling=self.merge_sampling(sampling) if sampling else self.sampling,
             group=group,
         )
-        said = await self.answer(call)
+        answering = self.answer(call)
+        if not inspect.isawaitable(answering):
+            raise ConfigError(
+                f"judge {self.model!r}: answer must be `async def` (found a function that returned "
+                f"{type(answering).__name__})"
+            )
+        said = await answering
         return said if type(said) is Reply else _as_reply(call, said)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **asked: Any) -> Reply:

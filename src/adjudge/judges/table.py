@@ -312,6 +312,11 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
         raise ConfigError(f"{cls.__qualname__} refuses its keys: {error}") from error
     if not model.model:
         model.model = name
+    if unknown := sorted(set(model.features) - ALL_FEATURES):
+        raise ConfigError(
+            f"features: {cls.__qualname__} has an unknown name "
+            f"(found {', '.join(map(repr, unknown))}; allowed: {', '.join(sorted(ALL_FEATURES))})"
+        )
     return model
 
 

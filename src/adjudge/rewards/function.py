@@ -9,6 +9,7 @@ from typing import Any
 
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
@@ -109,6 +110,11 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         Under ``sample_rate`` every ``step`` draws other groups (by default each call is a step of
         its own); a group whose samples come in several calls needs the same step in all.
         """
+        if len(groups) != len(samples):
+            raise ConfigError(
+                f"groups: must name the group of each sample (found {len(groups)} names for "
+                f"{len(samples)} samples)"
+            )
         if step is None:
             step, self._steps = self._steps, self._steps + 1
         drawn = {group: self.is_drawn(group, step) for group in dict.fromkeys(groups)}

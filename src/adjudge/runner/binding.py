@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from adjudge.config import suggest_name
@@ -180,11 +181,20 @@ def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
+_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(inspect.__file__).parent))
+"""Where adjudge and the standard library are, and so what is installed beside the latter."""
+
+
+def _is_library(filename: str) -> bool:
+    return filename.startswith(_LIBRARIES)
+
+
 def _error_location(error: BaseException) -> str:
+    """The last line of the grader's own code, rather than of what that calls."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""
-    frame = frames[-1]
+    frame = next((one for one in reversed(frames) if not _is_library(one.filename)), frames[-1])
     return f"{frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}"
 
 
@@ -335,6 +345,7 @@ class BoundGrader:
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
         self._arguments = ArgumentBinding(name, grader, config.mapper).arguments
         self._call = grader.aevaluate
+        self._is_coroutine = inspect.iscoroutinefunction(self._call)
         self._check = getattr(grader, "check_fields", None)
         # A rule's own function spares a coroutine per sample.
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
@@ -349,6 +360,14 @@ class BoundGrader:
         if self._check is not None:
             self._check(self._arguments(item, 0))
 
+    def _awaitable(self, asked: Any) -> Any:
+        if inspect.isawaitable(asked):
+            return asked
+        raise ConfigError(
+            f"grader {self.name!r}: aevaluate must be `async def` (found a function that returned "
+            f"{type(asked).__name__}). Write async, or derive from RuleGrader and call it evaluate."
+        )
+
     async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
         try:
@@ -356,7 +375,8 @@ class BoundGrader:
             if self._rule is not None:
                 answer = self._rule(**arguments)
             else:
-                answer = await self._call(**arguments)
+                asked = self._call(**arguments)
+                answer = await (asked if self._is_coroutine else self._awaitable(asked))
             if type(answer) is float and self._low <= answer <= self._high:
                 return GraderScore(self.name, answer, "", {}, self._range, self.role)
             return self._builder.result(answer)

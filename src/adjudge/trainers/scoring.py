@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
-from adjudge.types import AnySample, GradedSample, Provenance, RewardResult, Usage
+from adjudge.text import shorten_text
+from adjudge.types import AnySample, GradedSample, GraderError, Provenance, RewardResult, Usage
 
 
 def batch_metrics(
@@ -255,8 +256,32 @@ class Scorer(SpecRewardFunction):
         calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
         if metrics.get("judge/missing_frac"):
+            self._report_new_kinds(results)
             metrics |= self._watch_missing(judged, samples, results)
         return ScorerResult(results, self._with_known_kinds(metrics), _usage(calls))
+
+    def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
+        """Log the first failure of each kind: who looks at rewards alone sees ``None`` only."""
+        by_kind: dict[ErrorKind, list[GraderError]] = {}
+        for result in results:
+            if result.missing is not None and result.missing.kind is not ErrorKind.NOT_SAMPLED:
+                by_kind.setdefault(result.missing.kind, []).append(result.missing)
+        for kind, errors in by_kind.items():
+            if kind in self._said:
+                continue
+            self._said.add(kind)
+            place = errors[0].metadata.get("at")
+            _log.warning(
+                "%s: %d of %d rewards are missing (%s); the first: %s: %s%s. "
+                "This is said once for each kind.",
+                self.spec.where,
+                len(errors),
+                len(results),
+                kind,
+                errors[0].name,
+                shorten_text(errors[0].error),
+                f" ({place})" if place else "",
+            )
 
     def _watch_missing(
         self,
