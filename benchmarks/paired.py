@@ -29,7 +29,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "trajectory": ["--quick"],
     "judge_calls": ["--quick"],
     "service": ["--quick"],
-    "service_client": ["--quick"],
+    "service_client": ["--rounds", "3"],
     "grade": ["--samples", "20000"],
     "weight": ["--rounds", "5"],
 }

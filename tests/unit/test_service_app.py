@@ -35,6 +35,13 @@ class Half:
         pass
 
 
+class ListOfFacts(Half):
+    """Its metadata is no object."""
+
+    async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        return [JudgeResponse(0.5, metadata=["facts"]) for _ in requests]  # type: ignore[arg-type]
+
+
 class Format:
     """Judges the words of a body; ``oops`` breaks it."""
 
@@ -100,6 +107,14 @@ def asked(
         return await call(service, path, value, "GET" if value is None else "POST")
 
     return asyncio.run(run())
+
+
+def test_metadata_of_a_backend_that_is_no_object_is_its_bug() -> None:
+    status, body, _ = asked("/judge", ONE, backend=ListOfFacts())
+    assert status == 503
+    assert body["error"]["kind"] == "bug"
+    assert "the metadata is no dict but list" in body["error"]["message"]
+    assert body.get("score") is None
 
 
 @pytest.mark.parametrize("phase", [ServicePhase.LOADING, ServicePhase.DRAINING])

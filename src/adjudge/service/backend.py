@@ -82,14 +82,17 @@ def check_response(
     """The response as it goes out: with the request's id and ``facts`` in its metadata.
 
     Always a new object, since a backend may give the same one twice. A response with an error has
-    no score; one without either, or with a score that is no finite number, gets an error.
+    no score; one without either, with a score that is no finite number, or with metadata that is no
+    dict gets an error.
     """
-    score, error = response.score, response.error
+    score, error, metadata = response.score, response.error, response.metadata
+    if metadata and not isinstance(metadata, dict):
+        problem = f"the metadata is no dict but {type(metadata).__name__}"
+        score, error, metadata = None, ErrorInfo(ErrorKind.BUG, problem), None
     if error is not None:
         score = None
     elif type(score) is not float or not math.isfinite(score):
         score, error = _check_score(score)
-    metadata = response.metadata
     return JudgeResponse(
         score,
         request.request_id,
