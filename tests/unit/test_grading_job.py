@@ -207,3 +207,30 @@ def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.M
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 1_500 < 800, peaks
+
+
+OWN_JUDGE = """
+from adjudge.judges import ChatModel
+
+class Half(ChatModel):
+    async def answer(self, call):
+        return '{"reason": "", "score": 0.5}'
+"""
+
+
+def test_a_judge_that_is_not_recorded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "half_judge.py").write_text(OWN_JUDGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    grader = {"name": "g", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+    judges = {"main": {"type": "half_judge:Half"}, "other": {"type": "scripted", "script": "1"}}
+    spec = RewardSpec.from_dict({"graders": [grader | {"judge": "main"}], "judges": judges})
+    one = job(tmp_path, rows(2, 1))
+    one.spec = spec
+    one.use_cassette(record=None, replay=None)
+    assert not caplog.messages
+    one.use_cassette(record=tmp_path / "replies.sqlite", replay=None)
+    assert grade_rollouts(one).rewards == [0.5, 0.5]
+    [said] = [message for message in caplog.messages if "neither recorded" in message]
+    assert "judges.main: type 'half_judge:Half' is neither recorded nor replayed" in said

@@ -74,5 +74,11 @@ def test_what_is_no_adapter(spec: Path, trainer: str, message: str) -> None:
         make_trainer_reward(spec, trainer)
 
 
+def test_options_are_the_adapters(spec: Path) -> None:
+    (spec.parent / "my_adapter.py").write_text(ADAPTER)
+    with pytest.raises(ConfigError, match="trainer 'my_adapter:make_reward': got an unexpected"):
+        make_trainer_reward(spec, "my_adapter:make_reward", scael=2.0)
+
+
 def test_the_shipped_names(spec: Path) -> None:
     assert list(SHIPPED_TRAINERS) == ["trl", "verifiers", "verl"]

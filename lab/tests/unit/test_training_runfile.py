@@ -65,6 +65,21 @@ def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     assert resolve_run_file(made()).judge.sample_rate == 1.0
 
 
+def test_a_judge_of_the_users_own_gets_no_key_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from adjudge.judges import ChatModel\n\n"
+        "class Half(ChatModel):\n    def __init__(self, model):\n        self.model = model\n"
+    )
+    (tmp_path / "half_judge.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    judge = {"type": "half_judge:Half", "base_url": None, "mock": None}
+    run = resolve_run_file(made(judge=judge))
+    [model] = build_reward_spec(run).build_judges().values()
+    assert (type(model).__name__, model.model) == ("Half", "mock")
+
+
 def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
     data = made()
     del data["judge"]["combine_mode"]

@@ -216,6 +216,11 @@ class JudgeTable(ConfigTable):
         """Whether its calls go over the network."""
         return self.type in PRESETS
 
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether its replies are kept nowhere: a model in this process, a class of the user's."""
+        return not self.has_server and self.type not in ("recorded", "scripted")
+
     def sampling(self) -> dict[str, Any]:
         """The sampling keys that are set, ``extra_body`` among them."""
         return self.chosen(SAMPLING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ from adjudge.version import __version__
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import SpendCeiling
+
+_log = logging.getLogger("adjudge")
 
 _WINDOW = 4096
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
@@ -104,6 +107,14 @@ class GradingJob:
         Raises :class:`ConfigError` for both. The job closes the file.
         """
         self.cassette = open_cassette(record, replay)
+        for name, table in self.spec.judges.items() if self.cassette is not None else ():
+            if table.is_unrecorded:
+                _log.warning(
+                    "%s: judges.%s: type %r is neither recorded nor replayed; it is asked",
+                    self.spec.where,
+                    name,
+                    table.type,
+                )
         if replay is not None:
             self.spec = self.spec.with_patience(0.0)  # a recorded outage does not pass
 

@@ -5,6 +5,7 @@ Nothing here imports a trainer before it is used.
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,4 +43,9 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
             f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "
             f"{type(adapter).__name__})"
         )
+    parameters = inspect.signature(adapter)
+    try:
+        parameters.bind(spec, **options)
+    except TypeError as error:
+        raise ConfigError(f"trainer {trainer!r}: {error} (its parameters: {parameters})") from None
     return adapter(spec, **options)

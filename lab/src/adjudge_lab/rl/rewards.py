@@ -28,7 +28,7 @@ from adjudge.graders.base import RuleGrader, is_listwise
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
-from adjudge.judges.table import JudgeTable
+from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
@@ -210,6 +210,8 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
 
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
     most = run.training.async_semaphore_max
+    if run.judge.type not in SHIPPED_JUDGES:  # a class of the user's own gets what is written
+        return run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True, exclude_unset=True)
     table = run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True)
     if base_url is not None:
         table["base_url"] = base_url
