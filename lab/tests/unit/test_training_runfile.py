@@ -72,9 +72,9 @@ def test_a_judge_of_the_users_own_gets_no_key_of_a_server(
         "from adjudge.judges import ChatModel\n\n"
         "class Half(ChatModel):\n    def __init__(self, model):\n        self.model = model\n"
     )
-    (tmp_path / "half_judge.py").write_text(code)
+    (tmp_path / "run_file_judge.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
-    judge = {"type": "half_judge:Half", "base_url": None, "mock": None}
+    judge = {"type": "run_file_judge:Half", "base_url": None, "mock": None}
     run = resolve_run_file(made(judge=judge))
     [model] = build_reward_spec(run).build_judges().values()
     assert (type(model).__name__, model.model) == ("Half", "mock")
