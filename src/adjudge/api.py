@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.trainers import make_trainer_reward
 from adjudge.trainers.scoring import Scorer, ScorerResult, load_spec
 from adjudge.types import Sample
+
+_log = logging.getLogger("adjudge")
 
 AnySpec = RewardSpec | Mapping[str, Any] | Path | str
 """A reward spec, the tables of one, its file, or the address of a judge service."""
@@ -76,7 +79,12 @@ def grade(
         startup_patience_s=wait_for_judge,
     )
     job.use_cassette(record=_path(record), replay=_path(replay))
-    return grade_rollouts(job)
+    run = grade_rollouts(job)
+    if run.broken:
+        _log.warning(
+            "%d rows are no samples and have no row in the result; see .broken", len(run.broken)
+        )
+    return run
 
 
 def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) -> Any:
@@ -109,7 +117,8 @@ class SpecReward:
     ``prompts[i]`` belongs to ``completions[i]``; each is text or a list of chat messages. Every
     other argument is a column: a list with one value a completion, or one value for all. The column
     ``group`` names the samples that are compared; without it equal prompts are one group. A group
-    must be whole in one call where the spec compares its samples.
+    must be whole in one call where the spec compares its samples. A completion that is ``None`` or
+    has no messages is missing.
 
     Called, it blocks, also inside a running event loop; from a coroutine await :meth:`acall`. One
     object serves any thread, loop and process. Raises what :func:`adjudge.grade` raises.
@@ -153,22 +162,44 @@ def _make_batch(
                 f"allowed: {count})"
             )
     samples: list[Sample] = []
-    groups: list[str] = []
-    names: dict[str | bytes, str] = {}
     for i, completion in enumerate(completions):
-        row = {name: values[i] if name in sized else values for name, values in columns.items()}
+        row = {
+            name: _plain_value(values[i] if name in sized else values)
+            for name, values in columns.items()
+        }
         sample = sample_from_row({**row, **_turns(prompts[i], completion)}, i, {})
+        if not completion and not isinstance(completion, str):  # nothing came: nothing to grade
+            sample = msgspec.structs.replace(sample, response=None, messages=None)
         samples.append(sample)
-        if sample.group is None:
-            key = prompts[i] if isinstance(prompts[i], str) else msgspec.json.encode(prompts[i])
-            groups.append(names.setdefault(key, f"(prompt {len(names)})"))
-        else:
-            groups.append(sample.group)
-    return samples, groups
+    return samples, _name_groups(prompts, [sample.group for sample in samples])
+
+
+def _name_groups(prompts: Sequence[Any], named: Sequence[str | None]) -> list[str]:
+    """The group of each sample: the one that is named, else that of its whole prompt."""
+    made: dict[str | bytes, str] = {}
+    groups: list[str] = []
+    for prompt, group in zip(prompts, named, strict=True):
+        if group is not None:
+            groups.append(group)
+            continue
+        key = prompt if isinstance(prompt, str) else msgspec.json.encode(prompt)
+        if key not in made:
+            name = f"(prompt {len(made)})"
+            while name in named:
+                name = f"({name})"
+            made[key] = name
+        groups.append(made[key])
+    return groups
 
 
 def _is_column(values: Any) -> bool:
-    return isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    """A list, an array, a series, a tensor of values; text and mappings are one value."""
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
+        return False
+    try:
+        return len(values) >= 0
+    except TypeError:  # an array of no dimension
+        return False
 
 
 def _turns(prompt: Any, completion: Any) -> dict[str, Any]:
@@ -229,6 +260,15 @@ def _row_of(record: Any, place: int) -> dict[str, Any]:
 
 def _plain_value(value: Any) -> Any:
     """A table's value as JSON has it: its arrays are lists, and NaN stands for nothing."""
+    value = _without_arrays(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _without_arrays(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value
+    if isinstance(value, list | tuple):
+        return [_without_arrays(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _without_arrays(one) for name, one in value.items()}
+    return value

@@ -269,6 +269,17 @@ def finite_range(score_range: ScoreRange | None) -> tuple[float, float] | None:
     return low, high
 
 
+def finite_number(value: Any) -> float | None:
+    """``value`` as a float where it is a finite number of any library; else ``None``."""
+    if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):  # an array of several, a huge integer
+        return None
+    return number if math.isfinite(number) else None
+
+
 def mid_ranks(values: Sequence[float]) -> list[float]:
     """Competition places 1…n of ``values`` (smallest first), ties at the mean of their places."""
     order = sorted(range(len(values)), key=values.__getitem__)
@@ -371,14 +382,7 @@ class RewardSample:
     @property
     def env_reward(self) -> float | None:
         """``env_reward`` of ``extra`` where it is a finite number of any library, else ``None``."""
-        value = self.extra.get("env_reward") if self.extra else None
-        if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
-            return None
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):  # an array of several, a huge integer
-            return None
-        return number if math.isfinite(number) else None
+        return finite_number(self.extra.get("env_reward")) if self.extra else None
 
     def content(self) -> dict[str, Any]:
         """The sample as one flat mapping, which graders pick their arguments from."""

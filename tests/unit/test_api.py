@@ -3,6 +3,7 @@
 import asyncio
 import doctest
 import json
+import math
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 import adjudge
-from adjudge.errors import ConfigError, ErrorKind, RolloutError
+from adjudge.errors import ConfigError, ErrorKind, RolloutError, RunFolderError
+from adjudge.rewards.spec import RewardSpec
 from adjudge.types import Sample
 
 RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
@@ -184,7 +186,7 @@ def test_a_reward_takes_groups_conversations_and_one_value_for_all() -> None:
     chat = [{"role": "user", "content": "2 + 2?"}]
     said = [{"role": "assistant", "content": "4"}]
     assert reward([chat, chat], [said, "5"], reference="4") == [0.5, -0.5]
-    assert reward(["2 + 2?"] * 2, [said, []], reference="4") == [0.5, -0.5]
+    assert reward(["2 + 2?"] * 2, [said, []], reference="4") == [0.0, None]
     with pytest.raises(ConfigError, match="reference: must have one value for each completion"):
         reward(["?", "?"], ["4", "5"], reference=["4"])
     with pytest.raises(ConfigError, match="prompts: must have one value"):
@@ -216,3 +218,88 @@ def test_each_name_has_an_example(name: str) -> None:
     """The examples of all docstrings are executed by ``--doctest-modules``."""
     examples = doctest.DocTestParser().get_examples(getattr(adjudge, name).__doc__ or "")
     assert any(name in one.source + one.want for one in examples), name
+
+
+EXACT = {"graders": [{"name": "right", "type": "string_match", "match": "exact"}]}
+
+
+def test_a_completion_that_did_not_come_is_missing() -> None:
+    reward = adjudge.make_reward(EXACT)
+    said = [{"role": "assistant", "content": "yes"}]
+    opening = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "?"}]
+    found = reward([opening, opening, "q"], [said, [], None], reference=["yes"] * 3)
+    assert found == [1.0, None, None]
+
+
+class Column:
+    """As an array of numbers: sized, indexable and no sequence."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, place: int) -> "Scalar":
+        return Scalar(self._values[place])
+
+
+class Scalar:
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def tolist(self) -> float:
+        return self._value
+
+
+def test_columns_may_be_arrays() -> None:
+    spec = {
+        "graders": [{"name": "length", "type": "string_match", "match": "exact", "weight": 0.0}],
+        "reward": {"combine_mode": "weighted_sum", "judge_scale": 0.0},
+    }
+    spec["graders"].append({"name": "one", "type": "string_match", "match": "exact"})  # type: ignore[attr-defined]
+    reward = adjudge.make_reward(spec)
+    found = reward(["q"] * 2, ["a", "b"], reference="a", env_reward=Column(0.25, 0.75))
+    assert found == [0.25, 0.75]
+
+
+def test_groups_that_are_named_are_no_others() -> None:
+    centred = {**EXACT, "reward": {"group": "centre"}}
+    reward = adjudge.make_reward(centred)
+    named = ["(prompt 0)", None, "(prompt 0)", None]
+    assert reward(["p", "q"] * 2, ["a", "a", "b", "b"], reference="a", group=named) == [
+        0.5,
+        0.5,
+        -0.5,
+        -0.5,
+    ]
+
+
+def test_rows_in_memory_are_known_by_their_content(tmp_path: Path) -> None:
+    adjudge.grade(ROWS, RULE, output=tmp_path / "out")
+    adjudge.grade(ROWS, RULE, output=tmp_path / "out")
+    with pytest.raises(RunFolderError, match="other inputs"):
+        adjudge.grade(ROWS[:2], RULE, output=tmp_path / "out")
+
+
+def test_rows_with_arrays_inside_are_rows(tmp_path: Path) -> None:
+    class Parts(list[Any]):
+        def tolist(self) -> list[Any]:
+            return list(self)
+
+    row = {"prompt": "q", "response": "a", "reference": "a", "tools": {"calls": (Scalar(1.0),)}}
+    rows = [row | {"messages": Parts([{"role": "assistant", "content": "a"}])}]
+    assert adjudge.grade(rows, EXACT, output=tmp_path / "out").rewards == [1.0]
+
+
+def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    run = adjudge.grade([{"x": 1}, {"response": "a", "reference": "a"}], EXACT)
+    assert (run.rewards, [row.index for row in run.rows]) == ([1.0], [1])
+    assert "1 rows are no samples" in caplog.text
+
+
+def test_an_env_reward_that_is_no_number_is_none() -> None:
+    reward = {"combine_mode": "weighted_sum", "unjudged": "env", "sample_rate": 1e-9}
+    function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
+    [found] = function.compute({"q": [Sample(response="a", env_reward=math.nan)]})  # type: ignore[list-item]
+    assert found.score is None

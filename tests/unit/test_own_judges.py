@@ -11,7 +11,7 @@ import pytest
 from tests.unit.helpers.packages import Packages
 
 from adjudge import GraderError, GraderScore, GradingRunner, extensions
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.judges.table import JudgeTable, build_judge
@@ -64,6 +64,28 @@ class Blocking(ChatModel):
     def answer(self, call):
         return "1"
 
+class Leaking:
+    def __init__(self, key):
+        self.key = key
+
+    def request(self, call):
+        if "failure" in call.messages[-1]["content"]:
+            raise GradingFailure("auth", "refused: " + self.key)
+        raise ValueError(self.key)
+
+    def reply(self, call, response):
+        return Reply(text="")
+
+class Unborn:
+    def __init__(self, key):
+        int(key)
+
+    request = reply = None
+
+class Hasty(ChatModel):
+    def __init__(self):
+        {}["url"]
+
 class Line:
     features = frozenset({"schema"})
 
@@ -97,6 +119,10 @@ def house(**keys: Any) -> RewardSpec:
     return spec(**{"type": "own_judges:House", "url": "http://house", **keys})
 
 
+def fingerprint(one: RewardSpec) -> str:
+    return compute_fingerprint(one, one.build_graders())
+
+
 def test_the_other_keys_are_the_constructors() -> None:
     model: Any = house(temperature=0.5).build_judges()["main"]
     assert (model.url, model.sampling, model.model) == (
@@ -114,6 +140,7 @@ def test_the_other_keys_are_the_constructors() -> None:
         ({"type": "own_judges:House", "url": "u", "temprature": 1.0}, "did you mean 'temperature'"),
         ({"type": "own_judges:House"}, "judges.main: url: is required by type 'House'"),
         ({"type": "own_judges:Picky", "size": 1}, "Picky refuses its keys: size must be 3"),
+        ({"type": "own_judges:Hasty"}, "Hasty cannot be made: KeyError: 'url'"),
         ({"type": "own_judges:Misspelt"}, "features: Misspelt has an unknown name"),
         ({"type": "own_judges:Line", "key": "k"}, "must be a class derived from ChatModel"),
         ({"type": "own_judges:Hause", "url": "u"}, "cannot be imported"),
@@ -154,6 +181,38 @@ def test_a_class_without_the_method_says_so() -> None:
         spec(type="own_judges:Silent").build_judges()["main"].chat([])
 
 
+@pytest.mark.parametrize("wire", ["Leaking", "Unborn"])
+def test_a_key_is_in_no_message_of_an_own_wire(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOUSE_KEY", "sk-secret")
+    keys = {"api_key_env": "HOUSE_KEY", "base_url": "http://127.0.0.1:1", "model": "m"}
+    model = spec(type="vllm", wire=f"own_judges:{wire}", **keys).build_judges()["main"]
+    for text in ("a", "failure"):
+        with pytest.raises(GradingFailure) as caught:
+            model.chat([{"role": "user", "content": text}])
+        assert "sk-secret" not in str(caught.value) + repr(caught.value.metadata)
+        assert caught.value.__cause__ is None
+        if caught.value.kind == "bug":
+            assert "raised ValueError" in str(caught.value)
+            assert str(caught.value.metadata["at"]).startswith("own_judges.py:")
+
+
+def test_what_is_derived_from_what_ships_has_the_digest_of_its_file(beside: Path) -> None:
+    base = "from adjudge import ScriptedModel\n\nclass Base(ScriptedModel):\n    pass\n"
+    (beside / "own_base.py").write_text(base)
+    (beside / "own_derived.py").write_text(
+        "from own_base import Base\n\n"
+        "class Mine(Base):\n    def __init__(self):\n        super().__init__('1')\n"
+    )
+    for name in ("own_base", "own_derived"):
+        sys.modules.pop(name, None)
+    found = [fingerprint(spec(type="own_derived:Mine"))]
+    for name in ("own_base", "own_derived"):
+        with (beside / f"{name}.py").open("a") as file:
+            file.write("CHANGED = True\n")
+        found.append(fingerprint(spec(type="own_derived:Mine")))
+    assert len(set(found)) == 3
+
+
 def test_what_must_be_a_coroutine_says_so() -> None:
     model = spec(type="own_judges:Blocking").build_judges()["main"]
     with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
@@ -161,9 +220,6 @@ def test_what_must_be_a_coroutine_says_so() -> None:
 
 
 def test_class_options_and_source_are_its_identity(beside: Path) -> None:
-    def fingerprint(one: RewardSpec) -> str:
-        return compute_fingerprint(one, one.build_graders())
-
     other = house(temperature=0.5)
     assert (
         len({house().hash, other.hash, spec(type="own_judges:Free", url="http://house").hash}) == 3

@@ -38,8 +38,10 @@ class Half:
 class ListOfFacts(Half):
     """Its metadata is no object."""
 
+    found: Any = ()
+
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        return [JudgeResponse(0.5, metadata=["facts"]) for _ in requests]  # type: ignore[arg-type]
+        return [JudgeResponse(0.5, metadata=self.found) for _ in requests]
 
 
 class Format:
@@ -51,6 +53,10 @@ class Format:
         words = json.loads(body)
         if "oops" in words:
             raise KeyError("the text of a request")
+        if "exit" in words:
+            raise SystemExit(3)
+        if "empty" in words:
+            return 204, b"a body"
         if "deep" in words:
             raise RecursionError
         if "odd" in words:
@@ -109,11 +115,27 @@ def asked(
     return asyncio.run(run())
 
 
-def test_metadata_of_a_backend_that_is_no_object_is_its_bug() -> None:
-    status, body, _ = asked("/judge", ONE, backend=ListOfFacts())
+@pytest.mark.parametrize("word", ["exit", "empty"])
+def test_a_format_that_ends_or_has_no_answer_is_a_bug(word: str) -> None:
+    status, body, _ = asked("/words", [word])
+    assert (status, body["error"]["kind"]) == (503, "bug")
+
+
+class NoTruth:
+    """As an array: neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError
+
+
+@pytest.mark.parametrize("found", [["facts"], (), NoTruth()])
+def test_metadata_of_a_backend_that_is_no_object_is_its_bug(found: Any) -> None:
+    backend = ListOfFacts()
+    backend.found = found
+    status, body, _ = asked("/judge", ONE, backend=backend)
     assert status == 503
     assert body["error"]["kind"] == "bug"
-    assert "the metadata is no dict but list" in body["error"]["message"]
+    assert "the metadata is no dict but " in body["error"]["message"]
     assert body.get("score") is None
 
 

@@ -175,6 +175,30 @@ def test_cancelling_takes_requests_out_of_the_queue_and_out_of_the_backend() -> 
     assert [names for _, names in backend.calls] == [["judged"], ["next"]]
 
 
+def test_one_who_leaves_does_not_cut_off_the_cleanup_of_another() -> None:
+    cleaned: list[str] = []
+
+    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            await asyncio.sleep(1.0)
+            cleaned.append(requests[0].completion)
+        return []
+
+    async def work(batcher: BackendQueue) -> None:
+        loop = asyncio.get_running_loop()
+        leaving = [loop.create_task(batcher.score(asked(name))) for name in "abcd"]
+        await asyncio.sleep(0.5)
+        for one in leaving:
+            one.cancel()
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5.0)
+
+    batching(Scripted(score, one_by_one=True), work)
+    assert sorted(cleaned) == list("abcd")
+
+
 def test_a_batch_goes_on_while_anybody_wants_it() -> None:
     async def work(batcher: BackendQueue) -> list[JudgeResponse]:
         loop = asyncio.get_running_loop()

@@ -177,7 +177,7 @@ def test_a_server_that_is_away_ends_it(
 ) -> None:
     write_prompts(Path("data.jsonl"), 200)
     away = Away(failure)
-    monkeypatch.setattr(generation, "_endpoint", lambda *_: away)
+    monkeypatch.setattr(generation, "connect_endpoint", lambda *_: away)
     done = command("http://localhost:9/v1#m", "--concurrency", "1")
     assert done.exit_code == 3, done.output
     assert "the same command with -o out" in " ".join(done.stderr.split())

@@ -24,6 +24,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
@@ -428,11 +429,19 @@ def build_text_reply(call: ChatCall, whole: str) -> Reply:
 
 
 def digest_source(cls: type[Any]) -> str:
-    """The digest of the file of a user's own class; shipped ones go with adjudge's version."""
-    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if path is None or cls.__module__.startswith("adjudge."):
-        return ""
-    try:
-        return sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+    """The digest of the files of a user's own class and of its own bases.
+
+    Empty for what ships, which goes with adjudge's version, and for what has no file.
+    """
+    paths: dict[str, None] = {}
+    for one in cls.__mro__:
+        package = one.__module__.partition(".")[0]
+        if package in ("adjudge", "adjudge_lab") or package in sys.stdlib_module_names:
+            continue
+        if (path := getattr(sys.modules.get(one.__module__), "__file__", None)) is not None:
+            paths[path] = None
+    digests = []
+    for path in paths:
+        with suppress(OSError):
+            digests.append(sha256(Path(path).read_bytes()).hexdigest())
+    return " ".join(digests)

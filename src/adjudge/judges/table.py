@@ -315,6 +315,10 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
         model = cls(**options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{cls.__qualname__} refuses its keys: {error}") from error
+    except (Exception, SystemExit) as error:  # somebody else's code
+        raise ConfigError(
+            f"{cls.__qualname__} cannot be made: {type(error).__name__}: {error}"
+        ) from error
     if not model.model:
         model.model = name
     if unknown := sorted(set(model.features) - ALL_FEATURES):

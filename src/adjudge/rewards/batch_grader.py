@@ -27,6 +27,7 @@ from adjudge.types import (
     GraderResult,
     GraderScore,
     Role,
+    finite_number,
 )
 
 _log = logging.getLogger("adjudge")
@@ -201,8 +202,9 @@ class BatchGrader:
         call = _Call()
         members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
         for sample, group, drawn in zip(samples, groups, sampled, strict=True):
+            env_reward = finite_number(sample.env_reward)  # a program may put anything there
             one = GradedSample(
-                sample.original_index, sample.group_index, group, sample.env_reward, {}, [], drawn
+                sample.original_index, sample.group_index, group, env_reward, {}, [], drawn
             )
             call.graded.append(one)
             if not drawn:
@@ -306,6 +308,13 @@ class BatchGrader:
 
     async def _wait_out(self, call: _Call, missing: list[bool]) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
+        try:
+            await self._wait_for_judges(call, missing)
+        finally:
+            if self._pool.tally is not None:
+                self._pool.tally.note = ""
+
+    async def _wait_for_judges(self, call: _Call, missing: list[bool]) -> None:
         started, wait = self._clock.time(), _FIRST_WAIT_S
         while (absent := self._unreachable(call)) or self._watch.is_outage(missing):
             patience_s = self._settings.patience_s
@@ -322,8 +331,6 @@ class BatchGrader:
                 # It came up while the others of this round still failed at once.
                 await self._ask_again(call)
             missing[:] = self._missing(call)
-        if self._pool.tally is not None:
-            self._pool.tally.note = ""
 
     def _unreachable(self, call: _Call) -> GraderError | None:
         return None if self._startup is None else self._startup.unreachable(call.graded)

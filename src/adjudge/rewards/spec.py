@@ -6,7 +6,6 @@ Also what only a spec's built graders can tell: whether they fit it, and what th
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
@@ -21,7 +20,7 @@ from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
-from adjudge.judges.base import ChatModel
+from adjudge.judges.base import ChatModel, digest_source
 from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.aggregate import (
@@ -369,7 +368,7 @@ def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
         said += [
             name,
             str(getattr(graders[name], "fingerprint", "")),
-            _source_digest(graders[name]),
+            digest_source(type(graders[name])),
         ]
         said += _judge_fingerprints(graders[name])
     return sha256("\0".join(said).encode()).hexdigest()[:16]
@@ -379,19 +378,12 @@ def _judge_fingerprints(grader: Any) -> list[str]:
     """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
     members = [member.grader for member in getattr(grader, "members", ())]
     models = [getattr(one, "model", None) for one in (grader, *members)]
-    return [str(getattr(model, "fingerprint", "")) for model in models if model is not None]
-
-
-def _source_digest(grader: Any) -> str:
-    """The digest of the file of the user's own class; shipped ones go with adjudge's version."""
-    name = type(grader).__module__
-    path = getattr(sys.modules.get(name), "__file__", None)
-    if path is None or name.startswith(("adjudge.", "adjudge_lab.")):
-        return ""
-    try:
-        return sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+    return [
+        # What ships has a fingerprint of its own, which a class derived from it may not know of.
+        str(getattr(model, "fingerprint", "")) + digest_source(type(model))
+        for model in models
+        if model is not None
+    ]
 
 
 def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:

@@ -93,7 +93,10 @@ class GradedRun:
 
     @property
     def rewards(self) -> list[float | None]:
-        """The rewards in the order of the input; ``None`` is missing, never a number."""
+        """The rewards of :attr:`rows`, in their order; ``None`` is missing, never a number.
+
+        A row of the input that is in :attr:`broken` has none here: match by ``row.index``.
+        """
         return [row.reward for row in self.rows]
 
     def __len__(self) -> int:
@@ -122,7 +125,7 @@ class GradedRun:
                 {
                     "index": row.index,
                     "group": row.group,
-                    "reward": row.reward,
+                    "reward": math.nan if row.reward is None else row.reward,
                     "missing": None if row.missing is None else str(row.missing.kind),
                     **row.result.reward_info,
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections import Counter, deque
@@ -34,6 +35,7 @@ from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_fac
 from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
+from adjudge.text import encode_json
 from adjudge.types import AnySample, GradedSample, RewardResult, Sample
 from adjudge.version import __version__
 
@@ -237,7 +239,16 @@ def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> Run
         **spec_facts(job.spec, graders, job.paths, job.mapping),
         "reward": job.spec.reward.model_dump(mode="json"),  # for `adjudge view`
     }
+    if job.rows is not None:  # what is in memory is known by its content
+        facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]
     return RunFolder(path, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE)
+
+
+def _digest_rows(rows: Sequence[FileRow]) -> str:
+    digest = hashlib.sha256()
+    for _, row in rows:
+        digest.update(encode_json(row, lambda value: type(value).__name__) + b"\n")
+    return f"sha256 {digest.hexdigest()[:16]}"
 
 
 def _journal_on_disk(journal: Journal | None) -> Journal:

@@ -176,6 +176,7 @@ class _AdminRoute(msgspec.Struct, frozen=True):
     media_type: str = "application/json"
     has_key: bool = False
     refusals: tuple[str, ...] = ()
+    is_constant: bool = False
 
     def operation(self) -> dict[str, Any]:
         """What the OpenAPI document says of it."""
@@ -231,7 +232,10 @@ _ADMIN_ROUTES = (
         "text/plain; charset=utf-8",
     ),
     _AdminRoute(
-        "/openapi.json", "This document", lambda service: _encode(openapi_document(service))
+        "/openapi.json",
+        "This document",
+        lambda service: _encode(openapi_document(service)),
+        is_constant=True,
     ),
 )
 """``/health`` and ``/ready`` ask for no key: what watches a process has none. The documents hold
@@ -252,10 +256,16 @@ def admin_routes(service: AdminState) -> Starlette:
 
 
 def _endpoint(service: AdminState, route: _AdminRoute) -> Callable[[Request], Awaitable[Response]]:
+    made: list[bytes] = []
+
     async def answer(request: Request) -> Response:
         if route.has_key:
             service.auth.check(request.scope["headers"])
-        return Response(route.answer(service), media_type=route.media_type)
+        if not route.is_constant:
+            return Response(route.answer(service), media_type=route.media_type)
+        if not made:  # anybody may ask for it, as often as they like
+            made.append(route.answer(service))
+        return Response(made[0], media_type=route.media_type)
 
     return answer
 

@@ -55,7 +55,8 @@ _T = TypeVar("_T")
 _Reply = tuple[int, bytes, int | None]
 
 _REQUEST_FAULTS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED})
-_STATUSES = frozenset(HTTPStatus)
+_STATUSES = frozenset(one for one in HTTPStatus if one >= 200) - {204, 205, 304}
+"""What a format may answer with: statuses whose response has a body."""
 _JSON_HEADER = (b"content-type", b"application/json")
 _NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -306,6 +307,8 @@ class Service:
                 status, reply = answered
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise refusal_from_error(error) from None
+            except SystemExit as error:  # a format of the user's own must not end the service
+                return 503, _encode(self._error_reporter.report(error)), None
             if not isinstance(reply, bytes) or status not in _STATUSES:
                 name = type(wire_format).__name__
                 problem = f"{name} answered with no HTTP status and bytes"

@@ -86,7 +86,7 @@ def check_response(
     dict gets an error.
     """
     score, error, metadata = response.score, response.error, response.metadata
-    if metadata and not isinstance(metadata, dict):
+    if metadata is not None and not isinstance(metadata, dict):
         problem = f"the metadata is no dict but {type(metadata).__name__}"
         score, error, metadata = None, ErrorInfo(ErrorKind.BUG, problem), None
     if error is not None:
@@ -488,5 +488,8 @@ class BackendQueue:
         if not arrival.taken:
             return
         for lane in self._lanes:
-            if lane.task is not None and all(part[0].done.done() for part in lane.parts):
+            # Not twice: a backend that cleans up after a cancellation would be cut off in it.
+            if lane.task is None or lane.task.cancelling():
+                continue
+            if all(part[0].done.done() for part in lane.parts):
                 lane.task.cancel()

@@ -43,7 +43,10 @@ def make_trainer_reward(spec: RewardSpec | Path | str | None, trainer: str, **op
             f"trainer: must be a function make_reward(spec, **options) (found {trainer!r}, of type "
             f"{type(adapter).__name__})"
         )
-    parameters = inspect.signature(adapter)
+    try:
+        parameters = inspect.signature(adapter)
+    except ValueError:  # of something built in
+        return adapter(spec, **options)
     try:
         parameters.bind(spec, **options)
     except TypeError as error:

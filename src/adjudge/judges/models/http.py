@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from adjudge.judges.base import (
     ChatCall,
     ChatModel,
     HttpRequest,
+    HttpResponse,
     Preset,
     Reply,
     Transport,
@@ -66,6 +68,42 @@ class _LoopBinding:
     connection: Connection
     plain: Wire
     streaming: Wire | None
+
+
+class _OwnWire:
+    """A wire of the user's own: it knows the key, so nothing that it raises is shown unread."""
+
+    def __init__(self, cls: type[Any], key: str | None) -> None:
+        self._name, self._key = _class_path(cls), key
+        self._wire: Wire = self._call(cls, key)
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        found: HttpRequest = self._call(self._wire.request, call)
+        return found
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        found: Reply = self._call(self._wire.reply, call, response)
+        return found
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except GradingFailure as failure:
+            raise GradingFailure(
+                failure.kind, self._without_key(str(failure)), failure.metadata
+            ) from None
+        except ConfigError as error:
+            raise ConfigError(self._without_key(str(error))) from None
+        except Exception as error:  # noqa: BLE001  (somebody else's code)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise GradingFailure(
+                ErrorKind.BUG,
+                f"the wire format {self._name} raised {type(error).__name__}",
+                {"at": f"{Path(where.filename).name}:{where.lineno} in {where.name}"},
+            ) from None
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "(key)") if self._key else text
 
 
 class HttpChatModel(ChatModel):
@@ -147,7 +185,9 @@ class HttpChatModel(ChatModel):
             cache=str(Path(cache).expanduser().absolute())
             if isinstance(cache, str | Path)
             else cache,
-            cache_name=cache_name if wire is None else f"{cache_name} ({_class_path(wire)})",
+            cache_name=cache_name
+            if wire is None
+            else f"{cache_name} ({_class_path(wire)} {digest_source(wire)[:16]})",
             trust_env=trust_env,
             budget=budget,
             owner=f"{known.name}:{model}",
@@ -262,7 +302,7 @@ class HttpChatModel(ChatModel):
         connection = await connect(self._endpoint_key, key)
         connection.models.add(self.model)
         if self._own_wire is not None:
-            line = _LoopBinding(key, connection, self._own_wire(key), None)
+            line = _LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
         else:
             streaming = None if self.stream or not self.streams else self._wire(key, stream=True)
             line = _LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
