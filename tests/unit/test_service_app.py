@@ -290,3 +290,10 @@ def test_a_group_names_them_too() -> None:
         assert "warnings" not in found
 
     asyncio.run(ask())
+
+
+def test_the_openapi_document_speaks_to_all_languages() -> None:
+    status, document, _ = asked("/openapi.json", None)
+    assert status == 200
+    assert "/batch_judge" in document["paths"]
+    assert ">>>" not in json.dumps(document)

@@ -80,6 +80,9 @@ def openapi_document(service: AdminState) -> dict[str, Any]:
     """All routes of this service for programs, the shapes written from the types on the wire."""
     types = (JudgeRequest, BatchRequest, GroupRequest, JudgeResponse, BatchResponse, ErrorBody)
     _, schemas = msgspec.json.schema_components(types, ref_template=_SCHEMA_PREFIX + "{name}")
+    for schema in schemas.values():  # an example in Python is for readers of Python
+        if ">>>" in (said := schema.get("description", "")):
+            schema["description"] = said.partition(">>>")[0].rstrip()
     requests = schemas["BatchRequest"]["properties"]["requests"]
     requests |= {"minItems": 1, "maxItems": MAX_BATCH}
     for name in ("JudgeRequest", "GroupRequest"):
