@@ -7,34 +7,33 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+# rich is imported by what prints: `adjudge` starts without it.
 
 _MAX_PROBLEMS = 5
 
 
 def output() -> Console:
     """Standard output; numbers uncoloured, no ``:100:`` turned into an emoji."""
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(highlight=False, emoji=False)
 
 
 def errors() -> Console:
     """Standard error; lines are never broken, so that paths can be copied."""
+    from rich.console import Console  # noqa: PLC0415
+
     return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
@@ -53,6 +52,8 @@ def print_problems(lines: Sequence[str], count: int) -> None:
 
 def clean(text: object) -> str:
     """``text`` without control characters (terminal escapes, line breaks) or markup of its own."""
+    from rich.markup import escape  # noqa: PLC0415
+
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
     return escape(shown)
 
@@ -88,13 +89,15 @@ class StageBars:
     """A bar for each stage that is heard of; none where standard error is no terminal."""
 
     def __init__(self, *, show: bool) -> None:
+        from rich import progress  # noqa: PLC0415
+
         self.show = show
-        self._bars = Progress(
-            TextColumn("{task.description:>10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description:>10}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
             console=errors(),
             disable=not show or not errors().is_terminal,
         )
