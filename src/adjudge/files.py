@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +51,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _remove(part)
         raise
     if path.is_dir():
+        import shutil  # noqa: PLC0415  (a folder is rarely replaced, and most programs need none)
+
         shutil.rmtree(path)
     part.replace(path)
 
@@ -65,6 +66,8 @@ def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
+        import shutil  # noqa: PLC0415
+
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
