@@ -150,12 +150,14 @@ class SpecReward:
 
 
 def _make_batch(
-    prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+    prompts: Iterable[Any], completions: Sequence[Any], columns: Mapping[str, Any]
 ) -> tuple[list[Sample], list[str]]:
     """A call's samples, and the name of each one's group."""
     count = len(completions)
-    sized = {"prompts": prompts, **{name: x for name, x in columns.items() if _is_column(x)}}
-    for name, values in sized.items():
+    prompts = list(prompts)
+    # As lists: [0] of a series is not its first value, but the one with that label.
+    sized = {name: list(values) for name, values in columns.items() if _is_column(values)}
+    for name, values in {"prompts": prompts, **sized}.items():
         if len(values) != count:
             raise ConfigError(
                 f"{name}: must have one value for each completion (found {len(values)}; "
@@ -164,7 +166,7 @@ def _make_batch(
     samples: list[Sample] = []
     for i, completion in enumerate(completions):
         row = {
-            name: _plain_value(values[i] if name in sized else values)
+            name: _plain_value(sized[name][i] if name in sized else values)
             for name, values in columns.items()
         }
         sample = sample_from_row({**row, **_turns(prompts[i], completion)}, i, {})
@@ -177,7 +179,7 @@ def _make_batch(
 def _name_groups(prompts: Sequence[Any], named: Sequence[str | None]) -> list[str]:
     """The group of each sample: the one that is named, else that of its whole prompt."""
     made: dict[str | bytes, str] = {}
-    groups: list[str] = []
+    taken, groups = set(named), list[str]()
     for prompt, group in zip(prompts, named, strict=True):
         if group is not None:
             groups.append(group)
@@ -185,7 +187,7 @@ def _name_groups(prompts: Sequence[Any], named: Sequence[str | None]) -> list[st
         key = prompt if isinstance(prompt, str) else msgspec.json.encode(prompt)
         if key not in made:
             name = f"(prompt {len(made)})"
-            while name in named:
+            while name in taken:
                 name = f"({name})"
             made[key] = name
         groups.append(made[key])

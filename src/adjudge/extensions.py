@@ -100,13 +100,11 @@ def _named_points(
     )
 
 
-def extension_names(group: str) -> list[str]:
-    """The names that installed packages offer in ``group``; nothing is imported."""
-    return sorted(find_entry_points(group))
-
-
 def find_entry_points(group: str) -> dict[str, list[EntryPoint]]:
-    """The entry points of ``group`` by their names; several where packages share one."""
+    """The entry points of ``group`` by their names, several where packages share one.
+
+    Nothing is imported.
+    """
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=group):
         found.setdefault(point.name, []).append(point)

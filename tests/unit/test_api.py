@@ -240,8 +240,11 @@ class Column:
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, place: int) -> "Scalar":
-        return Scalar(self._values[place])
+    def __iter__(self) -> "Iterator[Scalar]":
+        return map(Scalar, self._values)
+
+    def __getitem__(self, label: int) -> "Scalar":
+        raise KeyError(label)  # a series that was sorted or filtered
 
 
 class Scalar:

@@ -11,7 +11,7 @@ from adjudge.errors import ConfigError
 from adjudge.extensions import (
     EXTENSION_GROUPS,
     check_extension_name,
-    extension_names,
+    find_entry_points,
     load_extension,
 )
 from adjudge.graders.registry import load_grader_class
@@ -47,7 +47,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
 
 def test_an_installed_name(packages: Packages) -> None:
     packages.install("manners", {"polite": "manners:Polite"}, group=GRADERS)
-    assert extension_names(GRADERS) == ["polite"]
+    assert list(find_entry_points(GRADERS)) == ["polite"]
     check_extension_name(GRADERS, "polite", where="x")
     assert "manners" not in sys.modules, "a list or a check imports no package"
     assert load_extension(GRADERS, "polite", where="x").__name__ == "Polite"

@@ -70,7 +70,8 @@ class Leaking:
 
     def request(self, call):
         if "failure" in call.messages[-1]["content"]:
-            raise GradingFailure("auth", "refused: " + self.key)
+            sent = {"sent": {"key": self.key}, "status": 401}
+            raise GradingFailure("auth", "refused: " + self.key, sent)
         raise ValueError(self.key)
 
     def reply(self, call, response):
@@ -191,6 +192,7 @@ def test_a_key_is_in_no_message_of_an_own_wire(wire: str, monkeypatch: pytest.Mo
             model.chat([{"role": "user", "content": text}])
         assert "sk-secret" not in str(caught.value) + repr(caught.value.metadata)
         assert caught.value.__cause__ is None
+        assert caught.value.kind == "bug" or caught.value.metadata == {"status": 401}
         if caught.value.kind == "bug":
             assert "raised ValueError" in str(caught.value)
             assert str(caught.value.metadata["at"]).startswith("own_judges.py:")

@@ -11,7 +11,6 @@ turn of a rollout was worth to the policy, within the rollout's group.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
@@ -107,45 +106,6 @@ def raise_missing(failures: Sequence[GraderError], total: int) -> None:
             f"{len(failures)} of {total} rewards are missing, first: {first.kind}: {first.error}",
             list(failures),
         )
-
-
-class OutageWatch:
-    """Are judges down? More than ``max_missing`` of the last max(call size, 32) samples.
-
-    Only failures of passing kinds are reported here, and only samples that were really asked. A
-    process that has asked fewer so far cannot be in an outage by a handful of them: the share is
-    always of the full window. A call of which nothing is missing is never an outage, whatever
-    others say; calls may overlap.
-    """
-
-    def __init__(self, max_missing: float, least: int = 32) -> None:
-        self.max_missing = max_missing
-        self._least = least
-        self._calls: deque[list[bool]] = deque()
-
-    def begin(self, failed: Sequence[bool]) -> list[bool]:
-        """Note a call's samples (True: missing); the returned list may be updated in place."""
-        call = list(failed)
-        self._calls.append(call)
-        kept = sum(map(len, self._calls))
-        longest = max(self._least, *map(len, self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
-            kept -= len(self._calls.popleft())
-        return call
-
-    def is_outage(self, call: list[bool]) -> bool:
-        """Whether ``call`` stands in an outage, as of now."""
-        if not any(call):
-            return False
-        window = max(len(call), self._least)
-        left, missing = window, 0
-        for entry in reversed(self._calls):
-            recent = entry[-left:] if left < len(entry) else entry
-            missing += sum(recent)
-            left -= len(recent)
-            if left <= 0:
-                break
-        return missing > self.max_missing * window
 
 
 def turn_advantages(

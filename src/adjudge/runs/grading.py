@@ -269,7 +269,7 @@ def _rewarded_samples(
         waiting.extend(window)
         for one in window:
             open_groups.setdefault(one.facts.group, []).append(one)
-        closed = [group for group in open_groups if not left[group]]
+        closed = [group for group in {one.facts.group: None for one in window} if not left[group]]
         whole = [one for group in closed for one in open_groups.pop(group)]
         whole.sort(key=lambda one: one.facts.index)
         for one, result in zip(

@@ -90,7 +90,9 @@ class _OwnWire:
             return function(*arguments)
         except GradingFailure as failure:
             raise GradingFailure(
-                failure.kind, self._without_key(str(failure)), failure.metadata
+                failure.kind,
+                self._without_key(str(failure)),
+                {k: v for k, v in failure.metadata.items() if not self._quotes_key(v)},
             ) from None
         except ConfigError as error:
             raise ConfigError(self._without_key(str(error))) from None
@@ -101,6 +103,9 @@ class _OwnWire:
                 f"the wire format {self._name} raised {type(error).__name__}",
                 {"at": f"{Path(where.filename).name}:{where.lineno} in {where.name}"},
             ) from None
+
+    def _quotes_key(self, value: Any) -> bool:
+        return bool(self._key) and str(self._key) in repr(value)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "(key)") if self._key else text

@@ -175,7 +175,7 @@ class GroupService:
 
         Raises :class:`~adjudge.errors.JudgeAuthError` when a key was refused.
         """
-        env = _finite_number((sample.extra or {}).get("env_reward"))
+        env = sample.env_reward
         answer = error = None
         try:
             answer = await self._answer(sample, columns, env)
@@ -221,11 +221,6 @@ def _group_request(sample: RewardSample, seat: GroupMember, env: float | None) -
         fields["metadata"] = {**(one.metadata or {}), "env_reward": env}
     fields.update(seat._asdict())
     return GroupRequest(**fields)
-
-
-def _finite_number(value: Any) -> float | None:
-    numeric = isinstance(value, int | float) and math.isfinite(value)
-    return float(value) if numeric else None
 
 
 def _run_id() -> str:
