@@ -1,0 +1,28 @@
+"""What a format of rollout files is: how its records are recognised, and the rows they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+"""The columns of one sample, named as :data:`~adjudge.rollouts.samples.SAMPLE_FIELDS` are."""
+
+
+@dataclass(frozen=True)
+class RolloutFormat:
+    """One format of records: a JSON line, an element of a JSON array, a document, a table's row.
+
+    ``name`` is what users write, ``title`` what people call the format. ``matches`` tells from a
+    record's keys and types whether it is one, and never raises. ``convert`` gives the rows of a
+    record, one a sample; it raises :class:`~adjudge.errors.RolloutError` for a record without a
+    sample, such as one whose run failed. ``pairs``: its rows answer one prompt, and the data says
+    which is better.
+    """
+
+    name: str
+    title: str
+    matches: Callable[[Mapping[str, Any]], bool]
+    convert: Callable[[Mapping[str, Any]], Iterable[Row]]
+    pairs: bool = False
