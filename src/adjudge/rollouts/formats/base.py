@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from adjudge.errors import RolloutError
+
 Row = dict[str, Any]
 """The columns of one sample, named as :data:`~adjudge.rollouts.samples.SAMPLE_FIELDS` are."""
 
@@ -17,12 +19,13 @@ class RolloutFormat:
     ``name`` is what users write, ``title`` what people call the format. ``matches`` tells from a
     record's keys and types whether it is one, and never raises. ``convert`` gives the rows of a
     record, one a sample; it raises :class:`~adjudge.errors.RolloutError` for a record without a
-    sample, such as one whose run failed. ``pairs``: its rows answer one prompt, and the data says
-    which is better.
+    sample, such as one whose run failed. In a record of several samples, each that failed comes as
+    a ``RolloutError`` at its place, so that the others are read. ``pairs``: its rows answer one
+    prompt, and the data says which is better.
     """
 
     name: str
     title: str
     matches: Callable[[Mapping[str, Any]], bool]
-    convert: Callable[[Mapping[str, Any]], Iterable[Row]]
+    convert: Callable[[Mapping[str, Any]], Iterable[Row | RolloutError]]
     pairs: bool = False
