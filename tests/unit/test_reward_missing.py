@@ -20,7 +20,7 @@ from adjudge import (
 )
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.rewards.batch_grader import OutageWatch
-from adjudge.runner.runner import Tally
+from adjudge.runner.progress import Tally
 
 
 class Flaky(BaseGrader):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
+from adjudge.runner.progress import ProgressLines, ProgressReading, only_reporter
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,12 +87,16 @@ def log_rubrics(*, to_stderr: bool) -> Iterator[None]:
 
 
 class StageBars:
-    """A bar for each stage that is heard of; none where standard error is no terminal."""
+    """A bar for each stage that is heard of; without a terminal a line now and then for the last.
+
+    See :class:`~adjudge.runner.progress.ProgressLines`.
+    """
 
     def __init__(self, *, show: bool) -> None:
         from rich import progress  # noqa: PLC0415
 
         self.show = show
+        on_terminal = errors().is_terminal
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:>10}"),
             progress.BarColumn(),
@@ -99,22 +104,31 @@ class StageBars:
             progress.TimeElapsedColumn(),
             progress.TimeRemainingColumn(),
             console=errors(),
-            disable=not show or not errors().is_terminal,
+            disable=not show or not on_terminal,
         )
         self._stages: dict[str, TaskID] = {}
+        self._last: ProgressReading | None = None
+        self._resumed = 0
+        self._has_lines = show and not on_terminal
+        self._shown = ExitStack()
 
     def __enter__(self) -> Self:
+        if self.show and self._shown.enter_context(only_reporter()) and self._has_lines:
+            self._shown.enter_context(ProgressLines(lambda: self._last))
         self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
+        self._shown.close()
 
     def update(self, stage: str, done: int, total: int) -> None:
         """``done`` of ``total`` steps of a stage."""
         if stage not in self._stages:
             self._stages[stage] = self._bars.add_task(clean(stage), total=total)
+            self._resumed = max(0, done - 1)  # what was done when it began: an earlier run's
         self._bars.update(self._stages[stage], completed=done)
+        self._last = ProgressReading(stage, done, total, self._resumed)
 
     def line(self, markup: str) -> None:
         """A line above the bars, also where there are none."""

@@ -18,7 +18,8 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.rewards.startup import StartupCheck
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
-from adjudge.runner.runner import Tally, WorkerPool, WorkItem
+from adjudge.runner.progress import Tally
+from adjudge.runner.runner import WorkerPool, WorkItem
 from adjudge.types import (
     AnySample,
     GradedSample,
@@ -323,7 +324,7 @@ class BatchGrader:
             left = patience_s - (self._clock.time() - started)
             if left <= 0:
                 raise JudgeUnavailable(self._unavailable(call, absent, patience_s))
-            self._report_wait(call, left)
+            self._report_wait(call, left, patience_s)
             await self._clock.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT_S)
             await self._ask_again(call)
@@ -357,11 +358,13 @@ class BatchGrader:
             f"for {patience_s:g} s (last: {_last_reason(call.graded)}); nothing was learned from it"
         )
 
-    def _report_wait(self, call: _Call, left: float) -> None:
+    def _report_wait(self, call: _Call, left: float, patience_s: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
-        message = f"{_last_reason(call.graded)}. Asking again for up to {left:.0f} s."
+        reason = _last_reason(call.graded)
+        message = f"{reason}. Asking again for up to {left:.0f} s."
         if self._pool.tally is not None:
-            self._pool.tally.note = message[:_NOTE_CHARS]
+            waited = f"waiting, {patience_s - left:.0f} s of {patience_s:g} s: "
+            self._pool.tally.note = waited + reason[:_NOTE_CHARS]
         # Many calls at once wait for the same judge: one of them says so.
         now = self._clock.time()
         if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:

@@ -14,7 +14,7 @@ from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import Tally
+from adjudge.runner.progress import Tally
 from adjudge.text import encode_exactly
 from adjudge.types import (
     AnySample,

@@ -30,7 +30,7 @@ from adjudge.rollouts.samples import (
     SampleReader,
 )
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import Progress, Tally
+from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries

@@ -28,7 +28,7 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rollouts.rows import Shard, cut_files
 from adjudge.rollouts.samples import GroupNames, read_samples
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import Tally
+from adjudge.runner.progress import Tally
 from adjudge.runs.grading import GradingJob, RolloutGrader
 from adjudge.runs.ray_worker import (
     EndpointId,

@@ -30,7 +30,7 @@ from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 from adjudge.rollouts.rows import Shard, read_shard
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import Tally
+from adjudge.runner.progress import Tally
 from adjudge.types import (
     GradedSample,
     GraderResult,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -309,6 +310,8 @@ class _StudyBars(StageBars):
             total=total,
             visible=done < total,
         )
+        if self._last is not None:
+            self._last = replace(self._last, details=f"{name}: {stage} {done:,}/{total:,}")
 
 
 def _show_plan(study: Study, folder: Path, *, as_json: bool) -> None:

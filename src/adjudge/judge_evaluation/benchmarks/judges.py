@@ -42,7 +42,8 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, is_trai
 from adjudge.runner import GraderConfig
 from adjudge.runner.binding import BoundGrader
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import GradingRequest, GradingRunner, Tally
+from adjudge.runner.progress import Tally
+from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, Message
 

@@ -64,7 +64,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
 )
 from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import Progress, Tally
+from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__

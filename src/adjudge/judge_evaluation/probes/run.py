@@ -59,7 +59,8 @@ from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
 from adjudge.runner.binding import GraderConfig
 from adjudge.runner.journal import Journal
-from adjudge.runner.runner import GradingRequest, GradingRunner, Progress, Tally
+from adjudge.runner.progress import Progress, Tally
+from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.types import GraderError, GraderResult, RewardSample

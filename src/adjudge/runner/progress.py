@@ -1,0 +1,261 @@
+"""How far long work is: a bar on a terminal, else a line every so often.
+
+Without a terminal (a batch job's log, a container) the first line comes after ten seconds, so that
+somebody who watches knows that all is well; later ones are up to a minute apart. Short work writes
+nothing. Both are drawn by a thread that reads counts: they cost nothing per item.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from adjudge.types import GraderError
+
+FIRST_LINE_S = 10.0
+"""From here on work is long enough for a line."""
+LONGEST_GAP_S = 60.0
+_GAP_SHARE = 0.25
+_RATE_LINES = 8
+_DETAIL_CHARS = 300
+
+
+class Tally:
+    """How far a run is: results so far, those resumed, failures by kind, and a note to show.
+
+    ``cost_usd`` is what the results so far cost, as far as judges have a price.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.done = 0
+        self.resumed = 0
+        self.note = ""
+        self.cost_usd = 0.0
+        self.failures: Counter[str] = Counter()
+
+    def withdraw(self, failed: GraderError) -> None:
+        """Take back a failure that is about to be asked again."""
+        self.done -= 1
+        self.failures[failed.kind] -= 1
+
+    def describe_failures(self) -> str:
+        """Missing results by kind, as words; empty without any."""
+        counts = dict(self.failures)  # a copy: the engine goes on counting
+        return ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()) if count)
+
+
+@dataclass(frozen=True)
+class ProgressReading:
+    """How far work is at one moment; ``resumed`` of ``done`` took no time of this run."""
+
+    title: str
+    done: int
+    total: int | None
+    resumed: int = 0
+    details: str = ""
+
+
+class ProgressLines:
+    """Writes what ``read`` gives to standard error, a line now and then, while it is entered.
+
+    Nothing for work that ends before the first line is due, else a last line when it ends. The rate
+    is that of the last lines, without what was resumed.
+    """
+
+    def __init__(self, read: Callable[[], ProgressReading | None]) -> None:
+        self._read = read
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="adjudge-progress", daemon=True)
+        self._past: deque[tuple[float, int]] = deque(maxlen=_RATE_LINES)
+        self._title = ""
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        wait, written = FIRST_LINE_S, False
+        while not self._stop.wait(wait):
+            self._write(is_last=False)
+            written = True
+            elapsed = time.monotonic() - self._started
+            wait = min(LONGEST_GAP_S, max(FIRST_LINE_S, _GAP_SHARE * elapsed))
+        if written:
+            self._write(is_last=True)
+
+    def _write(self, *, is_last: bool) -> None:
+        reading = self._read()
+        if reading is None:
+            return
+        now = time.monotonic()
+        if reading.title != self._title:  # another stage has a rate of its own
+            self._past.clear()
+            self._title = reading.title
+        self._past.append((now, reading.done - reading.resumed))
+        line = describe_progress(
+            reading, self._rate(), elapsed_s=now - self._started if is_last else None
+        )
+        # A log that is gone (a closed pipe, a full disk) must not stop the work.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {line}\n")
+            sys.stderr.flush()
+
+    def _rate(self) -> float | None:
+        """Fresh results a second since the first of the last lines; ``None``: not known yet."""
+        (then, before), (now, done) = self._past[0], self._past[-1]
+        if len(self._past) == 1:
+            then, before = self._started, 0
+        return max(0.0, done - before) / (now - then) if now > then else None
+
+
+def describe_progress(
+    reading: ProgressReading, rate: float | None, elapsed_s: float | None = None
+) -> str:
+    """A line about work: how much is done, how fast, what else is known, and when it will end.
+
+    ``elapsed_s``: the work is over, after so long.
+
+    >>> reading = ProgressReading("grading", 1200, 4000, details="missing: timeout 3")
+    >>> describe_progress(reading, 12.5)
+    'grading 1,200/4,000 (30%), 12.5/s, 3 min 44 s left; missing: timeout 3'
+    >>> describe_progress(ProgressReading("grading", 4000, 4000), 12.5, elapsed_s=320.0)
+    'grading 4,000/4,000 (100%), 12.5/s, ended after 5 min 20 s'
+    """
+    parts = [f"{reading.title} {reading.done:,}"]
+    if reading.total:
+        parts = [f"{parts[0]}/{reading.total:,} ({reading.done / reading.total:.0%})"]
+    if rate is not None:
+        parts.append(f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min")
+    if elapsed_s is not None:
+        parts.append(f"ended after {format_duration(elapsed_s)}")
+    elif rate and reading.total:
+        parts.append(f"{format_duration((reading.total - reading.done) / rate)} left")
+    line = ", ".join(parts)
+    if reading.details:
+        line += f"; {reading.details[:_DETAIL_CHARS]}"
+    # Reasons come from other people's servers: no terminal escapes, one line.
+    return "".join(c if c.isprintable() else " " for c in line)
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time in words.
+
+    >>> [format_duration(seconds) for seconds in (7.4, 190.0, 7500.0)]
+    ['7 s', '3 min 10 s', '2 h 05 min']
+    """
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60:02} min"
+
+
+_reporting = threading.Lock()
+
+
+@contextlib.contextmanager
+def only_reporter() -> Iterator[bool]:
+    """Whether nobody else in this process reports progress, and nobody else does while it lasts."""
+    alone = _reporting.acquire(blocking=False)
+    try:
+        yield alone
+    finally:
+        if alone:
+            _reporting.release()
+
+
+class Progress:
+    """One :class:`Tally` as a bar on a terminal, else as lines; one at a time in a process."""
+
+    def __init__(self, tally: Tally, *, show: bool, title: str = "grading") -> None:
+        self._tally = tally
+        self._title = title
+        self._show = show
+        self._shown = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._show and self._shown.enter_context(only_reporter()):
+            on_terminal = sys.stderr is not None and sys.stderr.isatty()
+            reporter = _Bar(self._tally, self._title) if on_terminal else ProgressLines(self._read)
+            self._shown.enter_context(reporter)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+
+    def _read(self) -> ProgressReading:
+        tally = self._tally
+        missing = tally.describe_failures()
+        details = [
+            f"missing: {missing}" if missing else "",
+            f"{tally.cost_usd:.4f} USD" if tally.cost_usd else "",
+            f"{tally.resumed:,} resumed" if tally.resumed else "",
+            tally.note,
+        ]
+        return ProgressReading(
+            self._title, tally.done, tally.total, tally.resumed, "; ".join(filter(None, details))
+        )
+
+
+class _Bar:
+    """A tally on a terminal, drawn ten times a second."""
+
+    def __init__(self, tally: Tally, title: str) -> None:
+        self._tally, self._title = tally, title
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="adjudge-progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=1.0)
+
+    def _draw(self) -> None:
+        from rich.console import Console  # noqa: PLC0415  (only where a bar is shown)
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            # Reasons come from other people's servers.
+            TextColumn("{task.fields[state]}", style="yellow", markup=False),
+        )
+        tally = self._tally
+        with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+            task = bar.add_task(self._title, total=tally.total, state="")
+            while True:
+                last = self._stop.wait(0.1)
+                cost = f"{tally.cost_usd:.4f} USD" if tally.cost_usd else ""
+                state = " ".join(filter(None, (cost, tally.describe_failures(), tally.note)))
+                bar.update(task, total=tally.total, completed=tally.done, state=state)
+                bar.refresh()
+                if last:
+                    return
