@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from adjudge.cli.eval import _format_number
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
-from adjudge.judge_evaluation.benchmarks.benchmark_data import write_sample
+from adjudge.judge_evaluation.benchmarks.benchmark_data import sample_rows, write_sample
 from adjudge.judge_evaluation.benchmarks.items import BENCHMARK_KINDS, BenchmarkKind
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
@@ -269,3 +269,17 @@ def test_bad_input_is_named(arguments: tuple[str, ...], said: str) -> None:
     write_sample(Path("p.jsonl"), "preference", 3)
     assert said in refused(*arguments)
     assert not Path("runs").exists()
+
+
+def test_judgebenchs_own_output_is_a_recorded_judge() -> None:
+    rows = [
+        row | {"judge_name": "j", "judgments": [{"decision": row["label"]}, {"decision": "A=B"}]}
+        for row in sample_rows("judgebench", 3)
+    ]
+    rows[0]["judgments"] = [None, {"decision": None}]
+    path = Path("dataset=judgebench,judge_name=j,judge_model=m.jsonl")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [judge] = done(str(path))["judges"]
+    assert (judge["name"], judge["kind"]) == ("j_m", "recorded")
+    assert judge["overall"]["own"] == pytest.approx(11 / 12)
+    assert judge["overall"]["failures"] == {"not_sampled": 1, "unparsable": 1}

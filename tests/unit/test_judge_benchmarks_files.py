@@ -31,8 +31,12 @@ from adjudge.judge_evaluation.benchmarks.readers import (
     detect_benchmark_kind,
     pair_item,
     read_benchmark,
+    read_judgebench_judge,
     read_llmbar_judge,
+    read_recorded_judge,
+    recorded_place,
 )
+from adjudge.judge_evaluation.benchmarks.scoring import score_benchmark
 
 BON = {"id": "a", "prompt": "q", "chosen": ["r"], "rejected": ["x", "y", "z"], "subset": "Math"}
 TIED = {"id": "tied:3", "prompt": "q", "chosen": ["r", "s"], "rejected": ["x"], "subset": "Ties"}
@@ -372,3 +376,116 @@ def test_recorded_llmbar_judges(tmp_path: Path) -> None:
     path.write_text(json.dumps([LLMBAR]), encoding="utf-8")
     with pytest.raises(ConfigError, match="not a file of LLMBar's judges"):
         read_llmbar_judge(path)
+
+
+LAYOUTS = (
+    "{subset}/evaluators/GPT-4/Vanilla/result.json",
+    "{subset}/judges/gpt-4_vanilla.json",
+    "{subset}/GPT-4.Vanilla.json",
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_layout_of_recorded_judges_gives_one_number(tmp_path: Path, layout: str) -> None:
+    right, wrong = ("2", "2"), ("1", "1")
+    paths = [
+        llmbar_file(tmp_path / layout.format(subset="GPTInst"), right, right, right, wrong),
+        llmbar_file(tmp_path / layout.format(subset="Manual"), wrong, wrong),
+    ]
+    name, benchmark, judged = read_recorded_judge(paths)
+    assert name.lower().replace(".", "_") == "gpt-4_vanilla"
+    assert benchmark.subsets == ["GPTInst", "Manual"]
+    report = score_benchmark(benchmark, judged, judge=name, resamples=2).overall
+    assert report.share.low == pytest.approx(0.375)  # of subsets; of all items it would be 0.5
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("llmbar/gpt-4_vanilla/natural.json", ("natural", "gpt-4_vanilla")),
+        ("judges/llmbar/natural/gpt-4.json", ("natural", "gpt-4")),
+        ("Natural/Evaluators/GPT-4/result.json", ("Natural", "GPT-4")),
+        ("mine/part.json", ("mine", "part")),
+    ],
+)
+def test_a_path_names_subset_and_judge(path: str, place: tuple[str, str]) -> None:
+    assert recorded_place(Path(path)) == place
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (("a/natural/j.json", "b/natural/j.json"), "the same subset .natural. and judge .j. as"),
+        (("natural/j.json", "natural/k.json"), "are of several judges .found j, k."),
+        (("natural/Vanilla/result.json",), "does not say whose verdicts on which subset"),
+    ],
+)
+def test_unclear_paths_are_refused(tmp_path: Path, names: Any, complaint: str) -> None:
+    paths = [llmbar_file(tmp_path / name, ("1", "2")) for name in names]
+    with pytest.raises(ConfigError, match=complaint):
+        read_recorded_judge(paths)
+
+
+def test_the_verdict_follows_what_a_judge_wrote_for_itself(tmp_path: Path) -> None:
+    path = llmbar_file(tmp_path / "natural" / "judges" / "x.json", ("1", "2"))
+    [row] = json.loads(path.read_text())
+    debated = {order: {"winner": "2"} for order in ("swap = False", "swap = True")}
+    row["results"] = [["1. Is it short?", "stop"], *row["results"], debated]
+    path.write_text(json.dumps([row]), encoding="utf-8")
+    assert read_llmbar_judge(path)[1][0].verdicts == ["B", "B"]
+    assert read_llmbar_judge(path, entry="first")[1][0].verdicts == ["A", "B"]
+
+
+def judgebench_file(path: Path, *judgments: Any) -> Path:
+    rows = [
+        {**JUDGEBENCH, "pair_id": f"p{n}", "judge_name": "j", "judgments": one}
+        for n, one in enumerate(judgments)
+    ]
+    return written(path, *rows)
+
+
+def test_recorded_judgebench_judges(tmp_path: Path) -> None:
+    decided = {
+        said: {"judgment": {"response": "…"}, "decision": said}
+        for said in ("A>B", "B>A", "A=B", "A<B", None)
+    }
+    pairs = (("B>A", "A>B"), ("B>A", "A=B"), ("A>B", "A>B"), (None, "A>B"), ("A<B", "B>A"))
+    path = judgebench_file(
+        tmp_path / "dataset=judgebench,judge_name=arena_hard,judge_model=m-1.jsonl",
+        *([decided[one] for one in pair] for pair in pairs),
+        [None, decided["A>B"]],
+    )
+    name, benchmark, judged = read_recorded_judge([path])
+    assert (name, benchmark.kind, benchmark.subsets) == (
+        "arena_hard_m-1",
+        "judgebench",
+        ["mmlu-pro"],
+    )
+    said = [[getattr(v, "kind", v) for v in one.verdicts] for one in judged]
+    unread = ErrorKind.UNPARSABLE
+    assert said == [
+        ["B", "B"],
+        ["B", "tie"],
+        ["A", "B"],
+        [unread, "B"],
+        [unread, "A"],
+        [ErrorKind.NOT_SAMPLED, "B"],
+    ]
+    with pytest.raises(ConfigError, match="each file of JudgeBench's judges is scored by itself"):
+        read_recorded_judge([path, path])
+
+
+def test_one_order_of_judgebench(tmp_path: Path) -> None:
+    scored = {"judgment": {"scores": [1.5, 2.5]}, "decision": "B>A"}
+    path = judgebench_file(tmp_path / "x.jsonl", [scored], [{"decision": "B>A"}], [scored, scored])
+    _, judged = read_judgebench_judge(path)
+    assert judged[0].scores == [1.5, 2.5]
+    assert judged[1].verdicts == ["B", MissingJudgement(ErrorKind.NOT_SAMPLED, NO_REPLY)]
+    assert judged[2].verdicts == ["B", "A"]
+    for broken in ([], [1], [{"judgment": None}], "B>A", [scored] * 3):
+        judgebench_file(path, broken)
+        with pytest.raises(ConfigError, match="not a file of JudgeBench's judges"):
+            read_judgebench_judge(path)
+
+
+NO_REPLY = "the benchmark recorded no reply"

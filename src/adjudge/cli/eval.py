@@ -99,8 +99,8 @@ def eval_judge(
         typer.Argument(
             metavar="JUDGE",
             help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a "
-            "judgements.jsonl (or FILE#JUDGE), or LLMBar's recorded verdicts (.json, or a quoted "
-            "pattern with *).",
+            "judgements.jsonl (or FILE#JUDGE), or recorded verdicts of LLMBar (.json, or a quoted "
+            "pattern with *) or JudgeBench (.jsonl).",
         ),
     ] = None,
     against: Annotated[

@@ -1,8 +1,8 @@
 """The judges that a benchmark compares, and how each is asked.
 
-A candidate is a reward spec's grader, a trained judge's folder, or a recording: LLMBar's published
-files, or our own ``judgements.jsonl``. About an item a judge says the scores of each answer, or
-verdicts on pairs in both orders.
+A candidate is a reward spec's grader, a trained judge's folder, or a recording: published files of
+LLMBar's or JudgeBench's judges, or our own ``judgements.jsonl``. About an item a judge says the
+scores of each answer, or verdicts on pairs in both orders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     judgements_by_item,
     read_judgements,
 )
-from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
+from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording, read_recorded_judge
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
 from adjudge.judges.models import LocalScalarModel
@@ -382,15 +382,12 @@ class Recording:
         return found
 
 
-def read_published_recording(paths: Sequence[Path]) -> Recording:
-    """One LLMBar judge from its files, one a subset; raises :class:`ConfigError` for others."""
-    parts = [read_llmbar_judge(path) for path in paths]
-    items = [item for benchmark, _ in parts for item in benchmark.items]
-    judged = [judgement for _, judgements in parts for judgement in judgements]
-    records = [(item_digest(item), one) for item, one in zip(items, judged, strict=True)]
-    benchmark = Benchmark(kind="llmbar", items=items, title="llmbar")
+def read_published_recording(paths: Sequence[Path]) -> tuple[str, Recording]:
+    """The name and the recording of one published judge; raises as ``read_recorded_judge`` does."""
+    name, benchmark, judgements = read_recorded_judge(paths)
+    digests = map(item_digest, benchmark.items)
     where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    return Recording(where, records, benchmark)
+    return name, Recording(where, zip(digests, judgements, strict=True), benchmark)
 
 
 def read_own_recording(path: Path, judge: str | None) -> tuple[str, Recording]:
@@ -419,7 +416,8 @@ def _item_key(subset: str, identity: str) -> str:
 
 _ALLOWED = (
     "a reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a judgements.jsonl"
-    " (or FILE#JUDGE), or LLMBar's recorded verdicts (.json, 'FOLDER/*/judges/NAME.json')"
+    " (or FILE#JUDGE), or the recorded verdicts of LLMBar ('FOLDER/*/judges/NAME.json') or "
+    "JudgeBench (.jsonl)"
 )
 
 
@@ -456,11 +454,11 @@ def find_candidate(target: str) -> Candidate:
         raise ConfigError(f"judge {target}: there is no such file or folder. Give {_ALLOWED}.")
     if path.suffix == ".toml":
         return _spec_judge(path, part)
-    if path.suffix == ".jsonl":
+    if path.suffix == ".jsonl" and not is_judgebench_recording(path):
         judge, recording = read_own_recording(path, part)
         digest = hash_file(path)["sha256"]
         return Candidate(judge, "recorded", f"{digest}#{part or judge}", recording=recording)
-    if path.suffix == ".json":
+    if path.suffix in (".json", ".jsonl"):
         return _published_judge(name, [path])
     raise ConfigError(f"judge {target}: is not a judge. Give {_ALLOWED}.")
 
@@ -484,9 +482,8 @@ def _published_judge(pattern: str, paths: list[Path]) -> Candidate:
         raise ConfigError(f"judge {pattern}: no file matches this name")
     digests = "".join(hash_file(path)["sha256"] for path in paths)
     identity = sha256(digests.encode()).hexdigest()
-    stems = list(dict.fromkeys(path.stem for path in paths))
-    name = stems[0] if len(stems) == 1 else pattern
-    return Candidate(name, "recorded", identity, recording=read_published_recording(paths))
+    name, recording = read_published_recording(paths)
+    return Candidate(name, "recorded", identity, recording=recording)
 
 
 def _trained_judge(folder: Path) -> Candidate:

@@ -1,15 +1,15 @@
 """Benchmark files as items: RewardBench-2, LLMBar, JudgeBench, preference files, recorded judges.
 
 Rows are read as :mod:`adjudge.datasets.published` says. Nothing is repaired: a row that is no item
-is a problem, with its place. LLMBar's recorded judges are read as their verdicts in both orders,
-judgements of its items.
+is a problem, with its place. The recorded judges of LLMBar and JudgeBench are read as their
+verdicts in both orders, judgements of the items in the same files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     MissingJudgement,
     PairItem,
     PairVerdict,
+    flip_verdict,
+    judgements_by_item,
 )
 from adjudge.messages import content_text
 
@@ -206,6 +208,83 @@ def _text_turns(messages: ChatMessages) -> ChatMessages:
     ]
 
 
+class RecordedPlace(NamedTuple):
+    """Whose verdicts a file holds, and on which subset; its path says both."""
+
+    subset: str
+    judge: str
+
+
+_JUDGE_FOLDERS = ("evaluators", "judges")
+_LLMBAR_SUBSETS = ("natural", "neighbor", "gptinst", "gptout", "manual")
+_LAYOUTS = (
+    "SUBSET/evaluators/JUDGE/STRATEGY/result.json, SUBSET/judges/JUDGE.json, SUBSET/JUDGE.json"
+)
+
+
+def recorded_place(path: Path) -> RecordedPlace:
+    """The subset and the judge of a file of LLMBar's judges, in its own layout or a shorter one.
+
+    A file beside others that is named like a subset of LLMBar is that subset, and its folder the
+    judge. Raises :class:`~adjudge.errors.ConfigError` for a ``result.json`` that stands alone.
+
+    >>> recorded_place(Path("GPTInst/evaluators/GPT-4/Vanilla/result.json"))
+    RecordedPlace(subset='GPTInst', judge='GPT-4_Vanilla')
+    >>> recorded_place(Path("natural/judges/gpt-4_vanilla.json"))
+    RecordedPlace(subset='natural', judge='gpt-4_vanilla')
+    >>> recorded_place(Path("GPTInst/GPT-4.Vanilla.json"))
+    RecordedPlace(subset='GPTInst', judge='GPT-4.Vanilla')
+    """
+    *folders, _ = path.absolute().parts[1:]
+    stem = path.stem
+    marks = [n for n, name in enumerate(folders) if n and name.lower() in _JUDGE_FOLDERS]
+    below = folders[marks[-1] + 1 :] if marks else []
+    if marks and (below if stem == "result" else not below):
+        return RecordedPlace(folders[marks[-1] - 1], "_".join(below) or stem)
+    folder = folders[-1] if folders else ""
+    if stem == "result" or not folder:
+        raise ConfigError(
+            f"{path}: the path does not say whose verdicts on which subset these are. Name it as "
+            f"one of {_LAYOUTS}."
+        )
+    named = stem.lower() in _LLMBAR_SUBSETS and folder.lower() not in _LLMBAR_SUBSETS
+    return RecordedPlace(stem, folder) if named else RecordedPlace(folder, stem)
+
+
+def read_recorded_judge(paths: Sequence[Path]) -> tuple[str, Benchmark, list[Judgement]]:
+    """One judge's name, items and judgements: LLMBar's files, one a subset, or JudgeBench's one.
+
+    Raises :class:`~adjudge.errors.ConfigError` for files of another shape, of several judges, or
+    two of one subset.
+    """
+    if any(map(is_judgebench_recording, paths)):
+        if len(paths) > 1:
+            raise ConfigError(
+                f"{paths[0]} and {len(paths) - 1} more: each file of JudgeBench's judges is scored "
+                "by itself. Name one; put others behind --against."
+            )
+        return _judgebench_name(paths[0]), *read_judgebench_judge(paths[0])
+    places = {path: recorded_place(path) for path in paths}
+    judges = sorted({place.judge for place in places.values()})
+    if len(judges) > 1:
+        raise ConfigError(
+            f"{paths[0]} and {len(paths) - 1} more: are of several judges (found "
+            f"{', '.join(judges)[:200]}). Name the files of one judge, as {_LAYOUTS} with * for "
+            "SUBSET."
+        )
+    of_subset: dict[str, Path] = {}
+    for path, place in places.items():
+        if (other := of_subset.setdefault(place.subset, path)) != path:
+            raise ConfigError(
+                f"{path}: would be the same subset ({place.subset}) and judge ({place.judge}) as "
+                f"{other}. Name one of them, or give each its own folder SUBSET."
+            )
+    parts = [read_llmbar_judge(path) for path in paths]
+    items = [item for benchmark, _ in parts for item in benchmark.items]
+    judgements = [one for _, found in parts for one in found]
+    return judges[0], Benchmark(kind="llmbar", items=items, title="llmbar"), judgements
+
+
 LlmbarEntry = Literal["first", "last"]
 """Which of several rounds: the first verdicts, or those after the judge saw its two disagree."""
 
@@ -219,36 +298,104 @@ class _LlmbarReply(msgspec.Struct):
 def read_llmbar_judge(
     path: Path, *, entry: LlmbarEntry = "last"
 ) -> tuple[Benchmark, list[Judgement]]:
-    """Items and judgements of one of LLMBar's ``JUDGE_STRATEGY.json`` files.
+    """Items and judgements of one file of LLMBar's judges.
 
-    The subset is the folder above ``judges``. Its ``winner`` already names the output, not
+    The subset is that of :func:`recorded_place`. Its ``winner`` already names the output, not
     the position; a null one was not read from the reply and is missing as ``unparsable``. Raises
     :class:`~adjudge.errors.ConfigError` for a file of another shape.
     """
-    name = path.parent.parent.name if path.parent.name == "judges" else path.stem
-    rows = [(where, row, name) for where, row in read_raw_rows([path])]
-    benchmark = benchmark_from_rows(rows, "llmbar", source=str(path))
+    subset = recorded_place(path).subset
+
+    def verdict(row: Any, order: str) -> PairVerdict | MissingJudgement:
+        # Metrics and references that a judge wrote for itself stand before its verdicts, as lists.
+        rounds = [one for one in row["results"] if isinstance(one, dict)]
+        said = msgspec.convert(rounds[0 if entry == "first" else -1][order], type=_LlmbarReply)
+        if said.winner is None:
+            return _UNREAD
+        return "A" if said.winner == "1" else "B"
+
+    return _read_recorded_file(
+        path,
+        "llmbar",
+        subset,
+        lambda row: {"verdicts": [verdict(row, order) for order in _ORDERS]},
+        f"LLMBar's judges (results with {' and '.join(_ORDERS)})",
+    )
+
+
+_UNREAD = MissingJudgement(ErrorKind.UNPARSABLE, "the benchmark read no winner from the reply")
+_NO_REPLY = MissingJudgement(ErrorKind.NOT_SAMPLED, "the benchmark recorded no reply")
+_DECISIONS: Mapping[Any, PairVerdict] = {"A>B": "A", "B>A": "B", "A=B": "tie"}
+
+
+class _JudgeBenchReply(msgspec.Struct):
+    decision: str | None
+    judgment: Any = None
+
+
+def is_judgebench_recording(path: Path) -> bool:
+    """Whether the first row of a file is an item of JudgeBench with its ``judgments``."""
+    _, row = next(read_raw_rows([path]), ("", RolloutError("")))
+    return isinstance(row, dict) and "judgments" in row and "judgebench" in match_formats(row)
+
+
+def read_judgebench_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
+    """Items and judgements of one of JudgeBench's output files (``run_judge.py``).
+
+    Its second decision names the positions after the swap. A null decision was not read from the
+    reply and is missing as ``unparsable``, a null judgment as ``not_sampled``. Where a judge was
+    asked in one order only (``--single_game``), the scores of its answers are the judgement, or the
+    other verdict is missing. Raises :class:`~adjudge.errors.ConfigError` for another shape.
+    """
+    return _read_recorded_file(
+        path,
+        "judgebench",
+        path.stem,
+        _judgebench_answers,
+        "JudgeBench's judges (judgments with one or two decisions)",
+    )
+
+
+def _judgebench_answers(row: Any) -> dict[str, Any]:
+    replies = msgspec.convert(row["judgments"], type=list[_JudgeBenchReply | None])
+    given, swapped = [*replies, None][:2] if len(replies) == 1 else replies
+    if len(replies) == 1 and given is not None and isinstance(given.judgment, dict):
+        scores = given.judgment.get("scores")
+        if scores is not None:
+            return {"scores": msgspec.convert(scores, type=list[float])}
+    first, second = (
+        _NO_REPLY if one is None else _DECISIONS.get(one.decision, _UNREAD)
+        for one in (given, swapped)
+    )
+    second = second if isinstance(second, MissingJudgement) else flip_verdict(second)
+    return {"verdicts": [first, second]}
+
+
+def _judgebench_name(path: Path) -> str:
+    """``JUDGE_NAME_JUDGE_MODEL`` of ``dataset=…,judge_name=…,judge_model=….jsonl``."""
+    named = dict(part.split("=", 1) for part in path.stem.split(",") if "=" in part)
+    parts = [named[key] for key in ("judge_name", "judge_model") if key in named]
+    return "_".join(parts) or path.stem
+
+
+def _read_recorded_file(
+    path: Path,
+    kind: BenchmarkKind,
+    subset: str,
+    answers: Callable[[Any], dict[str, Any]],
+    what: str,
+) -> tuple[Benchmark, list[Judgement]]:
+    """All rows as items, and what ``answers`` reads from each."""
+    rows = [(where, row, subset) for where, row in read_raw_rows([path])]
+    benchmark = benchmark_from_rows(rows, kind, source=str(path))
     if benchmark.problems:
         raise ConfigError(str(benchmark.problems[0]))
     try:
         judgements = [
-            Judgement(
-                subset=item.subset,
-                id=item.id,
-                verdicts=[_verdict(row, one, entry) for one in _ORDERS],
-            )
+            Judgement(subset=item.subset, id=item.id, **answers(row))
             for item, (_, row, _) in zip(benchmark.items, rows, strict=True)
         ]
-    except (msgspec.MsgspecError, KeyError, IndexError, TypeError) as error:
-        raise ConfigError(
-            f"{path}: is not a file of LLMBar's judges (results with {' and '.join(_ORDERS)}): "
-            f"{error}"
-        ) from None
+        judgements_by_item(benchmark, judgements)
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: is not a file of {what}: {error}") from None
     return benchmark, judgements
-
-
-def _verdict(row: Any, order: str, entry: LlmbarEntry) -> PairVerdict | MissingJudgement:
-    said = msgspec.convert(row["results"][0 if entry == "first" else -1][order], type=_LlmbarReply)
-    if said.winner is None:
-        return MissingJudgement(ErrorKind.UNPARSABLE, "the benchmark read no winner from the reply")
-    return "A" if said.winner == "1" else "B"

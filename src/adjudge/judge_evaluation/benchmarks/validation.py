@@ -144,13 +144,14 @@ def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benc
     benchmark = next((one.benchmark for one in recordings if one.benchmark is not None), None)
     if benchmark is None:
         raise ConfigError(
-            "--data: is required, because only LLMBar's recorded verdicts bring their items along. "
-            "Give files of the benchmark, or 'local' for a self-made sample of its shape."
+            "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
+            "their items along. Give files of the benchmark, or 'local' for a self-made sample of "
+            "its shape."
         )
     if job.kind not in (None, benchmark.kind):
         raise ConfigError(
-            f"--benchmark {job.kind}: the recorded items are those of llmbar. Leave --benchmark "
-            "out."
+            f"--benchmark {job.kind}: the recorded items are those of {benchmark.kind}. Leave "
+            "--benchmark out."
         )
     files = [{"file": "recorded", "bytes": 0, "sha256": _items_hash(benchmark)}]
     return BenchmarkData(benchmark, files)

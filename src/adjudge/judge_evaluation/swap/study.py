@@ -24,7 +24,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     PairVerdict,
 )
-from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge
+from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_judge, recorded_place
 from adjudge.judge_evaluation.swap.comparison import (
     compare_criteria,
     compare_rewards,
@@ -61,7 +61,7 @@ _CALL_COUNTS = ("calls", "sends", "retries", "input_tokens", "output_tokens")
 class SwapJudge:
     """A judge as named on the command line: a spec, or recordings of a benchmark's judge.
 
-    Files of recordings with the same name are one judge: one file a subset.
+    Files of recordings whose paths name the same judge are one: one file a subset.
     """
 
     name: str
@@ -102,6 +102,8 @@ def _split_name(entry: str) -> tuple[str, Path]:
         return name, Path(rest)
     path = Path(entry)
     stem = path.stem if path.suffix else path.name
+    if path.suffix.lower() == ".json":
+        stem = recorded_place(path).judge
     if stem in ("reward", "spec", "judge") and path.absolute().parent.name:
         stem = f"{path.absolute().parent.name}.{stem}"
     return _NOT_IN_NAMES.sub("_", stem)[:80] or "judge", path
