@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.messages import last_answer
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.rows import FileRow
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import GradingJob, grade_rollouts
@@ -44,10 +44,11 @@ def grade(
 ) -> GradedRun:
     """Grade rollouts with a reward spec: ``adjudge grade`` as a function.
 
-    ``rollouts``: a file or several (JSON lines, Parquet); or mappings or :class:`Sample` objects in
-    memory: a list, a Hugging Face dataset, a table of pandas, Polars or Arrow. ``spec``: a
-    :class:`RewardSpec`, the same as a mapping, or its file. Fields and columns are those of
-    ``adjudge grade``; ``mapping`` names the column of a field: ``{"messages": "traj"}``.
+    ``rollouts``: files, folders or patterns, in any format that ``adjudge grade`` reads; or
+    mappings or :class:`Sample` objects in memory: a list, a Hugging Face dataset, a table of
+    pandas, Polars or Arrow. ``spec``: a :class:`RewardSpec`, the same as a mapping, or its file.
+    Fields and columns are those of ``adjudge grade``; ``mapping`` names the column of a field:
+    ``{"messages": "traj"}``.
 
     The other options are those of the command. ``output`` is a run folder: the same call with the
     same folder resumes an interrupted run; without it nothing is written. A row that is no sample
@@ -66,10 +67,11 @@ def grade(
     >>> run.rewards, run.rows[0].scores
     ([0.75], {'good': 4.0})
     """
-    paths, rows = _split_input(rollouts)
+    paths, rows, by_name = _split_input(rollouts)
     job = GradingJob(
         paths=paths,
         rows=rows,
+        by_name=by_name,
         spec=RewardSpec.from_dict(spec) if isinstance(spec, Mapping) else load_spec(spec),
         folder=None if output is None else Path(output),
         mapping=dict(mapping or {}),
@@ -224,10 +226,12 @@ def _path(value: Path | str | None) -> Path | None:
     return None if value is None else Path(value)
 
 
-def _split_input(rollouts: Path | str | Iterable[Any]) -> tuple[list[Path], list[FileRow] | None]:
-    """Files, or rows in memory."""
+def _split_input(
+    rollouts: Path | str | Iterable[Any],
+) -> tuple[list[Path], list[FileRow] | None, bool]:
+    """Files, or rows in memory, and whether their columns are adjudge's own for certain."""
     if isinstance(rollouts, str | os.PathLike):
-        return [Path(rollouts)], None
+        return [Path(rollouts)], None, False
     if isinstance(rollouts, Mapping):
         raise ConfigError(
             f"rollouts: must be a file or several rows (found one {type(rollouts).__name__}). "
@@ -235,8 +239,9 @@ def _split_input(rollouts: Path | str | Iterable[Any]) -> tuple[list[Path], list
         )
     records = list(_iter_records(rollouts))
     if records and all(isinstance(one, str | os.PathLike) for one in records):
-        return [Path(one) for one in records], None
-    return [], [(f"rollouts[{i}]", _row_of(one, i)) for i, one in enumerate(records)]
+        return [Path(one) for one in records], None, False
+    rows: list[FileRow] = [(f"rollouts[{i}]", _row_of(one, i)) for i, one in enumerate(records)]
+    return [], rows, any(isinstance(one, Sample) for one in records)
 
 
 def _iter_records(table: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec
+from adjudge.datasets import files
 from adjudge.errors import ConfigError, MissingRewardError, RolloutError
 from adjudge.runs import grading, report
 from adjudge.runs.grading import GradingJob, grade_rollouts
@@ -67,15 +68,15 @@ def test_the_input_is_read_once_or_where_it_is_long_twice(
     monkeypatch.setattr(grading, "_WINDOW", window)
     given = job(tmp_path, rows(16, 4))
     given.mapping = {"env_reward": "env_reward"}
-    opened, open_path = [], Path.open
+    read, parse_lines = [], files.parse_lines
 
-    def note(path: Path, *args: Any, **options: Any) -> Any:
-        opened.append(path)
-        return open_path(path, *args, **options)
+    def note(lines: Any, name: str) -> Any:
+        read.append(name)
+        return parse_lines(lines, name)
 
-    monkeypatch.setattr(Path, "open", note)
+    monkeypatch.setattr(files, "parse_lines", note)
     run = grade_rollouts(given)
-    assert opened.count(given.paths[0]) == reads
+    assert len(read) == reads
     assert run.summary["samples"] == 16
     assert run.summary["graders"]["length"]["missing"] == 0
 
@@ -102,9 +103,9 @@ def test_another_engine_knows_how_many_results_come(tmp_path: Path) -> None:
 
 
 def test_bad_input_makes_no_folder(tmp_path: Path) -> None:
-    given = job(tmp_path, [{"nothing": 1}])
-    with pytest.raises(RolloutError, match="no usable row"):
-        grade_rollouts(given)
+    for row, error in (({"nothing": 1}, ConfigError), ({"response": 7}, RolloutError)):
+        with pytest.raises(error, match="in no known format|no usable row"):
+            grade_rollouts(job(tmp_path, [row]))
     assert not (tmp_path / "out").exists()
 
 

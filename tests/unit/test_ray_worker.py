@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.errors import ErrorKind, JudgeUnavailable
+from adjudge.datasets.shards import cut_files
+from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rollouts.rows import cut_files
 from adjudge.runner.journal import Journal
 from adjudge.runs import ray_worker
 from adjudge.runs.ray_worker import Ledger, LedgerCounts, ShardWorker, WorkerPlan, WorkerReport
@@ -148,3 +148,12 @@ def test_reports_of_a_dead_attempt_come_too_late(ledger: Ledger) -> None:
     failure = GraderError("g", ErrorKind.TIMEOUT, "slow")
     ledger.report(3, second, [("other", "g", 0, encode_result(failure))], LedgerCounts(done=2))
     assert ledger.begin(3)[1] == [entry, ("other", "g", 0, encode_result(failure))]
+
+
+def test_rows_of_several_responses_are_not_graded_in_parts(ledger: Ledger, tmp_path: Path) -> None:
+    one = worker(ledger, tmp_path)
+    path = tmp_path / "lists.jsonl"
+    path.write_text(json.dumps({"prompt": "p", "responses": ["a", "b"]}) + "\n")
+    [shard] = cut_files([path], 10)
+    with pytest.raises(ConfigError, match="by the local engine only"):
+        list(one._samples(shard))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import cut_files, read_shard
+from adjudge.errors import RolloutError
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
@@ -82,10 +81,3 @@ def test_a_response_of_its_own_is_the_rows(tmp_path: Path, row: dict[str, Any]) 
 def test_a_mapped_response_is_the_rows(tmp_path: Path) -> None:
     path = write(tmp_path, {"prompt": "p", "best": "r", "responses": ["a", "b"]})
     assert [one.response for one in samples(path, response="best")] == ["r"]
-
-
-def test_shards_do_not_cut_lists(tmp_path: Path) -> None:
-    path = write(tmp_path, {"prompt": "p", "responses": ["a", "b"]})
-    [shard] = cut_files([path], 10)
-    with pytest.raises(ConfigError, match="by the local engine only"):
-        list(read_shard(shard))

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import MISSING, get_path, read_rows
+from adjudge.rollouts.formats.columns import guess_mapping
 from adjudge.rollouts.samples import (
     check_mapping,
     compute_prompt_key,
-    guess_mapping,
     read_samples,
     sample_from_row,
 )
-from adjudge.types import Sample
+from adjudge.types import MISSING, Sample, get_path
 
 CHAT = [
     {"role": "system", "content": "s"},
@@ -68,7 +68,6 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
         (b"\xff\xfe{}\n", "not a JSON object"),
         (b'{"a": ' * 100_000 + b"\n", "nested too deeply"),
         ({"messages": "[" * 100_000}, "text but not JSON"),
-        ({"x": 1}, "neither 'messages' nor 'response'.*columns: x"),
         ({"messages": 7}, "'messages' must be a list"),
         ({"messages": ["hi"]}, "'messages' must be a list"),
         ({"messages": "{"}, "text but not JSON"),
@@ -85,6 +84,14 @@ def test_broken_rows_say_what_is_wrong(tmp_path: Path, row: Any, complaint: str)
     with pytest.raises(RolloutError, match=complaint):
         raise error
     assert str(error).startswith(where)
+
+
+def test_columns_that_say_nothing_are_one_message(tmp_path: Path) -> None:
+    path = lines(tmp_path, {"x": 1, "y": "a"})
+    with pytest.raises(ConfigError, match=r"rollouts.jsonl: is in no known format.*columns: x, y"):
+        list(read_samples([path]))
+    [(_, error)] = read_samples([path], {"messages": "x"})
+    assert "'messages' must be a list" in str(error)
 
 
 def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from adjudge.datasets.files import read_rows
+from adjudge.datasets.shards import Shard, cut_files, read_shard
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import Shard, cut_files, read_rows, read_shard
 
 LINES = st.lists(
     st.sampled_from(

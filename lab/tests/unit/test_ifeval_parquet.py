@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError
-from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 from adjudge_lab.evaluation.ifeval.files import (

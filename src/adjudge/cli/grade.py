@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
@@ -35,13 +34,13 @@ from adjudge.cli.options import (
     output_option,
     parse_map,
 )
+from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import bold, small
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.rows import parse_lines
-from adjudge.rollouts.samples import SAMPLE_FIELDS
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.runs.graded_run import GradedRun, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
@@ -307,7 +306,7 @@ def grade(
     piped = rollouts == [_STDIN]
     job = GradingJob(
         paths=[] if piped else rollouts,
-        rows=list(parse_lines(sys.stdin.buffer, "stdin")) if piped else None,
+        rows=read_stdin() if piped else None,
         rows_of="stdin",
         spec=RewardSpec.load(spec),
         folder=folder,

@@ -12,12 +12,13 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.report.table import Table, numeric, styled
-from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics.linting import SEVERITIES, LintFinding, lint, list_parts
 from adjudge.rubrics.parsing import AnyRubric, load_rubric, rubric_from
 from adjudge.rubrics.rubric import Rubric
+from adjudge.types import MISSING, get_path
 
 _COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics")
 _ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")

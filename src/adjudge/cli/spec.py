@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 
 from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.registry import (
@@ -27,8 +28,7 @@ from adjudge.graders.registry import (
 )
 from adjudge.messages import parse_conversation
 from adjudge.report.table import Column, Table, styled
-from adjudge.rollouts.rows import read_rows
-from adjudge.rollouts.samples import SAMPLE_FIELDS, guess_mapping
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS, guess_mapping
 from adjudge.types import Role
 
 

@@ -32,7 +32,7 @@ from adjudge.judge_evaluation.swap.report import (
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 from adjudge.report.elements import Element, below
 from adjudge.report.table import Column, Table
-from adjudge.rollouts.samples import SAMPLE_FIELDS
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 _STUDY_FILES = (".toml", ".json")

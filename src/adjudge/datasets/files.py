@@ -1,140 +1,412 @@
-"""Raw rows of data files: JSONL, a JSON array or Parquet, here or on the Hugging Face hub.
+"""Files of rows, whatever they are packed in: each row's columns with its place.
 
-A data set of the hub goes by name: ``hf:OWNER/NAME[/FOLDER][#SPLIT]``.
+=============  ====================================================================================
+JSON lines     one object a line
+JSON           an array of objects; or one object, which is one row
+CSV, TSV       a header and cells, all of them text
+Parquet        needs pyarrow
+zip            inspect's ``.eval`` logs: each sample is a row
+=============  ====================================================================================
+
+All but Parquet and zip may be compressed (gzip; zstandard, which needs pyarrow). What a file is, is
+seen in its content; its name decides only between JSON lines whose first line is broken and the
+rest.
 """
 
 from __future__ import annotations
 
-import os
+import csv
+import gzip
+import importlib.util
+import io
+import json
 import re
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import check_files, decode_line, parse_row, read_rows
 
 RawColumns = dict[str, Any]
-RawRow = tuple[str, "RawColumns | RolloutError"]
+FileRow = tuple[str, "RawColumns | RolloutError"]
 """``FILE:ROW`` and the row's columns, or why there are none."""
 
-MAX_ARRAY_BYTES = 1 << 30
-"""A JSON array is read as a whole, unlike JSON lines."""
+MAX_DOCUMENT_BYTES = 1 << 30
+"""A JSON array or object is read as a whole, unlike JSON lines; uncompressed."""
 
-_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".traj", ".eval")
+"""The names by which a folder's files of rows are known."""
+
+_COMPRESSED = (".gz", ".zst")
+_LINES = (".jsonl", ".ndjson")
+_MAX_CELL = 1 << 27
+_PICKLES = (".pt", ".pth", ".pkl", ".pickle")
+
+Container = Literal["lines", "array", "document", "table", "parquet", "zip"]
 
 
-def read_raw_rows(paths: Sequence[Path | str]) -> Iterator[RawRow]:
-    """Every row of every file in order; ``ROW`` counts from 1 (a JSONL file's rows are its lines).
+def find_files(inputs: Iterable[Path | str]) -> list[Path]:
+    """The files that ``inputs`` (files, folders, patterns such as ``logs/*.jsonl``) stand for.
 
-    Raises :class:`ConfigError` for a file that is missing, of no known kind, or cannot be read to
-    its end.
+    Those of a folder and of a pattern come in the order of their names, numbers in them by value.
+    A folder gives its files of rows, with all below it; a run folder of ``adjudge train`` only its
+    rollouts. Raises :class:`ConfigError` for what is not there, and where nothing is.
+    """
+    return [file for one in inputs for file in _files_of(Path(one))]
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_dir():
+        return _files_in(path)
+    if path.exists():
+        return [path]
+    if not re.search(r"[*?\[]", str(path)):
+        raise ConfigError(f"{path}: no such file")
+    anchor = Path(path.anchor)
+    pattern = str(path.relative_to(anchor)) if path.anchor else str(path)
+    matched = sorted((p for p in anchor.glob(pattern) if p.is_file()), key=_natural_order)
+    if not matched:
+        raise ConfigError(f"{path}: no file has such a name")
+    return matched
+
+
+def _files_in(folder: Path) -> list[Path]:
+    if (own := folder / "rollouts.jsonl").is_file():
+        return [own]
+    files = [path for path in folder.rglob("*") if path.is_file() and _holds_rows(path, folder)]
+    if not files:
+        raise ConfigError(f"{folder}: has no file of rows (looked for {', '.join(ROW_FILES)})")
+    return sorted(files, key=_natural_order)
+
+
+def _holds_rows(path: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return not hidden and _suffix(path) in ROW_FILES
+
+
+def _natural_order(path: Path) -> list[tuple[int, int, str]]:
+    """``2.jsonl`` before ``10.jsonl``."""
+    pieces = re.split(r"(\d+)", str(path))
+    return [(1, int(one), "") if one.isdecimal() else (0, 0, one) for one in pieces]
+
+
+def _suffix(path: Path) -> str:
+    """The file's kind by its name, without that of its compression."""
+    name = path.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    return Path(name).suffix
+
+
+def check_files(paths: Sequence[Path]) -> None:
+    """Raise :class:`ConfigError` for a file that is not there or cannot be one of rows."""
+    for path in paths:
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a folder, not a file of rows")
+        if not path.is_file():
+            raise ConfigError(f"{path}: no such file")
+        if path.suffix.lower() in _PICKLES:
+            raise ConfigError(
+                f"{path}: is a pickle, which could run any code and is never loaded. Write its "
+                "samples as JSON lines with the program that made it."
+            )
+        if find_container(path) == "parquet" or path.suffix.lower() == ".zst":
+            _require_pyarrow(path)
+
+
+def _require_pyarrow(path: Path) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        kind = "zstandard" if path.suffix.lower() == ".zst" else "Parquet"
+        raise ConfigError(f"{path}: {kind} needs pyarrow. Run: pip install 'adjudge[parquet]'")
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is read as Parquet."""
+    return find_container(path) == "parquet"
+
+
+def find_container(path: Path) -> Container:
+    """What a file's rows are packed in, by its content; raises :class:`ConfigError` for another."""
+    suffix = _suffix(path)
+    if suffix in (".parquet", ".pq"):
+        return "parquet"
+    if suffix in _LINES:
+        # JSON lines are the rule; an array has often the name too.
+        return "array" if _begins_array(path) else "lines"
+    with open_binary(path) as file:
+        head = file.read(4)
+    if head == b"PAR1":
+        return "parquet"
+    if head == b"PK\x03\x04":
+        return "zip"
+    return _find_text_container(path, suffix)
+
+
+_ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z)")
+
+
+def _begins_array(path: Path) -> bool:
+    with open_binary(path) as file:
+        return _ARRAY.match(decode_line(file.read(1 << 12))) is not None
+
+
+def _find_text_container(path: Path, suffix: str) -> Container:
+    if suffix in (".csv", ".tsv"):
+        return "table"
+    with open_binary(path) as file:
+        first = next((text for line in file if (text := decode_line(line))), b"")
+        more = any(decode_line(line) for line in file)
+    if _ARRAY.match(first) or (first.startswith(b"[") and (suffix == ".json" or first == b"[")):
+        return "array"
+    if first.startswith(b"{"):
+        # An object in one line is a line; one that goes on below is a document.
+        whole = not isinstance(parse_row(first, "")[1], RolloutError)
+        return "lines" if whole or not more else "document"
+    if suffix == ".json" or not first:
+        return "lines"
+    if more and _find_delimiter(first) is not None:
+        return "table"
+    raise ConfigError(
+        f"{path}: is no file of rows (found a first line that is neither JSON nor a table's "
+        "header; allowed: JSON lines, JSON, CSV, TSV, Parquet, each perhaps as .gz or .zst). "
+        "Convert it to .jsonl, .csv or .parquet."
+    )
+
+
+def _find_delimiter(header: bytes) -> str | None:
+    best = max(b"\t,;", key=header.count)
+    return chr(best) if best in header else None
+
+
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file is packed by gzip or zstandard."""
+    with path.open("rb") as raw:
+        return raw.read(4).startswith((_GZIP, _ZSTANDARD))
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    """A file's bytes, without their compression.
+
+    Raises :class:`ConfigError` where they cannot be decompressed to their end.
+    """
+    with path.open("rb") as raw:
+        magic = raw.read(4)
+    try:
+        if magic.startswith(_GZIP):
+            with gzip.open(path, "rb") as file:
+                yield cast("BinaryIO", file)
+        elif magic == _ZSTANDARD:
+            _require_pyarrow(path)
+            import pyarrow  # noqa: PLC0415  (an extra, heavy)
+
+            with io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd")) as file:
+                yield cast("BinaryIO", file)
+        else:
+            with path.open("rb") as file:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
+
+
+def read_rows(paths: Sequence[Path | str]) -> Iterator[FileRow]:
+    """Every row of every file in order, one at a time; broken rows come as ``RolloutError``.
+
+    ``ROW`` counts from 1: a line, an element of an array, a row of a table. Blank lines are no
+    rows. Raises :class:`ConfigError` as :func:`check_files` does, and for a file that cannot be
+    read to its end.
     """
     files = [Path(path) for path in paths]
     check_files(files)
     for path in files:
-        yield from _array_rows(path) if _is_json_array(path) else _file_rows(path)
+        yield from read_file(path, str(path))
 
 
-def _file_rows(path: Path) -> Iterator[RawRow]:
-    rows = read_rows([path])
-    while True:
+def read_stdin() -> list[FileRow]:
+    """All rows of standard input, which may be whatever a file may be."""
+    with tempfile.NamedTemporaryFile(prefix="adjudge-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
         try:
-            row = next(rows, None)
-        except ConfigError:
-            raise
-        except (ValueError, OverflowError) as error:
-            # A Parquet file whose text is not UTF-8, or whose times no Python object can hold.
-            reason = type(error).__name__
-            raise ConfigError(f"{path}: cannot be read to its end: {reason}") from error
-        if row is None:
-            return
+            return list(read_file(Path(copy.name), "stdin"))
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(copy.name, "stdin")) from None
+
+
+def read_file(path: Path, name: str) -> Iterator[FileRow]:
+    """The rows of one file, which messages call ``name``."""
+    readers = {
+        "lines": _read_lines,
+        "array": _read_array,
+        "document": _read_document,
+        "table": _read_table,
+        "parquet": _read_parquet,
+        "zip": _read_zip,
+    }
+    return readers[find_container(path)](path, name)
+
+
+def _read_lines(path: Path, name: str) -> Iterator[FileRow]:
+    with open_binary(path) as file:
+        yield from parse_lines(file, name)
+
+
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _read_array(path: Path, name: str) -> Iterator[FileRow]:
+    try:
+        items = _array_decoder.decode(decode_line(_read_document_bytes(path, name)))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(f"{name}: is not a JSON array of rows: {reason}") from None
+    for number, item in enumerate(items, start=1):
+        yield parse_row(bytes(item), f"{name}:{number}")
+
+
+def _read_document(path: Path, name: str) -> Iterator[FileRow]:
+    text = decode_line(_read_document_bytes(path, name))
+    row = parse_row(text, f"{name}:1")
+    if isinstance(row[1], RolloutError):  # lines, of which the first is broken
+        yield from parse_lines(io.BytesIO(text), name)
+    else:
         yield row
 
 
-def _is_json_array(path: Path) -> bool:
-    if path.suffix.lower() != ".json":
-        return False
-    with path.open("rb") as file:
-        return decode_line(file.read(1 << 12)).startswith(b"[")
-
-
-def _array_rows(path: Path) -> Iterator[RawRow]:
-    if (size := path.stat().st_size) > MAX_ARRAY_BYTES:
+def _read_document_bytes(path: Path, name: str) -> bytes:
+    with open_binary(path) as file:
+        data = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(data) > MAX_DOCUMENT_BYTES:
         raise ConfigError(
-            f"{path}: a JSON array is read as a whole and must have at most {MAX_ARRAY_BYTES:,} "
-            f"bytes (found {size:,}). Write one object per line instead (.jsonl)."
+            f"{name}: a JSON array is read as a whole and must have at most "
+            f"{MAX_DOCUMENT_BYTES:,} bytes. Write one object per line instead (.jsonl)."
         )
+    return data
+
+
+def _read_table(path: Path, name: str) -> Iterator[FileRow]:
+    """A CSV's rows; a cell without text is null."""
+    csv.field_size_limit(_MAX_CELL)
+    with open_binary(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        header = text.readline()
+        delimiter = _find_delimiter(header.encode()) or ","
+        columns = next(csv.reader([header], delimiter=delimiter), [])
+        table = csv.reader(text, delimiter=delimiter)
+        line = 2
+        try:
+            for cells in table:
+                if cells:
+                    yield _table_row(columns, cells, f"{name}:{line}")
+                line = table.line_num + 2
+        except csv.Error as error:
+            raise ConfigError(f"{name}:{line}: cannot be read as a table: {error}") from error
+
+
+def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> FileRow:
+    if len(cells) > len(columns):
+        error = f"has {len(cells)} cells; the header has {len(columns)}"
+        return where, RolloutError(error, where=where)
+    filled = [cell or None for cell in cells] + [None] * (len(columns) - len(cells))
+    return where, dict(zip(columns, filled, strict=True))
+
+
+_EVAL_SAMPLE = re.compile(r"samples/.+\.json\Z")
+
+
+def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
     try:
-        items = _array_decoder.decode(decode_line(path.read_bytes()))
-    except (msgspec.MsgspecError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{path}: is not a JSON array of rows: {reason}") from None
-    for number, item in enumerate(items, start=1):
-        yield parse_row(bytes(item), f"{path}:{number}")
+        with zipfile.ZipFile(path) as archive:
+            members = [one for one in archive.infolist() if _EVAL_SAMPLE.match(one.filename)]
+            if not members:
+                raise ConfigError(
+                    f"{name}: is a zip file, and no .eval log of inspect (it has no samples/*.json)"
+                    ". Unpack it, and give the files."
+                )
+            for member in members:
+                where = f"{name}:{member.filename}"
+                if member.file_size > MAX_DOCUMENT_BYTES:
+                    yield where, RolloutError("is too large", where=where)
+                else:
+                    yield parse_row(archive.read(member), where)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
+        raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
+
+
+def parse_lines(lines: Iterable[bytes], name: str) -> Iterator[FileRow]:
+    """The rows of JSON lines that come from ``name``."""
+    for number, line in enumerate(lines, start=1):
+        if text := decode_line(line):
+            yield parse_row(text, f"{name}:{number}")
+
+
+def decode_line(line: bytes) -> bytes:
+    """What a line of a JSONL file says; nothing: the line is no row."""
+    # A crashed writer leaves NUL bytes before a line that is whole; editors leave a BOM.
+    return line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()
+
+
+def parse_row(text: bytes, where: str) -> FileRow:
+    """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``."""
+    try:
+        return where, _decode_row(text)
+    except ValueError as error:
+        return where, RolloutError(_reason(text, error), where=where)
+    except RecursionError:
+        return where, RolloutError("JSON nested too deeply", where=where)
+
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def _decode_row(text: bytes) -> dict[str, Any]:
+    """One row; a lone surrogate (half an emoji, escaped) becomes ``?`` instead of an error."""
+    try:
+        return _object.decode(text)
+    except msgspec.MsgspecError:
+        if b"\\ud" not in text.lower():
+            raise
+        cleaned = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
+        return _object.decode(cleaned)
+
+
+def _reason(text: bytes, error: Exception) -> str:
+    if text.startswith(b"[") or text == b"{":
+        return f"not one JSON object per line (is this a JSON array or indented JSON?): {error}"
+    return f"not a JSON object: {error}"
+
+
+def _read_parquet(path: Path, name: str) -> Iterator[FileRow]:
+    import pyarrow  # noqa: PLC0415  (an extra, heavy)
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        number = 0
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=512):
+            for columns in batch.to_pylist():
+                number += 1
+                yield f"{name}:{number}", columns
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
+    except (ValueError, OverflowError) as error:
+        # Text that is not UTF-8, or times that no Python object can hold.
+        reason = type(error).__name__
+        raise ConfigError(f"{name}: cannot be read to its end: {reason}") from error
 
 
 def hash_content(path: Path) -> dict[str, Any]:
     """``bytes`` and ``sha256`` of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": file_digest(file, "sha256").hexdigest()}
-
-
-_PREFIX = "hf:"
-_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}\Z")
-
-
-def is_on_hub(name: str) -> bool:
-    """Whether ``name`` is one of the hub's, not a file's."""
-    return name.startswith(_PREFIX)
-
-
-def resolve_data_file(name: str, beside: Path) -> Path:
-    """The file of ``name``: relative to ``beside``, or what the hub has under it, as Parquet.
-
-    ``hf:owner/name`` is the split ``train``, ``hf:owner/name#test`` another; what follows the name
-    (``hf:owner/name/some/folder``) is a folder in it. It is fetched once and kept in the cache by
-    its content. Raises :class:`ConfigError` for a name that is none,
-    for one that cannot be fetched, and where ``datasets`` is not installed.
-    """
-    if not is_on_hub(name):
-        return beside / name
-    place, _, split = name.removeprefix(_PREFIX).partition("#")
-    parts = place.split("/")
-    repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
-    if not _NAME.match(repository) or ".." in parts:
-        raise ConfigError(f"{name[:200]!r}: must be hf:OWNER/NAME, hf:OWNER/NAME/FOLDER#SPLIT, …")
-    try:
-        import datasets  # noqa: PLC0415  (heavy)
-    except ImportError:
-        raise ConfigError(
-            f"{name}: fetching a dataset needs the package datasets, which is not installed. Give "
-            "a file, or run: pip install 'adjudge[hub]'"
-        ) from None
-    try:
-        found = datasets.load_dataset(repository, data_dir=folder or None, split=split or "train")
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        # Files whose columns differ: the error itself says no more than that there was one.
-        why = error.__cause__ or error
-        first = (str(why).strip().splitlines() or [type(why).__name__])[0][:300]
-        raise ConfigError(
-            f"{name}: cannot be fetched: {first} (HF_HUB_OFFLINE=1 forbids fetching; gated "
-            "datasets need HF_TOKEN)"
-        ) from error
-    return _cache_dataset(found, repository, split or "train")
-
-
-def _cache_dataset(found: Any, repository: str, split: str) -> Path:
-    """The rows in the cache, written whole or not at all."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adjudge" / "hub"
-    name = f"{repository.replace('/', '--')}-{re.sub(r'[^0-9A-Za-z]', '_', split)}"
-    path = cache / f"{name}-{found._fingerprint}.parquet"  # noqa: SLF001  (its public name is none)
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        found.to_parquet(str(part))
-        part.rename(path)
-    return path

@@ -36,7 +36,7 @@ from adjudge.datasets.columns import (
     make_preference,
     source_fields,
 )
-from adjudge.datasets.files import RawColumns, RawRow, read_raw_rows
+from adjudge.datasets.files import FileRow, RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
     BestOfAnswers,
@@ -101,7 +101,7 @@ def holds_preferences(paths: DataPaths) -> bool:
 
 
 def _first_rows(paths: DataPaths) -> list[RawColumns]:
-    head = islice(read_raw_rows(paths), _ROWS_OF_FORMAT)
+    head = islice(read_rows(paths), _ROWS_OF_FORMAT)
     return [row for _, row in head if not isinstance(row, RolloutError)]
 
 
@@ -142,12 +142,12 @@ def read_preferences(
     given = {"chosen": chosen_key, "rejected": rejected_key}
     form = _published_format(paths, "preferences", get_args(PublishedFormat), given.values())
     if form == "helpsteer2":
-        return _pairs_of_ratings(load_rows(read_raw_rows(paths), parse_helpsteer2))
+        return _pairs_of_ratings(load_rows(read_rows(paths), parse_helpsteer2))
     if form == "rewardbench2":
-        nested = load_rows(read_raw_rows(paths), _pairs_of_best)
+        nested = load_rows(read_rows(paths), _pairs_of_best)
         return LoadedRows(list(chain.from_iterable(nested.rows)), nested.problems)
     if form in PAIR_COLUMNS:
-        return load_rows(read_raw_rows(paths), partial(_winner_first, form=form))
+        return load_rows(read_rows(paths), partial(_winner_first, form=form))
     names, rows = _find_columns(paths, given, {"margin": margin_key})
 
     def build(row: RawColumns, where: str) -> Preference:
@@ -172,7 +172,7 @@ def read_ratings(
     """
     given = {"messages": messages_key, "prompt": prompt_key, "response": response_key}
     if _published_format(paths, "ratings", ["helpsteer2"], (*given.values(), label_key)):
-        return load_rows(read_raw_rows(paths), parse_helpsteer2)
+        return load_rows(read_rows(paths), parse_helpsteer2)
     names, rows = _find_columns(paths, {"label": label_key}, given)
     if "messages" not in names and not {"prompt", "response"} <= names.keys():
         raise _missing_column("messages (or prompt and response)", paths, rows)
@@ -210,7 +210,7 @@ def read_comparisons(
     """
     given = {"prompt": prompt_key, "a": a_key, "b": b_key, "label": label_key}
     if form := _published_format(paths, "comparisons", list(PAIR_COLUMNS), given.values()):
-        return load_rows(read_raw_rows(paths), partial(_answered_pair, form=form))
+        return load_rows(read_rows(paths), partial(_answered_pair, form=form))
     names, rows = _find_columns(paths, given)
 
     def build(row: RawColumns, where: str) -> Comparison:
@@ -314,7 +314,7 @@ def _better_first(one: Rating, other: Rating) -> Preference:
     return make_preference(better.messages, worse.messages, margin, {"where": one.where})
 
 
-def load_rows(rows: Iterable[RawRow], build: Callable[[RawColumns, str], _T]) -> LoadedRows[_T]:
+def load_rows(rows: Iterable[FileRow], build: Callable[[RawColumns, str], _T]) -> LoadedRows[_T]:
     """What ``build`` makes of each row, and the problems of the rows it raised for."""
     good: list[_T] = []
     problems = RowProblems()
@@ -339,9 +339,9 @@ def _find_columns(
     paths: DataPaths,
     required: Mapping[str, str | None],
     optional: Mapping[str, str | None] | None = None,
-) -> tuple[dict[str, str], Iterable[RawRow]]:
+) -> tuple[dict[str, str], Iterable[FileRow]]:
     """``{field: column}`` by given and usual names, and all the rows."""
-    rows = iter(read_raw_rows(paths))
+    rows = iter(read_rows(paths))
     first = list(islice(rows, _ROWS_INSPECTED))
     columns = list(dict.fromkeys(c for _, row in first if isinstance(row, dict) for c in row))
     names: dict[str, str] = {}
@@ -379,7 +379,7 @@ def _find_column(
     return usual[0] if usual else None
 
 
-def _missing_column(field: str, paths: DataPaths, rows: Iterable[RawRow]) -> ConfigError:
+def _missing_column(field: str, paths: DataPaths, rows: Iterable[FileRow]) -> ConfigError:
     columns = dict.fromkeys(c for _, row in rows if isinstance(row, dict) for c in row)
     return ConfigError(
         f"{paths[0]}: there is no column for {field} (columns: {', '.join(columns)[:300]}). Rename "

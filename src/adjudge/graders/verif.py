@@ -37,9 +37,8 @@ from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.base import ChatModel
 from adjudge.messages import content_text, parse_conversation
 from adjudge.prompts import LanguageEnum
-from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.text import final_text, shorten_text
-from adjudge.types import GraderScore, ScoreRange
+from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
 
 _MOST = 200
 _MOST_CHARS = 4_000

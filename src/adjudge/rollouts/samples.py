@@ -1,82 +1,54 @@
-"""Rows as samples: which column is which, and what a sample must have."""
+"""Files of rollouts as samples: read, recognised, and what a sample must have."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from adjudge.config import suggest_name
+from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.messages import first_question, last_answer, parse_conversation
-from adjudge.rollouts.rows import (
-    MISSING,
-    FileRow,
-    get_path,
-    has_response_list,
-    read_rows,
-    split_responses,
-)
+from adjudge.messages import first_question, last_answer
+from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly
-from adjudge.types import Sample
+from adjudge.types import MISSING, Sample, get_path
 
-SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
-"""The columns that mean something by name; every other column is an extra."""
-
-_RENAMED = ("messages", "prompt", "response")
 _CHECKED_ROWS = 1000
+HEAD_ROWS = 20
+"""Rows of a file by which its format is recognised."""
+
+SampleOrError = tuple[str, Sample | RolloutError]
+"""``FILE:ROW`` and the sample of a row, or what is wrong with the row."""
 
 
 def read_samples(
     paths: Sequence[Path], mapping: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, Sample | RolloutError]]:
-    """``FILE:LINE`` and the sample of every row in order, or what is wrong with the row.
+) -> Iterator[SampleOrError]:
+    """The sample of every row in order, or what is wrong with the row.
 
-    ``mapping`` names where a field comes from: ``{"messages": "traj", "answer": "info.gold"}``.
-    ``Sample.index`` counts rows over all files, broken ones included. A row with a list
-    ``responses`` is as many rows of one group (:mod:`adjudge.rollouts.rows`).
+    ``paths`` are files, folders or patterns. Each file's format is recognised by its content
+    (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
+    ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.index`` counts samples over all files,
+    broken rows included.
     """
-    yield from samples_from_rows(read_rows(paths), mapping or {})
-
-
-def samples_from_rows(
-    rows: Iterable[FileRow], mapping: Mapping[str, str]
-) -> Iterator[tuple[str, Sample | RolloutError]]:
-    """:func:`read_samples` of rows that are here already, or come from elsewhere."""
-    for index, (where, row) in enumerate(_each_response(rows, mapping)):
-        if isinstance(row, RolloutError):
-            yield where, row
-            continue
-        try:
-            yield where, sample_from_row(row, index, mapping)
-        except RolloutError as error:
-            yield where, RolloutError(str(error), where=where)
-
-
-def _each_response(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
-    """The rows; one with a list of responses once for each of them."""
-    for number, (where, row) in enumerate(rows):
-        if isinstance(row, RolloutError) or not has_response_list(row, mapping):
-            yield where, row
-            continue
-        for one in split_responses(row, f"row {number}"):
-            yield where, one if isinstance(one, dict) else RolloutError(str(one), where=where)
+    yield from SampleReader(paths, mapping or {}).read()
 
 
 def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
-    next(with_checked_mapping(read_rows(paths), mapping), None)
+    next(_with_checked_mapping(read_rows(paths), mapping), None)
 
 
-def with_checked_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
+def _with_checked_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
     """``rows``, of which the first are looked at for the mapped columns before any is given.
 
     Raises :class:`ConfigError` for a column that none of them has. So a stream, which can be read
@@ -92,16 +64,18 @@ def with_checked_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) ->
             columns |= dict.fromkeys(row)
             wanted = {f: path for f, path in wanted.items() if get_path(row, path) is MISSING}
     if columns:
-        for field, path in wanted.items():
+        for name, path in wanted.items():
             raise ConfigError(
-                f"--map {field}={path}: none of the first rows has {path!r}"
+                f"--map {name}={path}: none of the first rows has {path!r}"
                 f"{suggest_name(path, columns)} (columns: {', '.join(columns)[:300]})"
             )
     yield from first
     yield from rows
 
 
-def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, str]) -> Sample:
+def sample_from_row(
+    row: Mapping[str, Any], index: int, mapping: Mapping[str, str] | None = None
+) -> Sample:
     """One row as a :class:`~adjudge.Sample`; raises :class:`RolloutError`.
 
     A row needs ``messages`` or ``response``. Without ``response`` the last assistant message is
@@ -109,12 +83,7 @@ def sample_from_row(row: Mapping[str, Any], index: int, mapping: Mapping[str, st
     column that the row lacks is null. Columns stay available as extras under their own name, those
     mapped to messages, prompt or response excepted.
     """
-    columns = dict(row)
-    for field, path in mapping.items():
-        value = get_path(row, path)
-        columns[field] = None if value is MISSING else value
-        if field in _RENAMED and path != field:
-            columns.pop(path, None)  # the bulk of a row is not kept twice
+    columns = apply_mapping(row, row, mapping) if mapping else dict(row)
     messages = _parse_messages(columns.pop("messages", None))
     prompt = _parse_prompt(columns.pop("prompt", None))
     response = _parse_text(columns.pop("response", None), "response")
@@ -179,8 +148,8 @@ def _parse_group(value: Any) -> str | None:
 def _parse_number(value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    if isinstance(value, bool | int | float | Decimal):
-        with suppress(OverflowError):
+    if isinstance(value, bool | int | float | Decimal | str):  # a CSV file's numbers are text
+        with suppress(OverflowError, ValueError):
             if math.isfinite(number := float(value)):
                 return number
     raise RolloutError(f"'env_reward' must be a finite number, got {_describe_value(value)}")
@@ -195,17 +164,19 @@ def _describe_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class BrokenInputRow:
-    """A row that is no sample: ``where`` is ``FILE:LINE``."""
+    """A row that is no sample: ``where`` is ``FILE:ROW``."""
 
     where: str
     message: str
 
 
 class SampleReader:
-    """The usable samples of files, or of ``rows`` that are in memory, as often as they are needed.
+    """The samples of rollouts, as often as they are needed.
 
-    ``broken`` lists the rows that are no samples, as far as they were read; with ``strict`` the
-    first of them is raised.
+    ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
+    ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
+    samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
+    says how each file was read, ``skipped`` why a file that only a folder named was not.
     """
 
     def __init__(
@@ -214,24 +185,115 @@ class SampleReader:
         mapping: Mapping[str, str],
         *,
         rows: Sequence[FileRow] | None = None,
+        by_name: bool = False,
         strict: bool = False,
     ) -> None:
-        self._paths, self._rows = paths, rows
+        self._paths, self._rows, self._by_name = paths, rows, by_name
         self._mapping, self._strict = mapping, strict
+        self._named = {str(path) for path in paths}
         self.broken: list[BrokenInputRow] = []
+        self.readings: dict[str, FileReading] = {}
+        self.skipped: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
         self.broken.clear()
-        rows = read_rows(self._paths) if self._rows is None else self._rows
-        checked = with_checked_mapping(rows, self._mapping)
-        for where, sample in samples_from_rows(checked, self._mapping):
+        for where, sample in self.read():
             if not isinstance(sample, RolloutError):
                 yield sample
             elif self._strict:
                 raise sample
             else:
                 self.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+
+    def read(self) -> Iterator[SampleOrError]:
+        """Every row in order: its sample, or what is wrong with it."""
+        self.readings.clear()
+        self.skipped.clear()
+        index = 0
+        for number, where, record, reading in self._read_records():
+            for row in _convert_record(record, reading, number, where):
+                yield where, _as_sample(row, index, where)
+                index += 1
+
+    def files(self) -> list[Path]:
+        """The files that hold samples: those of the paths, without what is skipped."""
+        found = find_files(self._paths)
+        readings = {
+            file: self._find_reading(str(file), list(islice(self._rows_of(file), HEAD_ROWS)))
+            for file in found
+        }
+        return [file for file in found if readings[file] and str(file) not in self.skipped]
+
+    def _read_records(
+        self,
+    ) -> Iterator[tuple[int, str, Mapping[str, Any] | RolloutError, FileReading]]:
+        """Every record with its number and how its file is read."""
+        number = 0
+        checked = _with_checked_mapping(self._all_rows(), self._mapping)
+        for file, rows in groupby(checked, key=lambda row: row[0].rpartition(":")[0]):
+            head = list(islice(rows, HEAD_ROWS))
+            reading = self._find_reading(file, head)
+            if reading is None:
+                continue
+            self.readings[file] = reading
+            for where, record in chain(head, rows):
+                yield number, where, record, reading
+                number += 1
+        if self.skipped and not self.readings:
+            file, reason = next(iter(self.skipped.items()))
+            raise ConfigError(f"{file}: {reason}")
+
+    def _all_rows(self) -> Iterable[FileRow]:
+        if self._rows is not None:
+            return self._rows
+        return chain.from_iterable(map(self._rows_of, find_files(self._paths)))
+
+    def _rows_of(self, file: Path) -> Iterator[FileRow]:
+        """A file's rows; one that only a folder names may be something else."""
+        try:
+            yield from read_rows([file])
+        except ConfigError as error:
+            if str(file) in self._named:
+                raise
+            self.skipped[str(file)] = str(error).removeprefix(f"{file}: ")
+
+    def _find_reading(self, file: str, head: Sequence[FileRow]) -> FileReading | None:
+        """How a file is read; ``None`` where it is skipped."""
+        if self._by_name:
+            return FileReading(mapping=self._mapping)
+        try:
+            records = [record for _, record in head if not isinstance(record, RolloutError)]
+            return find_reading(records, self._mapping)
+        except ConfigError as error:
+            if self._rows is not None or file in self._named:
+                name = file or "rollouts"
+                raise ConfigError(f"{name}: {error}") from None
+            self.skipped[file] = str(error)
+            return None
+
+
+def _convert_record(
+    record: Mapping[str, Any] | RolloutError, reading: FileReading, number: int, where: str
+) -> Iterator[Mapping[str, Any] | RolloutError]:
+    if isinstance(record, RolloutError):
+        yield record
+        return
+    try:
+        yield from reading.rows(record, number)
+    except RolloutError as error:
+        yield RolloutError(str(error), where=where)
+
+
+def _as_sample(
+    row: Mapping[str, Any] | RolloutError, index: int, where: str
+) -> Sample | RolloutError:
+    if isinstance(row, RolloutError):
+        return row if str(row).startswith(where) else RolloutError(str(row), where=where)
+    try:
+        return sample_from_row(row, index)
+    except RolloutError as error:
+        return RolloutError(str(error), where=where)
 
 
 def compute_prompt_key(sample: Sample) -> str | None:
@@ -299,77 +361,3 @@ class GroupNames:
         if len(used) == 1:
             return next(iter(used))
         return "; ".join(f"{way}: {count} rows" for way, count in used.items())
-
-
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "messages": ("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
-    "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
-    "response": ("response", "completion", "output", "generation", "prediction"),
-    "reference": (
-        "reference",
-        "ground_truth",
-        "gold",
-        "solution",
-        "target",
-        "label",
-        "expected",
-        "reference_answer",
-        "answer",
-    ),
-    "group": ("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
-    "env_reward": ("env_reward", "reward", "score", "outcome", "success", "passed", "correct"),
-}
-
-
-def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """``{field: column}`` for the fields whose column has another name; never two for one column.
-
-    A name counts only where the values fit the field: messages are lists of chat messages,
-    rewards are numbers, a group's values repeat or look like ids.
-    """
-    columns = [column for column, _ in Counter(c for row in rows for c in row).most_common()]
-    by_lower = {column.lower(): column for column in reversed(columns)}
-    guessed: dict[str, str] = {}
-    for field, names in _NAMES.items():
-        for name in names:
-            column = by_lower.get(name)
-            if column is None or column in guessed.values():
-                continue
-            if _FITS[field]([row[column] for row in rows if row.get(column) is not None]):
-                guessed[field] = column
-                break
-    return {field: column for field, column in guessed.items() if field != column}
-
-
-def _are_conversations(values: Sequence[Any]) -> bool:
-    return bool(values) and all(parse_conversation(value) is not None for value in values)
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str) for value in values)
-
-
-def _are_prompts(values: Sequence[Any]) -> bool:
-    return _are_texts(values) or _are_conversations(values)
-
-
-def _are_present(values: Sequence[Any]) -> bool:
-    return bool(values)
-
-
-def _are_ids(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str | int) for value in values)
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, int | float) for value in values)
-
-
-_FITS = {
-    "messages": _are_conversations,
-    "prompt": _are_prompts,
-    "response": _are_texts,
-    "reference": _are_present,
-    "group": _are_ids,
-    "env_reward": _are_numbers,
-}

@@ -22,8 +22,8 @@ from typing import Any
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader, is_listwise
-from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.types import (
+    MISSING,
     GraderError,
     GraderRank,
     GraderResult,
@@ -31,6 +31,7 @@ from adjudge.types import (
     Provenance,
     Role,
     ScoreRange,
+    get_path,
 )
 
 _MESSAGE_LIMIT = 500

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.files import atomic_write
@@ -23,7 +24,6 @@ from adjudge.judges.endpoint.connections import own_calls, start_call_counter
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.rows import FileRow, check_files
 from adjudge.rollouts.samples import (
     BrokenInputRow,
     GroupNames,
@@ -79,10 +79,11 @@ class GradingJob:
     """What :func:`grade_rollouts` is to do.
 
     ``rows``: rollouts in memory in the place of files, each with its name for messages; ``rows_of``
-    says where they are from. Without ``folder`` nothing is written. ``cassette`` takes the place of
-    the judges' own caches. ``budget_usd``: what all judges together may cost; every one then needs
-    a price. ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long
-    to wait for a judge that has never been reached, by default the spec's ``patience_s``.
+    says where they are from, ``by_name`` that their columns are adjudge's own. Without ``folder``
+    nothing is written. ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what
+    all judges together may cost; every one then needs a price. ``engine``: who asks the graders,
+    else this process. ``startup_patience_s``: how long to wait for a judge that has never been
+    reached, by default the spec's ``patience_s``.
     """
 
     paths: Sequence[Path]
@@ -97,6 +98,7 @@ class GradingJob:
     startup_patience_s: float | None = None
     rows: Sequence[FileRow] | None = None
     rows_of: str = "rollouts in memory"
+    by_name: bool = False
 
     @property
     def input_names(self) -> list[str]:
@@ -122,7 +124,9 @@ class GradingJob:
 
     def samples(self) -> SampleReader:
         """The usable samples of the input."""
-        return SampleReader(self.paths, self.mapping, rows=self.rows, strict=self.strict)
+        return SampleReader(
+            self.paths, self.mapping, rows=self.rows, by_name=self.by_name, strict=self.strict
+        )
 
 
 def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
@@ -153,7 +157,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
     a sample: files whose groups stand together take little, however long they are.
     """
     started = time.perf_counter()
-    check_files(job.paths)
+    find_files(job.paths)  # before anything is opened
     with own_calls(job.budget_usd, job.cassette) as budget:
         return _grade(job, budget, started, keep_rows=keep_rows)
 
@@ -366,7 +370,7 @@ def _grade_window(
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
     """The first usable samples of a job, their groups, and how many samples it has."""
-    check_files(job.paths)
+    find_files(job.paths)  # before anything is opened
     groups, reader = GroupNames(), job.samples()
     rest = iter(reader)
     samples = list(islice(rest, most))

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
+from adjudge.datasets.shards import Shard, cut_files
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rollouts.rows import Shard, cut_files
 from adjudge.rollouts.samples import GroupNames, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
@@ -94,7 +94,9 @@ class RayEngine:
             workers = self.workers or _cluster_cpus()
             samples = (tally.total or 0) // len(job.spec.graders)
             rows, parts = _shard_sizes(samples, workers)
-            shards = _sampled_shards(job, function, cut_files(job.paths, rows, parts=parts))
+            shards = _sampled_shards(
+                job, function, cut_files(job.samples().files(), rows, parts=parts)
+            )
             for said in _worker_reports(plan, shards, workers, journal, tally):
                 answers.add(said.judged)
                 self._stats[said.worker] = said.endpoints

@@ -14,11 +14,16 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adjudge.datasets.files import read_rows
+from adjudge.datasets.shards import Shard, read_shard
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import AdjudgeError, ConfigError, RolloutError
 from adjudge.files import UNENCODABLE
@@ -27,8 +32,8 @@ from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
-from adjudge.rollouts.rows import Shard, read_shard
-from adjudge.rollouts.samples import sample_from_row
+from adjudge.rollouts.formats.recognition import find_reading
+from adjudge.rollouts.samples import HEAD_ROWS, sample_from_row
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.types import (
@@ -233,13 +238,20 @@ class ShardWorker:
         yield WorkerReport(shard.number, last=True, max_rows_held=held)
 
     def _samples(self, shard: Shard) -> Iterator[Sample]:
-        for index, row in read_shard(shard):
-            if isinstance(row, RolloutError):
+        head = islice(read_rows([Path(shard.path)]), HEAD_ROWS)
+        reading = find_reading([row for _, row in head if isinstance(row, dict)], self.plan.mapping)
+        for index, record in read_shard(shard):
+            if isinstance(record, RolloutError):
                 continue  # named by whoever reads the files in order
-            try:
-                yield sample_from_row(row, index, self.plan.mapping)
-            except RolloutError:
-                continue
+            with suppress(RolloutError):
+                rows = list(reading.rows(record, index))
+                if len(rows) != 1:
+                    raise ConfigError(
+                        f"{shard.path}: rows with several responses are split into samples by the "
+                        "local engine only. Leave out --engine ray, or write a row for each."
+                    )
+                if not isinstance(rows[0], RolloutError):
+                    yield sample_from_row(rows[0], index)
 
 
 class _WorkerGraders:

@@ -27,8 +27,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.rollouts.rows import read_rows
 from adjudge.rollouts.samples import read_samples
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardResult, Sample

@@ -16,11 +16,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from adjudge.datasets.files import read_rows
 from adjudge.engine.loop import run_all
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, RolloutError
-from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics import Criterion, rubric_from
-from adjudge.types import GraderError, Message
+from adjudge.types import MISSING, GraderError, Message, get_path
 
 Policy = Callable[[Sequence[Message]], "str | Awaitable[str]"]
 """From the messages so far to the next reply; plain or ``async``. May raise OutOfContext."""

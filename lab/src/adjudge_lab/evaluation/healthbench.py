@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, GradingFailure, RolloutError
 from adjudge.messages import content_text, read_prompt
-from adjudge.rollouts.rows import MISSING, get_path, read_rows
 from adjudge.rubrics import (
     Incomplete,
     Rubric,
@@ -29,6 +29,7 @@ from adjudge.rubrics import (
     subscores,
 )
 from adjudge.stats.bootstrap import percentile_interval, resample_statistics
+from adjudge.types import MISSING, get_path
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 
 HealthbenchJoinBy = Literal["prompt", "key"]

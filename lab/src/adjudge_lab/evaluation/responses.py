@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.datasets.files import check_files, decode_line, is_parquet, parse_row, read_rows
 from adjudge.engine.loop import run_all
 from adjudge.errors import (
     PASSING_KINDS,
@@ -25,15 +26,7 @@ from adjudge.errors import (
 )
 from adjudge.files import JsonlLog
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.rollouts.rows import (
-    RESPONSES_COLUMN,
-    check_files,
-    decode_line,
-    has_response_list,
-    is_parquet,
-    parse_row,
-    read_rows,
-)
+from adjudge.rollouts.formats.columns import RESPONSES_COLUMN, has_response_list
 from adjudge.text import replace_surrogates
 
 JoinKey = str | int

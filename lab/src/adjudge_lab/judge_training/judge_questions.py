@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets import synthetic
-from adjudge.datasets.files import read_raw_rows
+from adjudge.datasets.files import read_rows
 from adjudge.datasets.readers import (
     holds_preferences,
     read_comparisons,
@@ -283,7 +283,7 @@ def _reasons(judge: JudgeFile, rows: Mapping[str, Rating | Comparison]) -> Reaso
     found: dict[str, tuple[str | None, str | None]] = {}
     for files in (judge.files(judge.data.train), judge.files(judge.data.val)):
         placed = judge.mode == "pairwise" and bool(files) and holds_preferences(files)
-        for where, row in read_raw_rows(files):
+        for where, row in read_rows(files):
             if isinstance(row, RolloutError) or not isinstance(row.get("reason"), str):
                 continue
             swapped = row.get("reason_swapped")

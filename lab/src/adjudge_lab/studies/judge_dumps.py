@@ -17,9 +17,9 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import content_text, read_prompt
-from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
+from adjudge.types import MISSING, get_path
 from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
 from adjudge.verdicts.json_text import find_json_values
 from adjudge.verdicts.strict import read_single_object

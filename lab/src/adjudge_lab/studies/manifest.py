@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 import adjudge
-from adjudge.datasets.files import is_on_hub
+from adjudge.datasets.hub import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
 from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file

@@ -27,7 +27,6 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import (
     Criterion,
     GlobalRubric,
@@ -40,7 +39,7 @@ from adjudge.rubrics import (
     score_range,
 )
 from adjudge.rubrics.rubric import SCHEMES, Scheme
-from adjudge.types import ScoreRange
+from adjudge.types import MISSING, ScoreRange, get_path
 
 ShowMode = Literal["auto", "response", "trajectory", "event"]
 ShownPart = Literal["response", "trajectory", "event"]

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.datasets.files import hash_content, resolve_data_file
+from adjudge.datasets.files import hash_content
+from adjudge.datasets.hub import resolve_data_file
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,

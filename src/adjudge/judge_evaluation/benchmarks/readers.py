@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.datasets.columns import check_id
-from adjudge.datasets.files import RawColumns, read_raw_rows
+from adjudge.datasets.files import RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
     match_formats,
@@ -65,9 +65,7 @@ def read_benchmark(paths: Sequence[Path], kind: BenchmarkKind | None = None) -> 
     kind, and where no row is an item.
     """
     rows = (
-        (where, row, _subset_of_file(path))
-        for path in paths
-        for where, row in read_raw_rows([path])
+        (where, row, _subset_of_file(path)) for path in paths for where, row in read_rows([path])
     )
     return benchmark_from_rows(rows, kind, source=", ".join(map(str, paths)) or "no file")
 
@@ -335,7 +333,7 @@ class _JudgeBenchReply(msgspec.Struct):
 
 def is_judgebench_recording(path: Path) -> bool:
     """Whether the first row of a file is an item of JudgeBench with its ``judgments``."""
-    _, row = next(read_raw_rows([path]), ("", RolloutError("")))
+    _, row = next(read_rows([path]), ("", RolloutError("")))
     return isinstance(row, dict) and "judgments" in row and "judgebench" in match_formats(row)
 
 
@@ -386,7 +384,7 @@ def _read_recorded_file(
     what: str,
 ) -> tuple[Benchmark, list[Judgement]]:
     """All rows as items, and what ``answers`` reads from each."""
-    rows = [(where, row, subset) for where, row in read_raw_rows([path])]
+    rows = [(where, row, subset) for where, row in read_rows([path])]
     benchmark = benchmark_from_rows(rows, kind, source=str(path))
     if benchmark.problems:
         raise ConfigError(str(benchmark.problems[0]))

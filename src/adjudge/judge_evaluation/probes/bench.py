@@ -22,11 +22,18 @@ from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGr
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
-from adjudge.rollouts.rows import MISSING, get_path
 from adjudge.rubrics import Rubric
 from adjudge.stats import mean_of_all
 from adjudge.stats.estimates import ItemColumns
-from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore, finite_range
+from adjudge.types import (
+    MISSING,
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+    finite_range,
+    get_path,
+)
 
 AnswerKind = Literal["scores", "compares", "ranks"]
 """One answer at a time, one against another, or a group at once."""

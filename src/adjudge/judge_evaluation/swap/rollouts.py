@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from adjudge.datasets.files import read_raw_rows
+from adjudge.datasets.files import check_files, read_rows
 from adjudge.datasets.published import match_formats
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.benchmarks.items import PairItem
@@ -39,7 +39,6 @@ from adjudge.judge_evaluation.swap.judgements import (
     compute_features,
     read_criterion_marks,
 )
-from adjudge.rollouts.rows import MISSING, check_files, get_path, read_rows
 from adjudge.rollouts.samples import (
     BrokenInputRow,
     GroupNames,
@@ -48,7 +47,7 @@ from adjudge.rollouts.samples import (
     sample_from_row,
 )
 from adjudge.runs.folder import LOCK_FILE
-from adjudge.types import Sample
+from adjudge.types import MISSING, Sample, get_path
 
 RolloutFormat = Literal["plain", "verl", "trl", "llmbar"]
 
@@ -109,7 +108,7 @@ def _rollout_source(file: Path, mapping: Mapping[str, str]) -> RolloutSource:
 
 
 def _detect_format(file: Path) -> tuple[RolloutFormat, set[str]]:
-    _, row = next(read_raw_rows([file]), ("", RolloutError("")))
+    _, row = next(read_rows([file]), ("", RolloutError("")))
     if isinstance(row, RolloutError):
         return "plain", set()
     if "llmbar" in match_formats(row):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.datasets.files import check_files, read_rows
 from adjudge.errors import (
     ConfigError,
     GradingFailure,
@@ -22,9 +23,9 @@ from adjudge.errors import (
 from adjudge.files import atomic_path
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
-from adjudge.rollouts.rows import check_files, get_path, read_rows
 from adjudge.runs.folder import RunFolder
 from adjudge.text import replace_surrogates
+from adjudge.types import get_path
 from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy
 from adjudge_lab.evaluation.responses import (
     FileProblem,

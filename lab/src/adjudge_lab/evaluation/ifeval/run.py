@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.datasets.files import is_parquet
 from adjudge.errors import PASSING_KINDS, ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.judge_evaluation.benchmarks.page import score_cells, score_columns
 from adjudge.judges.base import Reply
@@ -31,7 +32,6 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.rollouts.rows import is_parquet
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge_lab.evaluation.ifeval.files import (
     ResponsesFile,

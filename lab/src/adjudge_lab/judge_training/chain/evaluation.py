@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from adjudge.client.grader import ServedGrader
-from adjudge.datasets.files import is_on_hub, resolve_data_file
+from adjudge.datasets.hub import is_on_hub, resolve_data_file
 from adjudge.datasets.rows import Comparison, Preference, render_transcript, split_answers
 from adjudge.datasets.synthetic import (
     COUNTRY_CAPITALS,

@@ -1,0 +1,105 @@
+"""Which format the records of a file have: all formats, and how a file is read by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.columns import (
+    guess_mapping,
+    has_own_columns,
+    has_response_list,
+    split_responses,
+)
+from adjudge.types import MISSING, get_path
+
+FORMATS: tuple[RolloutFormat, ...] = ()
+"""All formats, the more special before the more general."""
+
+CONTENT_FIELDS = ("messages", "response")
+"""A sample has one of these at least."""
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """How the records of one file become rows.
+
+    ``format``: theirs; without one, columns are read by name. ``mapping``: the column of a field,
+    as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
+    """
+
+    format: RolloutFormat | None = None
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    guessed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What the file is, for people."""
+        if self.format is not None:
+            return self.format.title
+        return ", ".join(f"{name} from {column}" for name, column in self.guessed.items())
+
+    def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
+        """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
+        rows = list(self._split(record, f"row {number}"))
+        mapping = {**self.guessed, **self.mapping}
+        for row in rows:
+            if isinstance(row, RolloutError):
+                yield row
+                continue
+            if len(rows) > 1 and row.get("group") is None:
+                row["group"] = f"row {number}"
+            yield apply_mapping(row, record, mapping) if mapping else row
+
+    def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
+        if self.format is not None:
+            return self.format.convert(record)
+        mapped = any(name in self.mapping for name in CONTENT_FIELDS)
+        if not mapped and has_response_list(record):
+            return split_responses(record, group)
+        return [dict(record)]
+
+
+def apply_mapping(
+    row: Mapping[str, Any], record: Mapping[str, Any], mapping: Mapping[str, str]
+) -> Row:
+    """``row`` with the fields of ``mapping``, from columns of the record, else of the row itself.
+
+    A mapped column that is nowhere is null. One that is now messages, prompt or response does not
+    stay under its old name: it is the bulk of a row.
+    """
+    columns = dict(row)
+    for name, path in mapping.items():
+        value = get_path(record, path)
+        value = get_path(row, path) if value is MISSING else value
+        columns[name] = None if value is MISSING else value
+        if name in ("messages", "prompt", "response") and path != name:
+            columns.pop(path, None)
+    return columns
+
+
+def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
+    """How to read a file that begins with these records.
+
+    Where ``mapping`` names the conversation or the response, columns are read as it says and
+    nothing is guessed. Raises :class:`ConfigError` for records in which there is neither.
+    """
+    if not records or any(name in mapping for name in CONTENT_FIELDS):
+        return FileReading(mapping=mapping)
+    for one in FORMATS:
+        if all(one.matches(record) for record in records):
+            return FileReading(one, mapping)
+    if has_own_columns(records):
+        return FileReading(mapping=mapping)
+    guessed = guess_mapping(records)
+    if not any(name in guessed for name in CONTENT_FIELDS):
+        columns = ", ".join(dict.fromkeys(str(name) for record in records for name in record))
+        raise ConfigError(
+            f"is in no known format, and no column looks like a conversation or a response "
+            f"(columns: {columns[:300]}). Name one with --map messages=COLUMN or "
+            "--map response=COLUMN."
+        )
+    return FileReading(mapping=mapping, guessed=guessed)
