@@ -5,6 +5,7 @@ in this process, which takes a twentieth of the time.
 """
 
 import json
+import shlex
 import signal
 import subprocess
 import time
@@ -162,7 +163,7 @@ def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
     done = run_process("grade", "r.jsonl", "-s", "j.toml", "-o", "out", folder=work)
     assert done.returncode == 3
     assert "recorded timeout" in done.stderr
-    assert "same command with -o out" in done.stderr
+    assert "To resume, run:" in done.stderr
     assert (work / "out" / "journal.jsonl").read_bytes().count(b"\n") == 5
 
 
@@ -170,7 +171,10 @@ def test_a_judge_outage_is_exit_code_3_and_resumable(work: Path) -> None:
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN, reason="a background job ignores SIGINT"
 )
 @pytest.mark.slow
-def test_ctrl_c_then_the_same_command(work: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_then_the_command_that_is_printed(
+    work: Path, number: signal.Signals, code: int
+) -> None:
     (work / "slow_graders.py").write_text(
         "import asyncio\nfrom adjudge import BaseGrader\n"
         "class Slow(BaseGrader):\n"
@@ -182,22 +186,26 @@ def test_ctrl_c_then_the_same_command(work: Path) -> None:
         'max_concurrency = 2\n[[graders]]\nname = "s"\ntype = "slow_graders:Slow"\n'
     )
     arguments = ["grade", "rollouts.jsonl", "-s", "slow.toml", "-m", "messages=traj", "-m",
-                 "group=task", "-o", "out"]  # fmt: skip
+                 "group=task"]  # fmt: skip
     process = subprocess.Popen([*COMMAND, *arguments], cwd=work, stderr=subprocess.PIPE, text=True)
-    journal = work / "out" / "journal.jsonl"
     deadline = time.monotonic() + 120
-    while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
+    while not (
+        (found := [*work.glob("runs/*/journal.jsonl")]) and found[0].read_bytes().count(b"\n") > 3
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    journal = found[0]
+    process.send_signal(number)
     _, complaint = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "interrupted" in complaint
+    assert process.returncode == code
     assert "Traceback" not in complaint
     known = journal.read_bytes().count(b"\n") - 1
-    done = run_process(*arguments, folder=work)
+    command = complaint.partition("To resume, run:\n")[2].splitlines()[0]
+    done = subprocess.run(
+        shlex.split(command), cwd=work, capture_output=True, text=True, check=False
+    )
     assert f"{known} results resumed" in done.stdout
-    assert len(rewards(work / "out")) == 16
+    assert len(rewards(journal.parent)) == 16
 
 
 def test_another_process_in_the_same_folder_is_refused(work: Path) -> None:

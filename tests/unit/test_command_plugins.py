@@ -294,7 +294,7 @@ def test_only_the_command_that_is_asked_for_is_imported() -> None:
         )
         return set(done.stderr.split())
 
-    always = {f"adjudge.cli.{name}" for name in ("console", "main", "plugins")}
+    always = {f"adjudge.cli.{name}" for name in ("console", "interrupts", "main", "plugins")}
     assert loaded("--help") == always
     own = {"adjudge.cli.mock", "adjudge.cli.settings_options"}
     assert loaded("mock", "--help") == always | own

@@ -159,4 +159,4 @@ def test_who_interrupts_is_told_how_to_go_on(here: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(command, "_here", interrupted)
     found = invoke(BT)
     assert found.exit_code == 130
-    assert "the same command with -o runs/judge-" in found.stderr
+    assert "To resume, run:\n  adjudge train judge.toml -o runs/judge-" in found.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 import typer
 
+from adjudge.cli.interrupts import resume_command
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.runner.progress import ProgressLines, ProgressReading, only_reporter
 
@@ -61,11 +63,17 @@ def clean(text: object) -> str:
 
 @contextmanager
 def say_how_to_resume(folder: str | Path) -> Iterator[None]:
-    """Where this is interrupted, or a judge is gone: that the same command goes on."""
+    """Where this is stopped, or a judge is gone: the whole command that goes on."""
     try:
         yield
     except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
-        errors().print(f"To resume, run the same command with -o {clean(folder)}")
+        command = resume_command(folder)
+        if command is None:
+            errors().print(f"To resume, run the same command with -o {clean(folder)}")
+        else:
+            piped = " with the same standard input" if "-" in shlex.split(command) else ""
+            errors().print(f"What is done is kept. To resume, run{piped}:")
+            errors().print(f"  {clean(command)}")
         raise
 
 

@@ -2,7 +2,7 @@
 
 0 done · 1 a threshold was missed (of a probe, of missing rewards), or something was found ·
 2 bad input (a file, a key, broken rows), or a command that is not installed ·
-3 judge unavailable · 4 the budget is spent · 130 interrupted.
+3 judge unavailable · 4 the budget is spent · 130 stopped by Ctrl-C · 143 stopped by SIGTERM.
 
 Only the module of the command that is asked for is imported. Other packages add commands by entry
 points (:mod:`adjudge.cli.plugins`); those of adjudge-lab come so.
@@ -18,6 +18,7 @@ import typer
 
 import adjudge
 from adjudge.cli.console import clean, errors
+from adjudge.cli.interrupts import Terminated, command_line_words, stop_signals
 from adjudge.cli.plugins import (
     CommandCatalog,
     CommandGroup,
@@ -152,6 +153,13 @@ To compare judges without training: `adjudge study swap ROLLOUTS --judges A.toml
 }
 
 
+_EXIT_CODES = """\
+Exit codes: 0 done; 1 a threshold was missed, or something was found; 2 bad input; 3 judge
+unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 stopped by SIGTERM. A long command
+that is stopped keeps what is done and prints the command that resumes it.
+"""
+
+
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
@@ -163,10 +171,16 @@ def _root(
 class _Program(CommandGroup):
     """The program: errors of the user's making are one message and an exit code."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click does; the words are kept, for whom is told how to go on."""
+        self._words = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Load the command that is asked for, and run it."""
         try:
-            return super().invoke(ctx)
+            with command_line_words(self._words), stop_signals():
+                return super().invoke(ctx)
         except CommandUnavailable as error:
             _stop(2, str(error), f"adjudge {error.command}:")
         except (ConfigError, RolloutError, RunFolderError) as error:
@@ -177,6 +191,8 @@ class _Program(CommandGroup):
             _stop(3, str(error))
         except OSError as error:
             _stop(2, f"{error.filename or 'a file'}: {error.strerror or error}")
+        except Terminated:
+            _stop(143, "stopped by SIGTERM")
         except KeyboardInterrupt:
             _stop(130, "interrupted")
 
@@ -204,6 +220,7 @@ def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
         name="adjudge",
         cls=Program,
         help="Rollouts in, rewards out: rules, rubrics and LLM judges, with honest failures.",
+        epilog=_EXIT_CODES,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,  # help texts have brackets: [graders], [default: …]

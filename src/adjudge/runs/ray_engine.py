@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import pickle
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -275,6 +276,7 @@ def _cluster_cpus() -> int:
 @contextmanager
 def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     """A Ray cluster for the time being; one that this process already uses stays."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         import ray  # noqa: PLC0415
         import ray.data  # noqa: PLC0415
@@ -301,6 +303,9 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
         ray.init(logging_level=logging.WARNING, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"--ray-address {address}: cannot connect to Ray: {error}") from error
+    # Ray ends the process on SIGTERM without keeping anything: the handler before it comes back.
+    if on_sigterm is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield
     finally:

@@ -148,7 +148,7 @@ def test_an_interrupted_run_goes_on(two_nodes: TwoNodes, tmp_path: Path) -> None
         process.send_signal(signal.SIGINT)
         stopped = finished(process)
         assert stopped.returncode == 130, stopped.stderr
-        assert "To resume, run the same command" in stopped.stderr
+        assert "To resume, run:" in stopped.stderr
         before = asked(url)
         known = answers_in(tmp_path / "ray")
         assert known >= 30
@@ -201,7 +201,7 @@ def test_an_outage_stops_the_run(two_nodes: TwoNodes, tmp_path: Path) -> None:
         stopped = adjudge("grade", file, "--spec", settings, "-o", tmp_path / "ray", *there)
     assert stopped.returncode == 3, stopped.stderr
     assert "judges failed for more than 50%" in " ".join(stopped.stderr.split())
-    assert "To resume, run the same command" in stopped.stderr
+    assert "To resume, run:" in stopped.stderr
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import StageBars, clean, errors, output, print_json, say_how_to_resume
+from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
 from adjudge.cli.options import new_folder, output_option
 from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
@@ -125,14 +125,11 @@ def train_judge_file(
         names = [name for name in JUDGE_VARIABLES if name != "RAY_ADDRESS" and os.environ.get(name)]
         _submit(path, address, folder, names, seed=seed, poll=poll)
     folder = folder or new_folder("judge")
-    try:
+    with say_how_to_resume(folder):
         if judge.backend == "verl":
             summary = _by_verl(judge, path, folder, quiet=quiet or as_json)
         else:
             summary = _here(judge, path, folder, quiet=quiet)
-    except KeyboardInterrupt:
-        errors().print(f"To resume, run the same command with -o {clean(folder)}")
-        raise
     if as_json:
         print_json(summary)
         return
@@ -307,7 +304,10 @@ def train(
     if wanted.backend == "verl":
         from adjudge_lab.rl.verl.run import run_verl  # noqa: PLC0415  (only when asked for)
 
-        raise typer.Exit(run_verl(wanted, folder or new_folder("train"), launch=_launch_module))
+        folder = folder or new_folder("train")
+        with say_how_to_resume(folder):
+            code = run_verl(wanted, folder, launch=_launch_module)
+        raise typer.Exit(code)
     _train_here(wanted, path, folder or new_folder("train"), quiet=quiet, as_json=as_json)
 
 
