@@ -130,7 +130,7 @@ def _print_judge(
         return
     sent = {True: "yes", False: "no", None: ""}
     rows = [[one.feature, _MARKS[one.honoured], sent[one.sent], one.note] for one in findings]
-    console.print(Table(["feature", "supported", "sent", "observed"], rows))
+    console.print(Table(["feature", "supported", "sent", "observed"], rows, drop=("sent",)))
     for advice in _advice(findings):
         console.print(f"[yellow]→[/] {clean(advice)}")
 
@@ -251,7 +251,7 @@ def doctor(
         else [one["feature"], lost("missing"), one["remedy"]]
         for one in found
     ]
-    console.print(Table(["feature", "has", "remedy"], rows))
+    console.print(Table(["feature", "has", "remedy"], rows, keep=("has", "remedy")))
 
 
 def _library_state(feature: str, library: str, installed_by: str) -> dict[str, Any]:

@@ -243,9 +243,8 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     console.print(f"\n[bold]{clean(job.folder)}/[/]  judgements.jsonl  summary.json  report.html")
 
 
-def _columns(*headings: str) -> list[Column]:
-    numbers = [Column(heading, "n", wrap=heading == "missing") for heading in headings]
-    return [Column(""), *numbers]
+def _columns(*headings: str) -> list[object]:
+    return ["", *(Column(one, "i" if one == "95 %" else "n") for one in headings)]
 
 
 def _scores(judge: _Entry) -> Table:
@@ -255,7 +254,13 @@ def _scores(judge: _Entry) -> Table:
     rows = [[bold("overall"), *_row(judge["overall"], pairs=pairs)]]
     if len(judge["subsets"]) > 1 or judge["why"]:
         rows += [[name, *_row(one, pairs=pairs)] for name, one in judge["subsets"].items()]
-    return Table(_columns(*headings), rows, caption=f"{judge['name']} ({judge['mode']})")
+    return Table(
+        _columns(*headings),
+        rows,
+        caption=f"{judge['name']} ({judge['mode']})",
+        drop=("own", "agrees", "least/most", "items"),
+        keep=("score", "missing"),
+    )
 
 
 def _row(one: _Entry, *, pairs: bool) -> list[object]:
@@ -333,7 +338,8 @@ def _compared(summary: _Entry) -> Table:
         for one in summary["compared"]
     ]
     columns = _columns("difference", "95 %", "p", "only right", "McNemar p", "items")
-    return Table(columns, rows, caption="compared on what both answered")
+    seldom = ("McNemar p", "only right", "items")
+    return Table(columns, rows, caption="compared on what both answered", drop=seldom)
 
 
 def _format_interval(one: _Entry) -> str:

@@ -99,8 +99,8 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
 
 
 def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
-    columns = numeric("calls", "tokens in", "tokens out", "USD a sample",
-                      f"USD per {COST_UNIT_EPISODES:,} episodes", "USD in all")  # fmt: skip
+    per_many = f"USD per {COST_UNIT_EPISODES:,} episodes"
+    columns = numeric("calls", "tokens in", "tokens out", "USD a sample", per_many, "USD in all")
     cells = [
         [
             row["scenario"],
@@ -111,7 +111,8 @@ def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
         ]
         for row in found
     ]
-    return Table(["", *columns], cells)
+    dear = ("USD a sample", per_many, "tokens out", "tokens in")
+    return Table(["", *columns], cells, drop=dear, keep=("calls", "USD in all"))
 
 
 def _usd_cell(cost: float | None, times: int) -> str:
@@ -173,8 +174,9 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
 
 def _agreement_table(summary: Mapping[str, Any]) -> Table:
     kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
-    columns = ["against the environment's reward", *numeric(f"{kind}, pooled"), Column("95 %", "i"),
-               *numeric("within group"), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
+    pooled, within = f"{kind}, pooled", "within group"
+    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
+               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
     entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
     if summary["reward"]["auc"]:
         entries.append((bold("reward"), summary["reward"]))
@@ -184,10 +186,10 @@ def _agreement_table(summary: Mapping[str, Any]) -> Table:
     ]
     rows = []
     for label, figures in entries:
-        within = figures["concordance"]
-        pairs = f"{within['pairs']:,}" if within else "0"
-        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(within), pairs])
-    return Table(columns, rows)
+        inside = figures["concordance"]
+        pairs = f"{inside['pairs']:,}" if inside else "0"
+        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
+    return Table(columns, rows, keep=(pooled, within))
 
 
 def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:

@@ -114,7 +114,12 @@ def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
     probe, verdict, unit = (Column(name, wrap=False) for name in ("probe", "verdict", "in"))
     names = ("effect", f"{level:.4g} %", "allowed", "seen from")
     numbers = [Column(name, "n", wrap=False) for name in names]
-    return Table([probe, verdict, *numbers, unit, Column("items", "i")], rows)
+    return Table(
+        [probe, verdict, *numbers, unit, Column("items", "i")],
+        rows,
+        drop=("items", "seen from"),
+        keep=("verdict", "effect"),
+    )
 
 
 _FILES = "probe.json  probe.xml  probe.md  report.html  answers.jsonl"

@@ -134,7 +134,8 @@ def _finding_table(places: list[_LintedRubric]) -> Table:
         label = row + _criterion_label(rubric, one)
         severity = styled(one.severity, _KINDS[one.severity])
         rows.append([severity, one.rule, label, one.message, one.suggestion])
-    return Table(["", "rule", "criterion", "what", "remedy"], rows)
+    columns = ["severity", "rule", "criterion", "what", "remedy"]
+    return Table(columns, rows, drop=("remedy", "rule"), keep=("criterion", "what"))
 
 
 def _rate_table(report: dict[str, Any]) -> Table:

@@ -31,7 +31,7 @@ from adjudge.judge_evaluation.swap.report import (
 )
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 from adjudge.report.elements import Element, below
-from adjudge.report.table import Column, Table
+from adjudge.report.table import Table, numeric
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
@@ -194,9 +194,9 @@ def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
     console.print(
         f"{summary['samples']:,} samples in {groups:,} groups (by {clean(summary['grouped_by'])})"
     )
-    console.print(_pair_table(summary["pairs"]), crop=False)
+    console.print(_pair_table(summary["pairs"]))
     console.print()
-    console.print(_judge_table(summary["judges"]), crop=False)
+    console.print(_judge_table(summary["judges"]))
     for one in summary["judges"]:
         lost = f"; [yellow]missing[/]: {clean(format_missing_kinds(one))}" if one["missing"] else ""
         console.print(f"[dim]{clean(one['name'])}: {clean(format_calls(one))}[/]{lost}")
@@ -217,7 +217,7 @@ def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for pair in pairs
     ]
-    return Table(_columns("judges", *_HEADINGS, "common"), rows)
+    return Table(["judges", *numeric(*_HEADINGS, "common")], rows)
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
@@ -231,13 +231,7 @@ def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
         for one in judges
     ]
     shares = (EXPLAINED_SHARES[name][0] for name in _SHARES)
-    return Table(_columns("judge", "mean", "flat", *shares), rows)
-
-
-def _columns(first: str, *others: str) -> list[Column]:
-    """To be printed with ``crop=False``: a table that is too wide would lose its last digits."""
-    numbers = [Column(heading, "n", wrap=False) for heading in others]
-    return [Column(first, min_width=14), *numbers]
+    return Table(["judge", *numeric("mean", "flat", *shares)], rows)
 
 
 def _estimate(name: str, found: Mapping[str, Any]) -> list[object]:

@@ -9,7 +9,7 @@ import os
 import time
 import urllib.request
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ import msgspec
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table as Grid
 from rich.text import Text
 
 from adjudge.cli.console import clean, output
@@ -286,15 +285,14 @@ class _LookHistory:
         if span is None:
             return Group(Text(f"{self.url}: no answer: {clean(self._problem)}", style="red"))
         rate = span.rate("judge_requests_total")
-        head = Grid.grid(padding=(0, 3))
-        head.add_row(
-            Text(self.url, style="bold"),
+        numbers = (
             f"{rate:,.1f} req/s",
             f"queue {span.now('judge_queue_size'):,.0f}",
             f"in flight {span.now('judge_inflight'):,.0f}",
             f"batch {_or_dash(span.mean('judge_batch_size'), '.1f')}",
             f"${span.now('judge_cost_usd_total'):,.4f}",
         )
+        head = Text.assemble((self.url, "bold"), *(f"   {one}" for one in numbers))
         parts: list[Any] = [head, Text(_sparkline(self._past), style="cyan"), _routes(span)]
         failures = span.by("judge_failures_total", "kind")
         if any(failures.values()):
@@ -323,7 +321,14 @@ def _routes(span: MetricsInterval) -> Table:
         if any(outcomes.values())
     ]
     headings = [name.replace("_", " ") for name in _OUTCOMES[:-1]]
-    return _table(rows, "route", "req/s", "p50", "p95", "p99", *headings, "left")
+    numbers = numeric("req/s", "p50", "p95", "p99", *headings, "left")
+    seldom = ("p50", "p99", "left", "refused", "unavailable", "queue full")
+    return Table(
+        [Column("route", wrap=False), *numbers],
+        rows,
+        drop=seldom,
+        keep=("req/s", "answered", "failed"),
+    )
 
 
 def _failures(span: MetricsInterval, failures: dict[str, float]) -> Table:
@@ -331,7 +336,7 @@ def _failures(span: MetricsInterval, failures: dict[str, float]) -> Table:
         [kind, f"{total:,.0f}", f"{span.rate('judge_failures_total', kind=kind):,.2f}"]
         for kind, total in sorted(failures.items(), key=lambda pair: -pair[1])
     ]
-    return _table(rows, "failed as", "total", "per s")
+    return Table([Column("failed as", wrap=False), *numeric("total", "per s")], rows)
 
 
 def _upstream(span: MetricsInterval) -> dict[str, dict[str, float]]:
@@ -364,12 +369,8 @@ def _endpoints(upstream: dict[str, dict[str, float]]) -> Table:
                 styled("open", "bad") if found.get("up") == 0 else opened,
             ]
         )
-    return _table(rows, "judge", "calls/s", "calls", "cache hits", "retries", "re-sends", "limit",
-                  "breaker")  # fmt: skip
-
-
-def _table(rows: Sequence[Sequence[object]], first: str, *others: str) -> Table:
-    return Table([Column(first, wrap=False), *numeric(*others)], rows)
+    numbers = numeric("calls/s", "calls", "cache hits", "retries", "re-sends", "limit", "breaker")
+    return Table(["judge", *numbers], rows, keep=("calls/s", "breaker"))
 
 
 def _ms(seconds: float | None) -> str:

@@ -4,16 +4,20 @@ A cell is text, a number, an element or a list of these; an element that is a ce
 brings its own class and span. On the page all text is escaped. In the terminal control characters
 are written by their numbers, brackets are no markup, ``bold`` is bold, ``small`` is dim, and what
 is ``lost`` is yellow.
+
+A terminal that is too narrow shows fewer columns, and says which it left out; nothing is cut.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adjudge.report.elements import Element
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
@@ -30,13 +34,12 @@ class Column(NamedTuple):
 
     ``kind``: ``n`` numbers, ``i`` intervals beside them, ``w`` text that may wrap, ``plot`` charts,
     ``c`` marks in the middle; by default text. ``wrap``: whether a narrow terminal may break its
-    lines.
+    lines before it leaves columns out.
     """
 
     heading: object
     kind: str = ""
     wrap: bool = True
-    min_width: int | None = None
 
 
 def numeric(*headings: object) -> list[Column]:
@@ -59,6 +62,10 @@ class Table:
 
     ``columns``: headings, or :class:`Column`. ``kind`` is a class of the stylesheet.
     ``row_heads``: whether a row's first cell is its heading.
+
+    A narrow terminal leaves columns out, first those of ``drop`` in their order, then intervals,
+    then the others, from the right. ``keep`` has room before a text is broken less well; the first
+    column stays whatever happens, and the first of ``keep``, by default the first number.
     """
 
     def __init__(
@@ -69,10 +76,13 @@ class Table:
         caption: object = None,
         kind: str = "data",
         row_heads: bool = True,
+        drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
     ) -> None:
         self.columns = [one if isinstance(one, Column) else Column(one) for one in columns]
         self.rows = list(rows)
         self.caption, self.kind, self.row_heads = caption, kind, row_heads
+        self.drop, self.keep = drop, keep
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -103,28 +113,167 @@ class Table:
             else:
                 yield Element("td", cell, class_=column.kind)
 
-    def __rich__(self) -> TerminalTable:
-        from rich.table import Table as TerminalTable  # noqa: PLC0415 (slow to load)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text  # noqa: PLC0415 (slow to load)
 
+        columns = [
+            _TerminalColumn(column, [row[place] if place < len(row) else "" for row in self.rows])
+            for place, column in enumerate(self.columns)
+        ]
+        shown = self._fitting_places(columns, options.max_width)
+        if self.caption is not None:
+            yield _terminal_text(self.caption, "bold")
+        yield self._terminal_table([columns[place] for place in shown], options.max_width)
+        left_out = [str(columns[place].heading) for place in range(len(columns))
+                    if place not in shown]  # fmt: skip
+        if left_out:
+            names = ", ".join(dict.fromkeys(name.replace("\n", " ") for name in left_out))
+            yield Text(f"columns left out for width: {names}; --json has all", style="dim")
+
+    def _fitting_places(self, columns: Sequence[_TerminalColumn], width: int) -> list[int]:
+        """The columns that have room, by their places."""
+        names = [str(one.heading) for one in columns]
+        kept = [names.index(name) for name in self.keep if name in names]
+        numbers = (place for place, one in enumerate(self.columns) if place and one.kind == "n")
+        kept = kept or [next(numbers, 1)]
+        shown = list(range(len(columns)))
+        for place in self._places_to_drop(names):
+            if sum(columns[one].wanted + _GAP for one in shown) - _GAP <= width:
+                break
+            if place not in kept:
+                shown.remove(place)
+        for place in reversed(kept[1:]):
+            if sum(columns[one].least + _GAP for one in shown) - _GAP > width:
+                shown.remove(place)
+        return shown
+
+    def _places_to_drop(self, names: Sequence[str]) -> list[int]:
+        """All columns but the first, in the order in which they are left out."""
+        from_right = range(len(names) - 1, 0, -1)
+        order = [place for name in self.drop for place in from_right if names[place] == name]
+        order += [place for place in from_right if self.columns[place].kind == "i"]
+        return list(dict.fromkeys([*order, *from_right]))
+
+    def _terminal_table(self, columns: Sequence[_TerminalColumn], width: int) -> TerminalTable:
+        from rich.table import Table as TerminalTable  # noqa: PLC0415
+
+        widths = _share_width(columns, width - _GAP * (len(columns) - 1))
         named = any(one.heading for one in self.columns)
-        table = TerminalTable(
-            box=None, pad_edge=False, header_style="bold", show_header=named, title_justify="left",
-            title_style="bold",
-            title=None if self.caption is None else _terminal_text(self.caption),
-        )  # fmt: skip
-        for one in self.columns:
+        table = TerminalTable(box=None, pad_edge=False, header_style="bold", show_header=named)
+        for one, given in zip(columns, widths, strict=True):
             table.add_column(
-                _terminal_text(one.heading),
+                _wrap(one.heading, given),
                 justify=_JUSTIFY.get(one.kind, "left"),
                 style="dim" if one.kind == "i" else "",
-                # A number that is broken reads as another one.
-                overflow="fold" if one.wrap and one.kind not in ("n", "i") else "ellipsis",
-                no_wrap=not one.wrap,
-                min_width=one.min_width,
+                width=given,
             )
-        for row in self.rows:
-            table.add_row(*map(_terminal_text, row))
+        for cells in zip(*(one.cells for one in columns), strict=True):
+            table.add_row(*(_wrap(cell, given) for cell, given in zip(cells, widths, strict=True)))
         return table
+
+
+_GAP = 2
+_MOST_UNBROKEN = 24
+"""A longer cell is a text, which is broken between words, whatever its column; a longer word is
+broken after its punctuation."""
+_EASY_WIDTH = 16
+"""A column of texts has this width before others are left out for it."""
+_WORD = re.compile(r"\s+|\S+\s*")
+_PIECE = re.compile(r"[^/_.,:;#=@|+-]*[/_.,:;#=@|+-]*\s*")
+
+
+class _TerminalColumn:
+    """A column's heading and cells as a terminal shows them, and how much room they need."""
+
+    def __init__(self, column: Column, cells: Sequence[object]) -> None:
+        self.heading = _terminal_text(column.heading)
+        self.kind = column.kind
+        self.cells = [_terminal_text(cell) for cell in cells]
+        may_break = column.wrap and column.kind not in ("n", "i")
+        lines = [line for text in self.cells for line in text.plain.split("\n")]
+        widths = [_cell_width(line) for line in lines]
+        needs = [
+            _longest_piece(line) if may_break or width > _MOST_UNBROKEN else width
+            for line, width in zip(lines, widths, strict=True)
+        ]
+        heading = self.heading.plain
+        self.widest = max([_cell_width(heading), *widths])
+        self.least = max([_longest_piece(heading), *needs])
+        self.wanted = max(self.least, min(self.widest, _EASY_WIDTH) if may_break else 0)
+
+
+def _cell_width(line: str) -> int:
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    return cell_len(line)
+
+
+def _longest_piece(text: str) -> int:
+    """How wide the widest part is that is not broken."""
+    longest = 0
+    for word in text.split():
+        width = _cell_width(word)
+        if width > _MOST_UNBROKEN:
+            width = max(map(_cell_width, _PIECE.findall(word)))
+        longest = max(longest, min(width, _MOST_UNBROKEN))
+    return longest
+
+
+def _share_width(columns: Sequence[_TerminalColumn], room: int) -> list[int]:
+    """The widths of columns that have ``room`` in all: what is wider than others gives way."""
+    for least, most in (
+        ([one.wanted for one in columns], [one.widest for one in columns]),
+        ([one.least for one in columns], [one.wanted for one in columns]),
+        ([1] * len(columns), [one.least for one in columns]),
+    ):
+        if sum(least) > room:
+            continue
+        given = least
+        for level in range(1, room + 1):
+            wider = [min(b, max(a, level)) for a, b in zip(least, most, strict=True)]
+            if sum(wider) > room:
+                break
+            given = wider
+        return given
+    return [1] * len(columns)
+
+
+def _wrap(text: Text, width: int) -> Text:
+    """``text`` with its lines broken between words; a long word after its punctuation."""
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = []
+    for line in text.split("\n", allow_blank=True):
+        if _cell_width(line.plain) <= width:
+            lines.append(line)
+            continue
+        parts = line.divide(_break_places(line.plain, width))
+        for part in parts:
+            part.rstrip()
+        lines += parts
+    return Text("\n").join(lines)
+
+
+def _break_places(line: str, width: int) -> list[int]:
+    """Where to break ``line``, so that no part is wider."""
+    places: list[int] = []
+    start = end = 0
+    for part in _unbroken_parts(line, width):
+        if end > start and _cell_width(line[start : end + len(part)].rstrip()) > width:
+            places.append(end)
+            start = end
+        end += len(part)
+    return places
+
+
+def _unbroken_parts(line: str, width: int) -> Iterator[str]:
+    """Words; of a word that is too wide its pieces, and of such a piece its characters."""
+    for word in _WORD.findall(line):
+        if _cell_width(word.rstrip()) <= width:
+            yield word
+            continue
+        for piece in filter(None, _PIECE.findall(word)):
+            yield from [piece] if _cell_width(piece.rstrip()) <= width else piece
 
 
 def _terminal_text(content: object, style: str = "") -> Text:

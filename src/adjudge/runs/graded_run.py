@@ -168,7 +168,7 @@ def score_table(summary: Mapping[str, Any]) -> Table:
     """Each grader's scores and the reward: mean, spread, what is missing."""
     samples, reward = summary["samples"], summary["reward"]
     headings = ("mean", "std", "std in group", "zero spread", "missing", "not evaluable")
-    columns = [Column(heading, "n", min_width=5) for heading in headings]
+    columns = [Column(heading, "n") for heading in headings]
     rows: list[list[object]] = [
         [
             name,
@@ -180,7 +180,12 @@ def score_table(summary: Mapping[str, Any]) -> Table:
     ]
     missing = _count_cell(reward["missing"], samples)
     rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
-    return Table(["grader", Column("weight", "n", wrap=False), *columns], rows)
+    return Table(
+        ["grader", Column("weight", "n"), *columns],
+        rows,
+        drop=("zero spread", "std in group", "std", "weight"),
+        keep=("mean", "missing"),
+    )
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

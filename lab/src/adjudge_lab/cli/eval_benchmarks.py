@@ -329,8 +329,8 @@ def print_missing(console: Console, summary: _Entry) -> None:
             console.print(f"[yellow]{clean(one['name'])}:[/] {clean(line)}", soft_wrap=True)
 
 
-def _columns(*headings: str) -> list[Column]:
-    return [Column(""), *(Column(heading, "n", wrap=False) for heading in headings)]
+def _columns(*headings: str) -> list[object]:
+    return ["", *(Column(one, "i" if one == "95 %" else "n") for one in headings)]
 
 
 def _overall_table(models: Sequence[_Entry]) -> Table:
@@ -401,7 +401,7 @@ def _comparison_table(title: str, named: Sequence[str], compared: Sequence[_Entr
         for name, one in zip(named, compared, strict=True)
     ]
     columns = _columns("points", "95 %", "p", "only/only", "McNemar p", "prompts")
-    return Table(columns, rows, caption=title)
+    return Table(columns, rows, caption=title, drop=("McNemar p", "only/only", "prompts"))
 
 
 def _percent(one: _Entry) -> str:
@@ -496,7 +496,7 @@ def _print_healthbench(console: Console, job: HealthbenchJob) -> None:
     for name in (one for one in groups if one in USUAL_TAGS):
         rows.append([bold(name), *[""] * 4])
         rows += [[f"  {value}", *_score_cells(one)] for value, one in groups[name].items()]
-    console.print(Table(_columns("score", "SD", "95 %", "n"), rows))
+    console.print(Table(_columns("score", "SD", "95 %", "n"), rows, drop=("SD", "n")))
     if others := [
         f"{name} ({len(tags)})" for name, tags in groups.items() if name not in USUAL_TAGS
     ]:

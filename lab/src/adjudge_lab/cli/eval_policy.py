@@ -195,7 +195,7 @@ def _judges(model: Mapping[str, Any]) -> Table:
         cells = [cell for kind in kinds for cell in _estimate(found[kind])]
         rows.append([name, *cells, _missing_cell(model, found)])
     columns = _columns("", "mean", "95 %", "r", "95 %", "rho", "95 %", "missing")
-    return Table(columns, rows, caption=model["name"])
+    return Table(columns, rows, caption=model["name"], keep=("mean", "missing"))
 
 
 def _estimate(found: Mapping[str, Any]) -> tuple[str, str]:
@@ -244,7 +244,13 @@ def _comparison(summary: Mapping[str, Any]) -> Table:
     columns = _columns(
         "", "mean", "its mean", "difference", "95 %", "p", "wins/ties/losses", "seeds of both"
     )
-    return Table(columns, rows, caption=f"{model} against {baseline}")
+    return Table(
+        columns,
+        rows,
+        caption=f"{model} against {baseline}",
+        drop=("wins/ties/losses", "its mean", "mean", "seeds of both"),
+        keep=("difference",),
+    )
 
 
 def _seeds(summary: Mapping[str, Any], rows: Sequence[Sequence[Mapping[str, Any]]]) -> Table:

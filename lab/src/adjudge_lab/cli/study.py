@@ -48,7 +48,7 @@ def print_study(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"{clean(plan_answer(plan, summary))}\n", soft_wrap=True)
     if len(summary["transfer"]["scorers"]) <= _MOST_JUDGES + 1 and summary["transfer"]["rows"]:
         console.print("[bold]Trained on one, scored by all[/]  [dim]gains in SDs[/]")
-        console.print(_transfer_table(summary["transfer"]), crop=False)
+        console.print(_transfer_table(summary["transfer"]))
     console.print(
         "[dim]Gains are in SDs of the initial policy's answers; below each number its 95 % "
         "interval. "
@@ -68,7 +68,7 @@ def _print_results(console: Console, cells: Sequence[CellView], feature: str | N
         why |= {f"{cell.name}: {one['why']}": None for one in found if one and one["value"] is None}
         rows.append([cell.name, *map(_estimate, found), _onset(cell.onset)])
     columns = _columns("gold", "gold gain", "proxy gain", f"Δ {feature or 'length'}", "onset")
-    console.print(Table(columns, rows), crop=False)
+    console.print(Table(columns, rows, keep=("gold gain", "proxy gain")))
     for text in why:
         console.print(f"[dim]– {clean(text)}[/]", soft_wrap=True)
 
@@ -82,12 +82,8 @@ def _transfer_table(found: Mapping[str, Any]) -> Table:
 
 
 def _columns(*numbers: str) -> list[Column]:
-    """A column of names that may be broken, and numbers that may not.
-
-    To be printed with ``crop=False``: a table that is too wide would lose its last digits.
-    """
-    named = Column("trained on", min_width=10)
-    return [named, *(Column(heading, wrap=False) for heading in numbers)]
+    """A column of names that may be broken, and numbers that may not."""
+    return [Column("trained on"), *(Column(heading, wrap=False) for heading in numbers)]
 
 
 def _estimate(found: Mapping[str, Any] | None) -> object:
@@ -147,7 +143,8 @@ def _plan_table(plans: Sequence[Mapping[str, Any]], seeds: int) -> Table:
         cells = [[cell_name(*cell), Element("br")] for cell in one["cells"]]
         arms = [f"{len(one['cells'])} × {seeds} seeds", below(f"{one['arms']} in all")]
         rows.append([one["name"], question, cells, arms])
-    return Table(["plan", "question", "judge, mitigation", "arms"], rows)
+    columns = ["plan", "question", "judge, mitigation", "arms"]
+    return Table(columns, rows, keep=("judge, mitigation", "arms", "question"))
 
 
 def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
@@ -157,7 +154,7 @@ def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
         notes = ", ".join(text for text in ("held out" if one["held_out"] else "", state) if text)
         levels, bias = _listed_text(one["levels"]), _listed_text(one["bias"])
         rows.append([one["name"], levels, bias, one["how"], notes])
-    return Table(["judge", "levels", "bias", "how", ""], rows)
+    return Table(["judge", "levels", "bias", "how", "state"], rows)
 
 
 def _listed_text(values: Mapping[str, Any]) -> str:
@@ -170,7 +167,7 @@ def print_differences(console: Console, files: tuple[Path, Path], found: Sequenc
         console.print("The two files are equal, defaults included.")
         return
     rows = [[one.key, _value(one.left), _value(one.right)] for one in found]
-    console.print(Table(["key", *files], rows))
+    console.print(Table(["key", *files], rows, keep=[str(file) for file in files]))
 
 
 def _value(value: object) -> str:

@@ -186,7 +186,8 @@ def _print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         for arm in summary["arms"]
     ]
     numbers = numeric("parsed", "recorded", "now", "changed")
-    console.print(Table(["judge", "source", *numbers, "missing"], arms))
+    stay = ("parsed", "missing", "now", "source")
+    console.print(Table(["judge", "source", *numbers, "missing"], arms, keep=stay))
     if any(one["repeated"] for one in summary["ranges"]):
         console.print()
         ranges = [
