@@ -313,3 +313,52 @@ def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
     labels = [row.label for row in read_comparisons([path]).require_usable()]
     assert (labels.count("A"), labels.count("B")) == (ones, twos)
     assert len(read_preferences([path]).require_usable()) == ones + twos
+
+
+SAMPLES = Path(__file__).parents[1] / "data" / "rollouts"
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "problem"),
+    [
+        ("helpsteer2_preference", [("4.", "5.", None)], ""),
+        ("helpsteer3", [("4.", "5.", None)], "overall_preference: found a tie"),
+        ("arena", [("Oak.", "Trout.", None)], "winner: found a tie"),
+        ("arena_conversations", [("4", "5", None)], "winner: found a tie"),
+        ("ultrafeedback", [("Hello!", "No.", 7.0)], ""),
+    ],
+)
+def test_preferences_of_further_formats(name: str, pairs: list[Any], problem: str) -> None:
+    paths = list((SAMPLES / name).iterdir())
+    assert find_format(paths) == name
+    found = read_preferences(paths)
+    assert [(*answers(row), row.margin) for row in found.rows] == pairs
+    assert [one.reason.startswith(problem) for one in found.problems.first] == [True] * bool(
+        problem
+    )
+
+
+def test_comparisons_keep_the_ties_of_an_arena() -> None:
+    found = read_comparisons([SAMPLES / "arena" / "battles.jsonl"])
+    assert [(row.a, row.b, row.label) for row in found.rows] == [
+        ("Trout.", "Oak.", "B"),
+        ("Carp.", "Pike.", "tie"),
+    ]
+    with pytest.raises(ConfigError, match="found ultrafeedback; allowed: llmbar, judgebench"):
+        read_comparisons([SAMPLES / "ultrafeedback" / "train.jsonl"])
+
+
+def test_all_pairs_of_one_prompt_are_drawn_together(tmp_path: Path) -> None:
+    rated = [{"response": text, "overall_score": n} for n, text in enumerate("abc")]
+    found = read_benchmark(lines(tmp_path, {"instruction": "q", "completions": rated}))
+    assert found.kind == "preference"
+    items = [item for item in found.items if isinstance(item, PairItem)]
+    assert [item.texts for item in items] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert [item.margin for item in items] == [1.0, 2.0, 1.0]
+    assert len({item.cluster for item in items}) == 1
+    assert len({item.id for item in items}) == 3
+    rows = [steer("q", text, n) for n, text in enumerate("abc")]
+    found = read_benchmark(lines(tmp_path, *rows, steer("alone", "d", 1)))
+    texts = [item.texts for item in found.items if isinstance(item, PairItem)]
+    assert texts == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert [one.reason[:16] for one in found.problems] == ["prompt: found no"]

@@ -1,15 +1,25 @@
 r"""Published data sets: by which columns each is known, and what one of its rows says.
 
-=============  =============================================================================
-helpsteer2     ``prompt``, ``response``, ``helpfulness`` 0 to 4 (more attributes are ignored)
-rewardbench2   ``id``, ``prompt``, ``chosen`` and ``rejected`` (lists of texts), ``subset``
-               (``num_correct`` and ``num_incorrect`` are checked)
-llmbar         ``input``, ``output_1``, ``output_2``, ``label`` 1 or 2
-judgebench     ``pair_id``, ``source``, ``question``, ``response_A``, ``response_B``, ``label``
-               "A>B" or "B>A"
-preference     ``chosen``, ``rejected``: conversations, or answers to the ``prompt`` beside, or
-               the "\n\nHuman: … \n\nAssistant: …" texts of HH; ``margin``, ``subset``, ``id``
-=============  =============================================================================
+=====================  =====================================================================
+helpsteer2             ``prompt``, ``response``, ``helpfulness`` 0 to 4 (more attributes are
+                       ignored)
+helpsteer2_preference  ``prompt``, ``response_1``, ``response_2``, ``preference_strength`` −3
+                       (the first is much better) to 3 (the second)
+helpsteer3             ``context`` (messages), ``response1``, ``response2``,
+                       ``overall_preference`` −3 to 3, ``domain``
+ultrafeedback          ``instruction``, ``completions``: ``response``, ``overall_score``
+rewardbench2           ``id``, ``prompt``, ``chosen`` and ``rejected`` (lists of texts),
+                       ``subset`` (``num_correct`` and ``num_incorrect`` are checked)
+llmbar                 ``input``, ``output_1``, ``output_2``, ``label`` 1 or 2
+judgebench             ``pair_id``, ``source``, ``question``, ``response_A``, ``response_B``,
+                       ``label`` "A>B" or "B>A"
+arena                  ``prompt``, ``response_a``, ``response_b``, ``winner``: model_a, model_b
+                       or a tie
+arena_conversations    ``conversation_a``, ``conversation_b`` (messages), ``winner``
+preference             ``chosen``, ``rejected``: conversations, or answers to the ``prompt``
+                       beside, or the "\n\nHuman: … \n\nAssistant: …" texts of HH; ``margin``,
+                       ``subset``, ``id``
+=====================  =====================================================================
 
 Who trains judges and who evaluates them reads a row with the same function; each then checks what
 only it needs. What cannot be read faithfully raises :class:`~adjudge.datasets.rows.BrokenRow` and
@@ -18,8 +28,9 @@ is never mended.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from adjudge.datasets.columns import (
@@ -48,7 +59,12 @@ from adjudge.datasets.rows import (
 )
 from adjudge.messages import prompt_messages
 
-PublishedFormat = Literal["helpsteer2", "rewardbench2", "preference", "llmbar", "judgebench"]
+PairFormat = Literal["llmbar", "judgebench", "helpsteer2_preference", "helpsteer3", "arena"]
+RowFormat = Literal[
+    "rewardbench2", "preference", "ultrafeedback", "arena_conversations", PairFormat
+]
+"""One row has all answers to its prompt."""
+PublishedFormat = Literal["helpsteer2", RowFormat]
 
 
 def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
@@ -65,8 +81,12 @@ def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
         lists = "num_correct" in row or _is_list_of_texts(row["chosen"])
         yield "rewardbench2" if lists and "subset" in row else "preference"
     for name, columns in PAIR_COLUMNS.items():
-        if row.keys() >= {columns.prompt, *columns.answers, "label"}:
+        if row.keys() >= {columns.prompt, *columns.answers, columns.label}:
             yield name
+    if row.keys() >= {"conversation_a", "conversation_b", "winner"}:
+        yield "arena_conversations"
+    if row.keys() >= {"instruction", "completions"} and isinstance(row["completions"], list):
+        yield "ultrafeedback"
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -82,26 +102,23 @@ def _message(role: str, content: str) -> dict[str, Any]:
 
 def parse_helpsteer2(row: RawColumns, where: str) -> Rating:
     """One answer, its label the helpfulness."""
-    prompt = check_text(row.get("prompt"), "prompt")
+    prompt = _extra_id_turns(row.get("prompt"), "prompt")
     answer = check_text(row.get("response"), "response")
     label = check_rating(row.get("helpfulness"), "helpfulness")
-    messages = [*_extra_id_turns(prompt), _message("assistant", answer)]
-    return Rating(messages=messages, label=label, where=where)
+    return Rating(messages=[*prompt, _message("assistant", answer)], label=label, where=where)
 
 
-def _extra_id_turns(prompt: str) -> ChatMessages:
-    first, *rest = prompt.split("<extra_id_1>")
+def _extra_id_turns(value: Any, key: str) -> ChatMessages:
+    first, *rest = check_text(value, key).split("<extra_id_1>")
     turns = [_message("user", first.strip("\n"))]
     for number, piece in enumerate(rest, start=1):
         name, role = (("Assistant", "assistant"), ("User", "user"))[(number + 1) % 2]
         said, line, content = piece.partition("\n")
         if not line or said.strip() != name:
-            raise BrokenRow(
-                "prompt", f"turn {number} of another speaker", f"{name} after <extra_id_1>"
-            )
+            raise BrokenRow(key, f"turn {number} of another speaker", f"{name} after <extra_id_1>")
         turns.append(_message(role, content.strip("\n")))
     if turns[-1]["role"] != "user" or not all(turn["content"].strip() for turn in turns):
-        raise BrokenRow("prompt", f"{len(turns)} turns", "turns with a text, the user's last")
+        raise BrokenRow(key, f"{len(turns)} turns", "turns with a text, the user's last")
     return turns
 
 
@@ -140,7 +157,47 @@ def _texts(value: Any, key: str) -> list[str]:
     return [check_text(one, f"{key}[{number}]", blank=True) for number, one in enumerate(value)]
 
 
-# LLMBar and JudgeBench: two answers by position, and which is the better.
+# UltraFeedback: answers of several models, each with a rating.
+
+
+class RatedAnswers(SourcedRow, frozen=True, kw_only=True):
+    """A prompt with answers and how good each is; ``None``: nobody said."""
+
+    prompt: ChatMessages
+    answers: list[str]
+    ratings: list[float | None]
+
+
+def parse_ultrafeedback(row: RawColumns, where: str) -> RatedAnswers:
+    """All answers to one instruction, with their overall scores."""
+    completions = row.get("completions")
+    if not isinstance(completions, list) or not completions:
+        raise BrokenRow("completions", describe_found(completions), "a list of one or more answers")
+    answers, ratings = [], []
+    for number, one in enumerate(completions):
+        key = f"completions[{number}]"
+        if not isinstance(one, dict):
+            raise BrokenRow(key, describe_found(one), "an object {response, overall_score}")
+        answers.append(check_text(one.get("response"), f"{key}.response", blank=True))
+        ratings.append(_overall_score(one.get("overall_score"), f"{key}.overall_score"))
+    return RatedAnswers(
+        prompt=prompt_messages(check_text(row.get("instruction"), "instruction")),
+        answers=answers,
+        ratings=ratings,
+        where=where,
+        subset=check_subset(row.get("source"), "source"),
+    )
+
+
+def _overall_score(value: Any, key: str) -> float | None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
+        raise BrokenRow(key, describe_found(value), "a finite number, or null")
+    return float(value)
+
+
+# LLMBar, JudgeBench, HelpSteer, arenas: two answers by position, and which is the better.
 
 
 class PairColumns(NamedTuple):
@@ -150,38 +207,108 @@ class PairColumns(NamedTuple):
     answers: tuple[str, str]
     labels: Mapping[Hashable, PreferenceLabel]
     subset: str
-    id: str
+    id: str = "id"
+    label: str = "label"
+    parse_prompt: Callable[[Any, str], ChatMessages] = check_prompt
 
 
-PAIR_COLUMNS: Mapping[Literal["llmbar", "judgebench"], PairColumns] = {
-    "llmbar": PairColumns("input", ("output_1", "output_2"), {1: "A", 2: "B"}, "subset", "id"),
+def _text_prompt(value: Any, key: str) -> ChatMessages:
+    return prompt_messages(check_text(value, key))
+
+
+_STRENGTHS: Mapping[Hashable, PreferenceLabel] = {
+    -3: "A", -2: "A", -1: "A", 0: "tie", 1: "B", 2: "B", 3: "B"
+}  # fmt: skip
+_WINNERS: Mapping[Hashable, PreferenceLabel] = {
+    "model_a": "A",
+    "model_b": "B",
+    "A": "A",
+    "B": "B",
+    "tie": "tie",
+    "tie (bothbad)": "tie",
+    "both_bad": "tie",
+}
+
+PAIR_COLUMNS: Mapping[PairFormat, PairColumns] = {
+    "llmbar": PairColumns(
+        "input", ("output_1", "output_2"), {1: "A", 2: "B"}, "subset", parse_prompt=_text_prompt
+    ),
     "judgebench": PairColumns(
-        "question", ("response_A", "response_B"), {"A>B": "A", "B>A": "B"}, "source", "pair_id"
+        "question",
+        ("response_A", "response_B"),
+        {"A>B": "A", "B>A": "B"},
+        "source",
+        "pair_id",
+        parse_prompt=_text_prompt,
+    ),
+    "helpsteer2_preference": PairColumns(
+        "prompt",
+        ("response_1", "response_2"),
+        _STRENGTHS,
+        "subset",
+        label="preference_strength",
+        parse_prompt=_extra_id_turns,
+    ),
+    "helpsteer3": PairColumns(
+        "context", ("response1", "response2"), _STRENGTHS, "domain", label="overall_preference"
+    ),
+    "arena": PairColumns(
+        "prompt", ("response_a", "response_b"), _WINNERS, "subset", label="winner"
     ),
 }
 
 
-def parse_pair(row: RawColumns, where: str, form: Literal["llmbar", "judgebench"]) -> Comparison:
+def parse_pair(row: RawColumns, where: str, form: PairFormat) -> Comparison:
     """One comparison, its answers in the order of the file.
 
     All ``mmlu-pro-…`` sources of JudgeBench are the subset ``mmlu-pro``, as it reports.
     """
-    columns, label = PAIR_COLUMNS[form], row.get("label")
-    if isinstance(label, bool | list | dict) or label not in columns.labels:
-        allowed = ", ".join(map(repr, columns.labels))
-        raise BrokenRow("label", describe_found(label, label=True), allowed)
+    columns = PAIR_COLUMNS[form]
+    label = _pair_label(row.get(columns.label), columns.label, columns.labels)
     name = check_id(row.get(columns.id), columns.id)
     subset = check_subset(row.get(columns.subset), columns.subset)
     a, b = (check_text(row.get(answer), answer, blank=True) for answer in columns.answers)
     return Comparison(
-        prompt=prompt_messages(check_text(row.get(columns.prompt), columns.prompt)),
+        prompt=columns.parse_prompt(row.get(columns.prompt), columns.prompt),
         a=a,
         b=b,
-        label=columns.labels[label],
+        label=label,
         where=where,
         subset="mmlu-pro" if subset and subset.startswith("mmlu-pro") else subset,
         source_ids=() if name is None else (f"{form}:{name}",),
     )
+
+
+def _pair_label(
+    value: Any, key: str, labels: Mapping[Hashable, PreferenceLabel]
+) -> PreferenceLabel:
+    if isinstance(value, bool | list | dict) or value not in labels:
+        raise BrokenRow(key, describe_found(value, label=True), ", ".join(map(repr, labels)))
+    return labels[value]
+
+
+class ConversationPair(SourcedRow, frozen=True, kw_only=True):
+    """Two conversations that begin with the same question, and which is the better."""
+
+    a: ChatMessages
+    b: ChatMessages
+    label: PreferenceLabel
+
+
+def parse_arena_conversations(row: RawColumns, where: str) -> ConversationPair:
+    """One battle of an arena, of one turn or more."""
+    label = _pair_label(row.get("winner"), "winner", _WINNERS)
+    # What an arena counts in each message (tokens) differs between the two sides.
+    a, b = (
+        [
+            {"role": one["role"], "content": one["content"]}
+            for one in check_conversation(row.get(key), key)
+        ]
+        for key in ("conversation_a", "conversation_b")
+    )
+    name = check_id(row.get("question_id"), "question_id")
+    ids = () if name is None else (f"arena:{name}",)
+    return ConversationPair(a=a, b=b, label=label, where=where, source_ids=ids)
 
 
 # Preferences: what both sides begin with is the prompt.

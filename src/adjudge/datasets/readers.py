@@ -39,13 +39,15 @@ from adjudge.datasets.columns import (
 from adjudge.datasets.files import FileRow, RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
-    BestOfAnswers,
     PublishedFormat,
+    RowFormat,
     match_formats,
+    parse_arena_conversations,
     parse_helpsteer2,
     parse_pair,
     parse_preference,
     parse_rewardbench2,
+    parse_ultrafeedback,
 )
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
@@ -55,9 +57,11 @@ from adjudge.datasets.rows import (
     Demonstration,
     LoadedRows,
     Preference,
+    PreferenceLabel,
     Rating,
     RowProblem,
     RowProblems,
+    SourcedRow,
     describe_found,
 )
 from adjudge.errors import ConfigError, RolloutError
@@ -97,7 +101,8 @@ def find_format(paths: DataPaths) -> PublishedFormat | None:
 def holds_preferences(paths: DataPaths) -> bool:
     """Whether files say which of two answers is better, in no order of the two."""
     columns = {column for row in _first_rows(paths) for column in row}
-    return columns >= {"chosen", "rejected"} or find_format(paths) == "helpsteer2"
+    unordered = ("helpsteer2", "ultrafeedback", "arena_conversations")
+    return columns >= {"chosen", "rejected"} or find_format(paths) in unordered
 
 
 def _first_rows(paths: DataPaths) -> list[RawColumns]:
@@ -136,18 +141,15 @@ def read_preferences(
     Of our own columns and of HH one a row: both sides must begin with the same question, differ,
     and end with an answer; ``margin`` must be finite and not negative. ``helpsteer2``: answers to
     the same prompt, ``margin`` the difference in helpfulness; equally helpful ones are problems.
-    ``rewardbench2``: each right answer with each wrong one. Raises as :func:`read_demonstrations`
-    does.
+    Of other formats as :func:`parse_preferences` says. Raises as :func:`read_demonstrations` does.
     """
     given = {"chosen": chosen_key, "rejected": rejected_key}
     form = _published_format(paths, "preferences", get_args(PublishedFormat), given.values())
     if form == "helpsteer2":
-        return _pairs_of_ratings(load_rows(read_rows(paths), parse_helpsteer2))
-    if form == "rewardbench2":
-        nested = load_rows(read_rows(paths), _pairs_of_best)
+        return pair_ratings(load_rows(read_rows(paths), parse_helpsteer2))
+    if form is not None:
+        nested = load_rows(read_rows(paths), partial(parse_preferences, form=form))
         return LoadedRows(list(chain.from_iterable(nested.rows)), nested.problems)
-    if form in PAIR_COLUMNS:
-        return load_rows(read_rows(paths), partial(_winner_first, form=form))
     names, rows = _find_columns(paths, given, {"margin": margin_key})
 
     def build(row: RawColumns, where: str) -> Preference:
@@ -205,8 +207,8 @@ def read_comparisons(
 ) -> LoadedRows[Comparison]:
     """Two answers to one prompt, and which is better: exactly ``A``, ``B`` or ``tie``.
 
-    ``llmbar`` and ``judgebench`` are in the order of the file. Raises as
-    :func:`read_demonstrations` does.
+    Those of published pairs are in the order of the file. Raises as :func:`read_demonstrations`
+    does.
     """
     given = {"prompt": prompt_key, "a": a_key, "b": b_key, "label": label_key}
     if form := _published_format(paths, "comparisons", list(PAIR_COLUMNS), given.values()):
@@ -252,10 +254,48 @@ def _answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison:
     return check_answers(parse_pair(row, where, form), *PAIR_COLUMNS[form].answers)
 
 
-def _winner_first(row: RawColumns, where: str, *, form: Any) -> Preference:
+def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Preference]:
+    """Every pair of answers in one row of which one is better.
+
+    ``rewardbench2``: each right answer with each wrong one. ``ultrafeedback``: any two with
+    different ratings, ``margin`` their difference. A pair that is a tie is a broken row.
+    """
+    if form == "rewardbench2":
+        return _pairs_of_best(row, where)
+    if form == "ultrafeedback":
+        return _pairs_of_rated(row, where)
+    if form == "arena_conversations":
+        battle = parse_arena_conversations(row, where)
+        chosen, rejected = _winner_first(battle.a, battle.b, battle.label, "winner")
+        fields = {"where": where, "source_ids": battle.source_ids}
+        return [
+            check_answers(make_preference(chosen, rejected, None, fields), "chosen", "rejected")
+        ]
+    if form == "preference":
+        return [parse_preference(row, where)]
     pair = _answered_pair(row, where, form=form)
-    better, worse = (pair.a, pair.b) if pair.label == "A" else (pair.b, pair.a)
-    return _text_preference(pair.prompt, better, worse, pair)
+    better, worse = _winner_first(pair.a, pair.b, pair.label, PAIR_COLUMNS[form].label)
+    return [_text_preference(pair.prompt, better, worse, pair)]
+
+
+def _winner_first(a: _T, b: _T, label: PreferenceLabel, key: str) -> tuple[_T, _T]:
+    if label == "tie":
+        raise BrokenRow(key, "a tie", "one answer that is better")
+    return (a, b) if label == "A" else (b, a)
+
+
+def _pairs_of_rated(row: RawColumns, where: str) -> list[Preference]:
+    rated = parse_ultrafeedback(row, where)
+    _check_pair_count(len(rated.answers), "completions")
+    pairs = []
+    for (one, own), (other, its) in combinations(zip(rated.answers, rated.ratings, strict=True), 2):
+        if own is None or its is None or own == its:
+            continue
+        better, worse = (one, other) if own > its else (other, one)
+        pairs.append(_text_preference(rated.prompt, better, worse, rated, abs(own - its)))
+    if not pairs:
+        raise BrokenRow("completions", "no two ratings that differ", "a better and a worse answer")
+    return pairs
 
 
 def _pairs_of_best(row: RawColumns, where: str) -> list[Preference]:
@@ -269,17 +309,29 @@ def _pairs_of_best(row: RawColumns, where: str) -> list[Preference]:
     ]
 
 
+def _check_pair_count(answers: int, key: str) -> None:
+    if answers < 2:
+        raise BrokenRow(key, "no other answer to it", "two or more answers")
+    if answers * (answers - 1) // 2 > MAX_PAIRS_PER_PROMPT:
+        raise BrokenRow(key, f"{answers:,} answers to it", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer")
+
+
 def _text_preference(
-    prompt: ChatMessages, better: str, worse: str, origin: Comparison | BestOfAnswers
+    prompt: ChatMessages,
+    better: str,
+    worse: str,
+    origin: SourcedRow,
+    margin: float | None = None,
 ) -> Preference:
     chosen, rejected = (
         [*prompt, {"role": "assistant", "content": text}] for text in (better, worse)
     )
     fields = {name: getattr(origin, name) for name in ("where", "subset", "source_ids")}
-    return check_answers(make_preference(chosen, rejected, None, fields), "chosen", "rejected")
+    return check_answers(make_preference(chosen, rejected, margin, fields), "chosen", "rejected")
 
 
-def _pairs_of_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
+def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
+    """Any two answers to the same prompt whose ratings differ; the others are problems."""
     by_prompt: dict[str, list[Rating]] = defaultdict(list)
     for one in rated.rows:
         by_prompt[repr(one.messages[:-1])].append(one)
@@ -290,20 +342,16 @@ def _pairs_of_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
 
 
 def _pair_up(answers: list[Rating], pairs: list[Preference], problems: RowProblems) -> None:
-    first, most = answers[0].where, f"{MAX_PAIRS_PER_PROMPT} pairs or fewer"
-    number = len(answers) * (len(answers) - 1) // 2
-    if number == 0:
-        problem = BrokenRow("prompt", "no other answer to it", "two or more answers")
-        problems.add(problem.problem_at(first))
-    elif number > MAX_PAIRS_PER_PROMPT:
-        problem = BrokenRow("prompt", f"{len(answers):,} answers to it", most)
-        problems.add(problem.problem_at(first))
-    else:
-        for one, other in combinations(answers, 2):
-            try:
-                pairs.append(_better_first(one, other))
-            except BrokenRow as problem:
-                problems.add(problem.problem_at(one.where))
+    try:
+        _check_pair_count(len(answers), "prompt")
+    except BrokenRow as problem:
+        problems.add(problem.problem_at(answers[0].where))
+        return
+    for one, other in combinations(answers, 2):
+        try:
+            pairs.append(_better_first(one, other))
+        except BrokenRow as problem:
+            problems.add(problem.problem_at(one.where))
 
 
 def _better_first(one: Rating, other: Rating) -> Preference:

@@ -7,6 +7,7 @@ verdicts in both orders, judgements of the items in the same files.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,18 +19,22 @@ from adjudge.datasets.columns import check_id
 from adjudge.datasets.files import RawColumns, read_rows
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
+    PublishedFormat,
     match_formats,
+    parse_helpsteer2,
     parse_pair,
-    parse_preference,
     parse_rewardbench2,
 )
-from adjudge.datasets.readers import unreadable_row_problem
+from adjudge.datasets.readers import pair_ratings, parse_preferences, unreadable_row_problem
 from adjudge.datasets.rows import (
     BrokenRow,
     ChatMessages,
     Comparison,
+    LoadedRows,
     Preference,
+    Rating,
     RowProblem,
+    RowProblems,
     describe_found,
     split_answers,
 )
@@ -84,21 +89,29 @@ def benchmark_from_rows(
         check_allowed("benchmark", kind, BENCHMARK_KINDS)
     items: dict[tuple[str, str], BenchmarkItem] = {}
     problems: list[RowProblem] = []
+    rated: dict[str, list[Rating]] = {}
     for where, row, subset in rows:
         if isinstance(row, RolloutError):
             problems.append(unreadable_row_problem(where, row))
             continue
         kind = kind or detect_benchmark_kind(row, where)
         try:
-            item = _read_item(kind, row, where, subset)
+            if kind == "preference" and _pair_format(row) == "helpsteer2":
+                rated.setdefault(subset, []).append(parse_helpsteer2(row, where))
+                continue
+            found = _read_items(kind, row, where, subset)
         except BrokenRow as broken:
             problems.append(broken.problem_at(where))
             continue
-        if seen := items.get((item.subset, item.id)):
-            found = f"{item.id[:80]!r} again"
-            problems.append(RowProblem(where, "id", found, f"another than at {seen.where}"))
-        else:
-            items[item.subset, item.id] = item
+        _add_items(found, items, problems)
+    for subset, ratings in rated.items():
+        pairs = pair_ratings(LoadedRows(ratings, RowProblems(shown=sys.maxsize)))
+        problems += pairs.problems.first
+        by_answer: dict[str, list[Preference]] = {}
+        for pair in pairs.rows:
+            by_answer.setdefault(pair.where, []).append(pair)
+        for own in by_answer.values():
+            _add_items(_pair_items(own, None, subset), items, problems)
     if kind is None or not items:
         first = f"; the first: {problems[0]}" if problems else ""
         raise ConfigError(
@@ -107,15 +120,32 @@ def benchmark_from_rows(
     return Benchmark(kind=kind, items=list(items.values()), problems=problems, title=kind)
 
 
+def _add_items(
+    found: Iterable[BenchmarkItem],
+    items: dict[tuple[str, str], BenchmarkItem],
+    problems: list[RowProblem],
+) -> None:
+    for item in found:
+        if seen := items.get((item.subset, item.id)):
+            again = f"{item.id[:80]!r} again"
+            problems.append(RowProblem(item.where, "id", again, f"another than at {seen.where}"))
+        else:
+            items[item.subset, item.id] = item
+
+
 def detect_benchmark_kind(row: RawColumns, where: str) -> BenchmarkKind:
     """The kind whose columns ``row`` has; raises :class:`~adjudge.errors.ConfigError` for none.
+
+    Pairs and ratings that are no benchmark of their own are ``preference``.
 
     >>> detect_benchmark_kind({"input": "", "output_1": "", "output_2": "", "label": 1}, "x:1")
     'llmbar'
     """
-    for kind in match_formats(row):
-        if kind != "helpsteer2":
-            return kind
+    for form in match_formats(row):
+        if form in BENCHMARK_KINDS:
+            return form
+    if _pair_format(row) != "preference":
+        return "preference"
     found = ", ".join(sorted(map(str, row))[:12])
     raise ConfigError(
         f"{where}: the columns fit no benchmark (found {found}; allowed: "
@@ -127,13 +157,35 @@ def _subset_of_file(path: Path) -> str:
     return path.parent.name if path.stem == "dataset" and path.parent.name else path.stem
 
 
-def _read_item(kind: BenchmarkKind, row: RawColumns, where: str, subset: str) -> BenchmarkItem:
+def _pair_format(row: RawColumns) -> PublishedFormat:
+    """The published format of pairs or ratings that is no benchmark of its own."""
+    forms = [form for form in match_formats(row) if form not in BENCHMARK_KINDS]
+    return forms[0] if len(forms) == 1 and "chosen" not in row else "preference"
+
+
+def _read_items(
+    kind: BenchmarkKind, row: RawColumns, where: str, subset: str
+) -> Sequence[BenchmarkItem]:
     if kind == "rewardbench2":
-        return _best_of_item(row, where)
-    if kind == "preference":
-        return pair_item(parse_preference(row, where), check_id(row.get("id"), "id"), subset)
-    key = PAIR_COLUMNS[kind].id
-    return pair_item(parse_pair(row, where, kind), check_id(row.get(key), key), subset)
+        return [_best_of_item(row, where)]
+    if kind != "preference":
+        key = PAIR_COLUMNS[kind].id
+        return [pair_item(parse_pair(row, where, kind), check_id(row.get(key), key), subset)]
+    form = _pair_format(row)
+    assert form != "helpsteer2"  # noqa: S101  (its pairs are in several rows)
+    return _pair_items(parse_preferences(row, where, form), check_id(row.get("id"), "id"), subset)
+
+
+def _pair_items(pairs: Sequence[Preference], name: str | None, subset: str) -> list[PairItem]:
+    """Pairs of the same answers, drawn together; each has a number where there are several."""
+    if len(pairs) == 1:
+        return [pair_item(pairs[0], name, subset)]
+    return [
+        msgspec.structs.replace(
+            pair_item(one, f"{name or one.where}/{number}", subset), cluster=name or one.where
+        )
+        for number, one in enumerate(pairs, start=1)
+    ]
 
 
 def _best_of_item(row: RawColumns, where: str) -> BestOfItem:

@@ -1,0 +1,183 @@
+"""Data of pairs and ratings as rollouts: the answers to one prompt, and which of them is better.
+
+Each answer is a row with the whole conversation in ``messages`` and what the data says of it in
+``env_reward``: its rating, or 1 for the better answer of a pair, 0 for the worse one, ½ for both of
+a tie. So the report's concordance within groups is the share of pairs that a judge orders rightly.
+Records are read as :mod:`adjudge.datasets.published` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from adjudge.datasets.files import RawColumns
+from adjudge.datasets.published import (
+    PairFormat,
+    match_formats,
+    parse_arena_conversations,
+    parse_helpsteer2,
+    parse_pair,
+    parse_preference,
+    parse_rewardbench2,
+    parse_ultrafeedback,
+)
+from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
+from adjudge.errors import RolloutError
+from adjudge.messages import content_text, last_question
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.text import encode_exactly
+
+RatedConversation = tuple[ChatMessages, float | None]
+"""A conversation that ends with an answer, and what the answer is worth, if the data says so."""
+
+_PAIR_REWARDS: Mapping[PreferenceLabel, tuple[float, float]] = {
+    "A": (1.0, 0.0),
+    "B": (0.0, 1.0),
+    "tie": (0.5, 0.5),
+}
+
+
+def _continue(
+    prompt: ChatMessages, answers: Sequence[str], rewards: Sequence[float | None]
+) -> list[RatedConversation]:
+    return [
+        ([*prompt, {"role": "assistant", "content": text}], reward)
+        for text, reward in zip(answers, rewards, strict=True)
+    ]
+
+
+def _read_pair(record: RawColumns, form: PairFormat) -> list[RatedConversation]:
+    pair = parse_pair(record, "", form)
+    return _continue(pair.prompt, (pair.a, pair.b), _PAIR_REWARDS[pair.label])
+
+
+def _read_battle(record: RawColumns) -> list[RatedConversation]:
+    battle = parse_arena_conversations(record, "")
+    return list(zip((battle.a, battle.b), _PAIR_REWARDS[battle.label], strict=True))
+
+
+def _read_best_of(record: RawColumns) -> list[RatedConversation]:
+    item = parse_rewardbench2(record, "")
+    rewards = [1.0] * len(item.chosen) + [0.0] * len(item.rejected)
+    return _continue(item.prompt, item.chosen + item.rejected, rewards)
+
+
+def _read_preference(record: RawColumns) -> list[RatedConversation]:
+    pair = parse_preference(record, "")
+    scores = [record.get(column) for column in _SCORE_COLUMNS]
+    rated = all(type(score) in (int, float) for score in scores)
+    return list(zip((pair.chosen, pair.rejected), scores if rated else (1.0, 0.0), strict=True))
+
+
+def _read_ultrafeedback(record: RawColumns) -> list[RatedConversation]:
+    rated = parse_ultrafeedback(record, "")
+    return _continue(rated.prompt, rated.answers, rated.ratings)
+
+
+def _read_helpsteer2(record: RawColumns) -> list[RatedConversation]:
+    rated = parse_helpsteer2(record, "")
+    return [(rated.messages, float(rated.label))]
+
+
+_SCORE_COLUMNS = ("score_chosen", "score_rejected")
+_MODEL_COLUMNS = (("chosen_model", "rejected_model"), ("model_a", "model_b"))
+_SUBSET_COLUMNS = ("subset", "source", "domain")
+_ID_COLUMNS = ("id", "pair_id", "prompt_id", "question_id")
+
+
+def _convert(
+    record: Mapping[str, Any], read: Callable[[RawColumns], list[RatedConversation]]
+) -> list[Row]:
+    """A row for each answer, with the model that gave it and the record's subset and id."""
+    try:
+        answers = read(dict(record))
+    except BrokenRow as broken:
+        raise RolloutError(str(broken)) from None
+    extras = {"subset": _first(record, _SUBSET_COLUMNS), "id": _first(record, _ID_COLUMNS)}
+    if read is _read_helpsteer2:  # the other answers to the prompt are in other records
+        prompt = encode_exactly(record["prompt"])
+        extras["group"] = blake2b(prompt, digest_size=8).hexdigest()
+    rows = []
+    for (messages, reward), model in zip(answers, _models(record, len(answers)), strict=True):
+        row: Row = {
+            "messages": messages,
+            "prompt": last_question(messages[:-1]),
+            "response": content_text(messages[-1].get("content")),
+            "env_reward": reward,
+            "model": model,
+            **extras,
+        }
+        rows.append({name: value for name, value in row.items() if value is not None})
+    return rows
+
+
+def _first(record: Mapping[str, Any], columns: Sequence[str]) -> str | int | None:
+    values = (record.get(column) for column in columns)
+    return next((value for value in values if type(value) in (str, int)), None)
+
+
+def _models(record: Mapping[str, Any], count: int) -> list[Any]:
+    """Who gave each answer, where the record says so."""
+    if record.keys() >= {"instruction", "completions"}:
+        return [completion.get("model") for completion in record["completions"]]
+    for columns in _MODEL_COLUMNS:
+        if record.keys() >= set(columns):
+            return [record[column] for column in columns]
+    return [None] * count
+
+
+def _is_published(record: Mapping[str, Any], form: str, columns: frozenset[str]) -> bool:
+    """Whether a record is in one published format alone, and has further ``columns``."""
+    return record.keys() >= columns and list(match_formats(dict(record))) == [form]
+
+
+_SIDE_TYPES = (str, list, type(None))
+
+
+def _is_preference(record: Mapping[str, Any], name: str) -> bool:
+    """Whether a record has ``chosen`` and ``rejected``, and is from the data set ``name``."""
+    if not _is_published(record, "preference", frozenset()):
+        return False
+    if not all(isinstance(record[side], _SIDE_TYPES) for side in ("chosen", "rejected")):
+        return False
+    if record.keys() >= {"subset", *_MODEL_COLUMNS[0]}:
+        return name == "rewardbench"
+    return name == ("ultrafeedback_binarized" if "score_chosen" in record else "preference")
+
+
+def _format(
+    name: str,
+    title: str,
+    read: Callable[[RawColumns], list[RatedConversation]],
+    *columns: str,
+) -> RolloutFormat:
+    """A format; ``columns`` are those it must have beside what is read of it."""
+    if read is _read_preference:
+        matches = partial(_is_preference, name=name)
+    else:
+        matches = partial(_is_published, form=name, columns=frozenset(columns))
+    return RolloutFormat(name, title, matches, partial(_convert, read=read), pairs=True)
+
+
+def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
+    return _format(name, title, partial(_read_pair, form=name))
+
+
+PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
+    _pair_format("llmbar", "LLMBar"),
+    _pair_format("judgebench", "JudgeBench"),
+    _pair_format("helpsteer2_preference", "HelpSteer2-Preference"),
+    _pair_format("helpsteer3", "HelpSteer3"),
+    _pair_format("arena", "arena battles (response_a, response_b)"),
+    _format("arena_conversations", "arena battles (conversations)", _read_battle),
+    _format("rewardbench2", "RewardBench 2", _read_best_of),
+    _format("helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence"),
+    _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
+    _format("rewardbench", "RewardBench", _read_preference),
+    _format("ultrafeedback_binarized", "UltraFeedback, binarized", _read_preference),
+    _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference),
+)
+"""The formats of pairs and ratings; a record is in one of them at most."""
