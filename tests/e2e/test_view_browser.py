@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.helpers.colours import contrast, luminance
+from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import begin, opened, row, served, state, write
 
 pytestmark = pytest.mark.slow
@@ -266,6 +267,7 @@ def test_both_schemes_are_readable_and_fit_the_window(
             stroke = page.evaluate("s => getComputedStyle(document.querySelector(s)).stroke", mark)
             assert contrast(stroke, ground) >= 3, mark
         assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert width > 600 or layout_faults(page) == []
         unnamed = page.evaluate(
             """() => [...document.querySelectorAll("button, input, select, svg[role=img]")]
                 .filter(e => !(e.textContent.trim() || e.getAttribute("aria-label") ||

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from lab.tests.unit.helpers.made_study import made_result, made_summary
 from playwright.sync_api import Browser
+from tests.e2e.helpers.layout import layout_faults
 
 from adjudge_lab.studies.report import render_plan_figures, write_study_report
 
@@ -34,7 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_the_window_and_does_nothing(
     browser: Browser, report: Path, scheme: Any, width: int
 ) -> None:
@@ -48,6 +49,9 @@ def test_it_fits_the_window_and_does_nothing(
         page.goto(report.as_uri())
         assert said == [report.as_uri()]
         assert page.evaluate("document.documentElement.scrollWidth") == width
+        for details in page.locator("details").all():
+            details.evaluate("e => { e.open = true; }")
+        assert width > 600 or layout_faults(page) == []
         assert page.locator("script, img").count() == 0
         assert page.locator("h1").inner_text() == HOSTILE
         strokes = {

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from adjudge.report.elements import Element
+from adjudge.report.elements import Element, element_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -26,6 +26,8 @@ _TERMINAL_STYLES: Mapping[str, str] = {
     "b": "bold", "small": "dim", "lost": "yellow", "good": "green", "bad": "red",
     "worst": "bold red", "name": "cyan",
 }  # fmt: skip
+_MOST_NARROW = 3
+"""A narrow window has room for so many columns; of more, it shows a row as a card."""
 _JUSTIFY: Mapping[str, Literal["right", "center"]] = {"n": "right", "i": "right", "c": "center"}
 
 
@@ -95,23 +97,29 @@ class Table:
             else Element("td")
             for one in self.columns
         ]
-        body = [Element("tr", *self._cells(row)) for row in self.rows]
+        cards = self.kind == "said" or (self.kind == "data" and len(self.columns) > _MOST_NARROW)
+        labels = [_card_label(one) if cards else "" for one in self.columns]
+        body = [Element("tr", *self._cells(row, labels)) for row in self.rows]
         head = (
             Element("thead", Element("tr", *heads))
             if any(one.heading for one in self.columns)
             else None
         )
-        table = Element("table", titled, head, Element("tbody", body), class_=self.kind)
+        kind = f"{self.kind} cards" if cards else self.kind
+        table = Element("table", titled, head, Element("tbody", body), class_=kind)
         return Element("div", table, class_="scroll").__html__()
 
-    def _cells(self, row: Sequence[object]) -> Iterator[Element]:
+    def _cells(self, row: Sequence[object], labels: Sequence[str]) -> Iterator[Element]:
         for place, (cell, column) in enumerate(zip(row, self.columns, strict=False)):
+            label = labels[place]
             if isinstance(cell, Element) and cell.tag == "td":
-                yield cell
+                spans = "colspan" in cell.attributes
+                named = {} if spans else {"data_label": label}
+                yield Element("td", *cell.content, **cell.attributes, **named)
             elif place == 0 and self.row_heads:
                 yield Element("th", cell, scope="row")
             else:
-                yield Element("td", cell, class_=column.kind)
+                yield Element("td", cell, class_=column.kind, data_label=label)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text  # noqa: PLC0415 (slow to load)
@@ -170,6 +178,15 @@ class Table:
         for cells in zip(*(one.cells for one in columns), strict=True):
             table.add_row(*(_wrap(cell, given) for cell, given in zip(cells, widths, strict=True)))
         return table
+
+
+def _card_label(column: Column) -> str:
+    """A heading in one line, for a cell that stands alone; an axis says nothing there."""
+    if column.kind == "plot":
+        return ""
+    heading = column.heading
+    parts = heading if isinstance(heading, list | tuple) else getattr(heading, "content", [heading])
+    return " ".join(filter(None, map(element_text, parts)))
 
 
 _GAP = 2

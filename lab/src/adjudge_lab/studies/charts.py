@@ -239,7 +239,8 @@ def dot_chart(title: str, unit: str, rows: Sequence[DotRow], *, zero: bool = Tru
 def _dot_row(row: DotRow, scale: AxisScale, y: float) -> list[object]:
     name = svg_text(0, y + 4, [_shorten(row.name, 34), _tooltip(row.name)], kind="name")
     if row.value is None or not math.isfinite(row.value):
-        return [name, _label(216, y + 4, "– " + row.why, "start")]
+        why = [_shorten("– " + row.why, 48), _tooltip(row.why)]
+        return [name, svg_text(216, y + 4, why)]
     seeds = [
         Element("circle", class_="seed c0", cx=scale.at(value), cy=y, r=3)
         for value in row.seeds
@@ -342,7 +343,7 @@ def _draw_legend(series: Sequence[ChartSeries], top: float) -> tuple[list[Elemen
         else:
             ends = f"{x:.0f},{y - 4:.0f} {x + 20:.0f},{y - 4:.0f}"
             parts.append(Element("polyline", class_=kind, points=ends))
-        parts.append(svg_text(x + 26, y, _shorten(one.name)))
+        parts.append(svg_text(x + 26, y, [_shorten(one.name, 36), _tooltip(one.name)]))
     return parts, top + 16 * math.ceil(len(named) / 2) + 10
 
 

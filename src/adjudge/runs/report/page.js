@@ -73,12 +73,14 @@
   const columns = [
     { key: "index", label: "Sample", value: indexOf },
     { key: "group", label: "Group", value: (row) => group.at(row), plain: true },
-    numeric("reward", "Reward", data.reward),
+    { ...numeric("reward", "Reward", data.reward), first: true },
     ...(data.env_reward ? [numeric("env", "Env reward", data.env_reward)] : []),
     ...graders.map((name, g) => ({ ...numeric("g" + g, name, data.scores[g]), grader: g })),
     numeric("length", "Length, chars", data.length),
     numeric("calls", "Tool calls", data.tool_calls),
   ];
+  // What a narrow window leaves to the opened row.
+  const later = (column) => (column.numeric && !column.first && column.grader !== state.grader ? " later" : "");
   const visible = () => columns.filter((c) => c.grader === undefined || state.grader < 0 || c.grader === state.grader);
 
   const orders = new Map();
@@ -116,7 +118,7 @@
       // Long names may break after an underscore.
       column.label.split(/(?<=_)/).forEach((part, i) => button.append(...(i ? [make("wbr"), part] : [part])));
       button.append(arrow);
-      const cell = make("th", { scope: "col", className: column.numeric ? "n" : "" }, button);
+      const cell = make("th", { scope: "col", className: (column.numeric ? "n" : "") + (column.grader === undefined ? "" : later(column)) }, button);
       if (sorted) cell.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       return cell;
     });
@@ -131,7 +133,7 @@
     }
     if (column.plain) return make("td", { className: "id", title: group.at(row) }, shown(group.at(row)));
     const value = column.value(row);
-    const cell = make("td", { className: "n" });
+    const cell = make("td", { className: "n" + later(column), "data-label": column.label });
     if (column.key === "reward" && value === null) cell.append(make("span", { className: "lost" }, kind.at(row) || "missing"));
     else if (column.grader === undefined) cell.append(column.format(value));
     else cell.append(scoreOf(column.grader, row));
@@ -149,7 +151,7 @@
   function line(row) {
     const source = state.grader < 0 ? response : notes[state.grader];
     const snippet = source.at(row).slice(0, 240);
-    return make("tr", {}, ...visible().map((column) => cellOf(column, row)), make("td", { className: "text" }, shown(snippet)));
+    return make("tr", { "data-opens": row }, ...visible().map((column) => cellOf(column, row)), make("td", { className: "text" }, shown(snippet)));
   }
 
   function detail(row) {
@@ -158,6 +160,8 @@
       const why = [kind.at(row), message.at(row)].filter(Boolean).join(": ");
       inner.append(make("p", { className: "wide lost" }, "Reward missing. ", shown(why)));
     }
+    const own = columns.filter((c) => c.numeric && c.grader === undefined);
+    inner.append(make("p", { className: "wide facts" }, ...own.map((c) => make("span", {}, make("small", {}, c.label), " ", c.format(c.value(row))))));
     const body = graders.map((name, g) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), make("td", { className: "n" }, scoreOf(g, row)), make("td", {}, shown(notes[g].at(row)))));
     const headings = ["Grader", "Score", "Reason"].map((label, i) => make("th", { scope: "col", className: i === 1 ? "n" : "" }, label));
     inner.append(make("table", { className: "wide" }, make("thead", {}, make("tr", {}, ...headings)), make("tbody", {}, ...body)));
@@ -212,9 +216,15 @@
   $("next").addEventListener("click", () => { state.page += 1; draw(); });
 
   const refocus = (selector) => document.querySelector(selector)?.focus();
+  const toggle = (row) => { if (!open.delete(row)) open.add(row); draw(); };
   document.querySelector(".samples").addEventListener("click", (event) => {
     const button = event.target.closest("button");
-    if (!button) return;
+    if (!button) {
+      // A click anywhere in a row opens it, but not the end of selecting its text.
+      const line = event.target.closest("a") ? null : event.target.closest("tr[data-opens]");
+      if (line && event.detail < 2 && getSelection().isCollapsed) toggle(Number(line.dataset.opens));
+      return;
+    }
     const { sort, row, group: member } = button.dataset;
     if (sort !== undefined) {
       state.down = state.sort === sort ? !state.down : sort !== "index" && sort !== "group";
@@ -222,8 +232,7 @@
       select();
       refocus(`[data-sort="${sort}"]`);
     } else if (row !== undefined) {
-      if (!open.delete(Number(row))) open.add(Number(row));
-      draw();
+      toggle(Number(row));
       refocus(`[data-row="${Number(row)}"]`);
     } else if (member !== undefined) {
       state.group = group.at(Number(member));

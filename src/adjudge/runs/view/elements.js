@@ -18,6 +18,11 @@ export function figure(x, digits = 3) {
 
 export const signed = (x, digits = 3) => (typeof x === "number" && x > 0 ? "+" : "") + figure(x, digits);
 
+// Each cell bears its heading: in a narrow window a row is a card.
+export function labelCells(body, labels) {
+  for (const row of body.rows) for (const [i, label] of labels.entries()) if (row.cells[i].tagName === "TD") row.cells[i].dataset.label = label;
+}
+
 const asked = new Map();
 
 // An answer of the server; null where there is nothing new, where it is about a run written anew,

@@ -1,5 +1,5 @@
 // Groups of the chosen steps, and the members of one of them.
-import { $, ask, draw, figure, make, shown, signed, whole } from "./elements.js";
+import { $, ask, draw, figure, labelCells, make, shown, signed, whole } from "./elements.js";
 
 const cell = (text, className = "n") => make("td", { className }, text);
 const heads = (labels) => make("tr", {}, ...labels.map(([label, className]) => make("th", { scope: "col", className: className || "" }, label)));
@@ -52,6 +52,7 @@ export class Explorer {
     $("group-table").tHead.replaceChildren(heads(labels));
     $("group-table").tBodies[0].replaceChildren(...found.groups.map((group) => this.line(group, grading)));
     const of = found.found === found.of ? "" : ` of ${whole(found.of)}`;
+    labelCells($("group-table").tBodies[0], labels.map(([label]) => label));
     $("groups-of").textContent = `${whole(found.found)}${of} groups${grading ? "" : ", the latest first"}`;
     $("pages").textContent = `page ${whole(found.page + 1)} of ${whole(found.pages)}`;
     $("previous").disabled = found.page === 0;
@@ -113,6 +114,7 @@ export class Explorer {
       if (spoken) row.append(make("td", { className: "text" }, shown(one.said)));
       return row;
     }));
+    labelCells($("members").tBodies[0], labels.map(([label]) => label));
     $("zero-says").textContent = zero ? verdict(found) : "";
   }
 }

@@ -1,5 +1,5 @@
 // One sample from its messages to its verdicts to its reward.
-import { $, ask, figure, make, shown, signed, whole } from "./elements.js";
+import { $, ask, figure, labelCells, make, shown, signed, whole } from "./elements.js";
 
 const LONG = 20000;
 const MANY = 60;
@@ -35,8 +35,11 @@ function verdictRow(name, verdict) {
 function verdicts(table, caption) {
   const rows = Object.entries(table).map(([name, verdict]) => verdictRow(name, verdict));
   if (!rows.length) return null;
-  const head = make("tr", {}, ...["Grader", "Verdict", "Reason"].map((label, i) => make("th", { scope: "col", className: i === 1 ? "n" : "" }, label)));
-  return make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption }, make("table", { className: "verdicts" }, make("caption", { className: "unseen" }, caption), make("thead", {}, head), make("tbody", {}, ...rows)));
+  const labels = ["Grader", "Verdict", "Reason"];
+  const body = make("tbody", {}, ...rows);
+  labelCells(body, labels);
+  const head = make("tr", {}, ...labels.map((label, i) => make("th", { scope: "col", className: i === 1 ? "n" : "" }, label)));
+  return make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption }, make("table", { className: "verdicts cards" }, make("caption", { className: "unseen" }, caption), make("thead", {}, head), body));
 }
 
 // --- messages --------------------------------------------------------------------------------
