@@ -102,7 +102,7 @@ def test_a_stopped_command_prints_the_whole_command(monkeypatch: pytest.MonkeyPa
         with say_how_to_resume("runs/x"):
             raise raises.pop(0)
 
-    monkeypatch.setattr("adjudge.cli.spec.graders", work)
+    monkeypatch.setattr("adjudge.cli.graders.graders", work)
     for code, said in ((130, "interrupted"), (143, "stopped by SIGTERM")):
         found = CliRunner().invoke(app, ["graders"])
         assert found.exit_code == code

@@ -57,9 +57,7 @@ def demo(
         maps = [part for field, column in _MAP.items() for part in ("--map", f"{field}={column}")]
         spec = str(inputs / "reward.toml")
         command = ["adjudge", "grade", str(inputs / "rollouts.jsonl"), "--spec", spec, *maps]
-        typer.echo(
-            f"\nTo grade your own rollouts, run adjudge init --from FILE, or edit {spec} and run"
-        )
+        typer.echo(f"\nTo grade your own rollouts, run adjudge init FILE, or edit {spec} and run")
         typer.echo(f"  {shlex.join(command)}")
 
 

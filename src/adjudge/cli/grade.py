@@ -128,6 +128,14 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"  ·  {summary['elapsed_s']:.1f} s, {summary['samples_per_s'] or 0:,.0f} samples/s"
         + _summary_notes(summary)
     )
+    for title, files in summary["formats"].items():
+        console.print(f"[dim]read as {clean(title)}{f': {files:,} files' if files > 1 else ''}[/]")
+    if skipped := summary["skipped_files"]["count"]:
+        first = summary["skipped_files"]["first"][0]
+        console.print(
+            f"[yellow]{skipped:,} files skipped[/] that hold no rollouts; first: "
+            f"{clean(first['file'])}: {clean(first['reason'])}"
+        )
     console.print(score_table(summary))
     if kinds := summary["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -211,8 +219,8 @@ def grade(
     rollouts: Annotated[
         list[Path],
         typer.Argument(
-            help="Files of rollouts: JSONL, or Parquet (needs adjudge[parquet]); - reads JSONL "
-            "from standard input."
+            help="Files, folders or patterns of rollouts: JSON lines, JSON, CSV, Parquet, inspect "
+            "logs, also compressed; - is standard input. Known formats need no --map."
         ),
     ],
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],

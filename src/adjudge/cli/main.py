@@ -45,16 +45,16 @@ CORE_COMMANDS = {
     ),
     "init": CoreCommand(
         "Reward",
-        "adjudge.cli.spec",
+        "adjudge.cli.init",
         "init",
-        "Write a commented reward spec; --from fits it to a file of rollouts.",
+        "Write a first reward spec that fits your rollouts, with a judge if there is one.",
     ),
     "grade": CoreCommand(
         "Reward", "adjudge.cli.grade", "grade", "Grade rollouts with a reward spec."
     ),
     "graders": CoreCommand(
         "Reward",
-        "adjudge.cli.spec",
+        "adjudge.cli.graders",
         "graders",
         "List all graders: type, role, range, and whether it asks a judge.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,6 +216,10 @@ class SampleReader:
             for row in _convert_record(record, reading, number, where):
                 yield where, _as_sample(row, index, where)
                 index += 1
+
+    def count_formats(self) -> dict[str, int]:
+        """How many files were read as what."""
+        return dict(Counter(reading.title for reading in self.readings.values()))
 
     def files(self) -> list[Path]:
         """The files that hold samples: those of the paths, without what is skipped."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("adjudge")
 
 _WINDOW = 4096
+_FIRST = 20
+"""Broken rows and skipped files that the summary names."""
+
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 
@@ -199,8 +202,8 @@ def _grade(
         summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
         summary["groups"]["source"] = counted.groups.source
         summary["endpoints"] = [*elsewhere, *calls.read()]
-        summary |= _run_facts(job, folder, tally, counted.broken)
-        run = GradedRun(recorder.rows, summary, counted.broken, job.folder, recorder.page())
+        summary |= _run_facts(job, folder, tally, counted.reader)
+        run = GradedRun(recorder.rows, summary, counted.reader.broken, job.folder, recorder.page())
         if folder is not None:
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
@@ -305,12 +308,13 @@ class CountedSamples:
     """What the first reading of the input found.
 
     ``samples``: all of them, if one window holds them; else the input, to be read again. ``sizes``:
-    how many samples of each group are still to come. ``groups`` names the groups of ``samples``.
+    how many samples of each group are still to come. ``reader`` knows how the input was read.
+    ``groups`` names the groups of ``samples``.
     """
 
     samples: Iterable[Sample]
     sizes: Counter[str]
-    broken: list[BrokenInputRow]
+    reader: SampleReader
     groups: GroupNames = field(default_factory=GroupNames)
 
 
@@ -325,7 +329,7 @@ def count_samples(job: GradingJob) -> CountedSamples:
             first.append(sample)
     if not sizes:
         raise _no_usable_row(job, reader.broken)
-    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader.broken)
+    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader)
 
 
 def _no_usable_row(job: GradingJob, broken: Sequence[BrokenInputRow]) -> RolloutError:
@@ -396,7 +400,7 @@ def _sample_facts(sample: Sample, group: str) -> SampleFacts:
 
 
 def _run_facts(
-    job: GradingJob, folder: RunFolder | None, tally: Tally, broken: Sequence[BrokenInputRow]
+    job: GradingJob, folder: RunFolder | None, tally: Tally, reader: SampleReader
 ) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
@@ -408,8 +412,18 @@ def _run_facts(
         "resumed_results": tally.resumed,
         "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
         "broken_rows": {
-            "count": len(broken),
-            "first": [{"where": row.where, "message": row.message} for row in broken[:20]],
+            "count": len(reader.broken),
+            "first": [
+                {"where": row.where, "message": row.message} for row in reader.broken[:_FIRST]
+            ],
+        },
+        "formats": reader.count_formats(),
+        "skipped_files": {
+            "count": len(reader.skipped),
+            "first": [
+                {"file": file, "reason": reason}
+                for file, reason in islice(reader.skipped.items(), _FIRST)
+            ],
         },
     }
 

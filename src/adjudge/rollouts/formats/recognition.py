@@ -40,7 +40,9 @@ class FileReading:
         """What the file is, for people."""
         if self.format is not None:
             return self.format.title
-        return ", ".join(f"{name} from {column}" for name, column in self.guessed.items())
+        used = {**self.guessed, **self.mapping}
+        named = ", ".join(f"{name} from {column}" for name, column in used.items())
+        return f"columns by name{f' ({named})' if named else ''}"
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""

@@ -1,0 +1,374 @@
+"""``adjudge init``: a first reward spec that fits the rollouts there are, and runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from adjudge.cli.console import clean, errors, print_json
+from adjudge.datasets.files import find_files, read_rows
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
+from adjudge.rollouts.formats.columns import guess_mapping
+from adjudge.rollouts.formats.recognition import CONTENT_FIELDS, FileReading
+from adjudge.rollouts.samples import SampleReader
+from adjudge.types import Sample
+
+_INIT_ROWS = 50
+_LONG_REFERENCE = 80
+_DEFAULT_OUTPUT = Path("reward.toml")
+
+
+def init(
+    rollouts: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Rollouts to fit the spec to: files, folders or patterns, as adjudge grade takes "
+            "them [default: none: a spec to start from]."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The spec to write.")
+    ] = _DEFAULT_OUTPUT,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Rollouts too; an older spelling.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the spec if it exists.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Write a first reward spec that fits your rollouts, and print the command to run next.
+
+    Graders are chosen by what the rollouts have: tool calls, reference answers, pairs of answers.
+    The judge is the first that is found: the server of OPENAI_BASE_URL, a local server (vLLM on
+    port 8000, SGLang on 30000, Ollama on 11434), or a provider whose API key is set. Without one,
+    the parts that need a judge are written as comments.
+
+    Example: adjudge init rollouts.jsonl -o reward.toml
+    """
+    inputs = [*(rollouts or []), *([source] if source is not None else [])]
+    # The older spelling names the spec first: adjudge init reward.toml --from rollouts.jsonl
+    if output == _DEFAULT_OUTPUT and inputs and inputs[0].suffix == ".toml":
+        output = inputs.pop(0)
+    if output.exists() and not force:
+        raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
+    facts = _read_facts(inputs) if inputs else RolloutFacts()
+    judge = run_blocking(find_judge())
+    draft = draft_spec(facts, judge, output)
+    output.write_text(draft.text, encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "spec": str(output),
+                "format": facts.format,
+                "map": facts.mapping,
+                "judge": None if judge is None else judge.table,
+                "command": draft.command,
+            }
+        )
+        return
+    for note in draft.notes:
+        errors().print(f"[dim]{clean(note)}[/]")
+    typer.echo(f"Wrote {output}. Now run:\n  {draft.command}")
+
+
+@dataclass(frozen=True)
+class RolloutFacts:
+    """What the first rollouts have, as far as it matters for which graders fit.
+
+    ``mapping``: the columns that ``--map`` must name. ``tool_calls``: how many of the ``samples``
+    call tools. ``pairs``: the rows are answers to one prompt, and the better one is known.
+    """
+
+    inputs: Sequence[Path] = ()
+    format: str = ""
+    mapping: dict[str, str] = field(default_factory=dict)
+    samples: int = 0
+    tool_calls: int = 0
+    references: Sequence[Any] = ()
+    env_rewards: Sequence[float] = ()
+    pairs: bool = False
+
+
+def _read_facts(inputs: Sequence[Path]) -> RolloutFacts:
+    reader = SampleReader(inputs, {})
+    samples = list(islice(reader, _INIT_ROWS))
+    if not samples:
+        first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
+        raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
+    reading = next(iter(reader.readings.values()))
+    mapping = _needed_mapping(inputs, reading)
+    if mapping:
+        samples = list(islice(SampleReader(inputs, mapping), _INIT_ROWS))
+    return RolloutFacts(
+        inputs=inputs,
+        format=reading.title,
+        mapping=mapping,
+        samples=len(samples),
+        tool_calls=sum(map(_calls_tools, samples)),
+        references=[one.reference for one in samples if one.reference is not None],
+        env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
+        pairs=reading.format is not None and reading.format.pairs,
+    )
+
+
+def _needed_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, str]:
+    """Columns that look like a field, beside a conversation or response under its own name."""
+    if reading.format is not None or reading.guessed:
+        return {}
+    rows = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
+    guessed = guess_mapping([row for _, row in rows if not isinstance(row, RolloutError)])
+    return {name: column for name, column in guessed.items() if name not in CONTENT_FIELDS}
+
+
+def _calls_tools(sample: Sample) -> bool:
+    return any(message.get("tool_calls") for message in sample.messages or ())
+
+
+@dataclass(frozen=True)
+class DraftSpec:
+    """A spec's text, the command to run next, and what to know first."""
+
+    text: str
+    command: str
+    notes: Sequence[str]
+
+
+def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> DraftSpec:
+    """A spec for rollouts of which these facts are known."""
+    command = _next_command(facts, output)
+    if facts.pairs:
+        rules, judged = _pair_graders(has_judge=judge is not None)
+    else:
+        rules, judged = _rollout_graders(facts)
+    seen = [f"# Rollouts: {one}" for one in _describe_facts(facts)]
+    looked = (
+        f"# The judge: {judge.reason}."
+        if judge is not None
+        else f"# No judge was found (looked at {describe_search()}).\n"
+        "# Set one of them and run `adjudge init` again, or remove the # of the blocks below."
+    )
+    judge_blocks = "\n".join([*map(_format_table, judged), _format_table(_judge_table(judge))])
+    text = "\n".join(
+        [
+            "# A reward spec: graders look at a rollout, and their scores become one reward.",
+            *seen,
+            f"# Run it:  {command}",
+            "",
+            "version = 1",
+            "",
+            "# One table a grader. `adjudge graders` lists the types, with a TYPE one in full.",
+            '# Your own: type = "my_module:MyGrader" (my_module.py beside this file).',
+            *map(_format_table, rules),
+            looked,
+            judge_blocks if judge is not None else _comment_out(judge_blocks),
+            _format_table(_reward_table(facts)),
+            _format_table(_missing_table()),
+        ]
+    )
+    return DraftSpec(text, command, list(_notes(facts, judge)))
+
+
+def _next_command(facts: RolloutFacts, output: Path) -> str:
+    inputs = [str(one) for one in facts.inputs] or ["rollouts.jsonl"]
+    if facts.pairs:
+        data = [part for one in inputs for part in ("--data", one)]
+        return shlex.join(["adjudge", "eval", "judge", str(output), *data])
+    maps = [
+        part for name, column in facts.mapping.items() for part in ("--map", f"{name}={column}")
+    ]
+    return shlex.join(["adjudge", "grade", *inputs, "--spec", str(output), *maps])
+
+
+def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
+    if not facts.samples:
+        yield "none were given; `adjudge init ROLLOUTS` fits the spec to a file"
+        return
+    shown = ", ".join(str(one) for one in facts.inputs[:3])
+    more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
+    yield f"{shown}{more}: {facts.format}"
+    has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
+    has += [f"{len(facts.references)} have a reference"] if facts.references else []
+    has += [f"{len(facts.env_rewards)} have a reward of their own"] if facts.env_rewards else []
+    yield f"of the first {facts.samples} {', '.join(has) or 'none has tool calls or a reference'}"
+
+
+def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
+    if facts.samples:
+        yield f"{', '.join(map(str, facts.inputs))}: {facts.format}"
+    if facts.pairs:
+        yield "These are pairs: which answer is better is known, so a judge can be tested on them."
+    if judge is not None:
+        yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
+    else:
+        yield f"No judge was found (looked at {describe_search()}); its blocks are comments."
+
+
+_Entry = tuple[str, Any, str]
+"""A key, its value, and what it means."""
+
+_Table = tuple[str, Sequence[_Entry]]
+"""A table's header and its entries."""
+
+_GRADER = "[[graders]]"
+
+
+def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
+    """Graders that follow rules, and graders that ask a judge."""
+    rules: list[_Table] = []
+    if facts.tool_calls or not facts.samples:
+        rules += [
+            _grader("loop", "action_loop", "1: no tool call is repeated", 0.5),
+            _grader("info", "information_gain", "1: every tool result says something new", 0.5),
+        ]
+    if facts.references:
+        rules.append(_reference_grader(facts.references))
+    if not rules:
+        rules = [
+            _grader("repetition", "ngram_repetition", "a penalty (at most 0) for repetition", 1.0)
+        ]
+    return rules, [_rubric_stub(facts)]
+
+
+def _grader(name: str, kind: str, meaning: str, weight: float, *more: _Entry) -> _Table:
+    entries = [
+        ("name", name, "its column in the results"),
+        ("type", kind, meaning),
+        *more,
+        ("weight", weight, "its part of the reward; 0: only in the report"),
+    ]
+    return _GRADER, entries
+
+
+def _reference_grader(references: Sequence[Any]) -> _Table:
+    """What compares a response with references of this kind."""
+    texts = [one.strip() for one in references if isinstance(one, str)]
+    if any(isinstance(one, dict) for one in references):
+        return _grader("json", "json_match", "the response is the JSON of the reference", 1.0)
+    if len(texts) == len(references) and max(map(len, texts)) > _LONG_REFERENCE:
+        return _grader("similar", "similarity", "ROUGE-L with the reference", 1.0)
+    return _grader(
+        "answer",
+        "answer",
+        "1: the final answer is the row's reference",
+        1.0,
+        ("answer_type", _answer_type(references, texts), "how answers are compared"),
+    )
+
+
+_ANSWER_TYPES = {
+    "NUMBER": re.compile(r"[-+]?[\d,]*\.?\d+%?"),
+    "MULTIPLE_CHOICE": re.compile(r"\(?[A-J]\)?"),
+    "BOOLEAN": re.compile(r"(?i)yes|no|true|false"),
+}
+_FORMULA = re.compile(r"\\[a-z]+|\^|\$")
+
+
+def _answer_type(references: Sequence[Any], texts: Sequence[str]) -> str:
+    if len(texts) < len(references):
+        return "auto"
+    for name, pattern in _ANSWER_TYPES.items():
+        if all(pattern.fullmatch(one) for one in texts):
+            return name
+    formulas = any(map(_FORMULA.search, texts)) and find_spec("math_verify") is not None
+    return "MATH_EXPRESSIONS" if formulas else "auto"
+
+
+def _rubric_stub(facts: RolloutFacts) -> _Table:
+    seen = "the whole trajectory" if facts.tool_calls else "the response"
+    criteria = [
+        {"id": "task", "criterion": "Does what the user asked for, completely", "points": 5},
+        {"id": "true", "criterion": "States nothing false or made up", "points": 3},
+        {"id": "padded", "criterion": "Is padded with what nobody asked for", "points": -2},
+    ]
+    return _grader(
+        "quality",
+        "rubric",
+        f"the judge sees {seen} and marks each criterion",
+        1.0,
+        ("criteria", criteria, "a stub: write what matters to you; negative points are faults"),
+        ("clip", True, "the score is between 0 and 1"),
+    )
+
+
+def _pair_graders(*, has_judge: bool) -> tuple[list[_Table], list[_Table]]:
+    """A rule that no judge should lose to, and a judge; one of them has the weight."""
+    baseline = _grader(
+        "shorter",
+        "length_penalty",
+        "a rule to compare with: the shorter answer is better",
+        0.0 if has_judge else 1.0,
+        ("min_length", 0, "characters"),
+        ("max_length", 1, "each one above it costs"),
+    )
+    better = _grader("better", "pairwise", "the judge compares two answers in both orders", 1.0)
+    return [baseline], [better]
+
+
+def _judge_table(judge: FoundJudge | None) -> _Table:
+    table = {"type": "openai", "model": "gpt-4o-mini"} if judge is None else judge.table
+    meanings = {
+        "type": "the kind of server: openai, vllm, sglang, anthropic, groq, dashscope, local",
+        "model": "its name at the server",
+        "base_url": "where the server is",
+        "api_key_env": "the environment variable that has the key",
+    }
+    entries: list[_Entry] = [(key, value, meanings[key]) for key, value in table.items()]
+    return "[judges.main]", [*entries, ("temperature", 0.0, "the same question, the same answer")]
+
+
+def _reward_table(facts: RolloutFacts) -> _Table:
+    combine = (
+        "replace: the graders' reward takes the place of the row's own (weighted_sum, multiply)"
+    )
+    entries: list[_Entry] = [
+        ("aggregate", "weighted_mean", "or points, min, soft_min"),
+        ("group", "none", "or centre, z_score, rank: inside each group of samples to one prompt"),
+    ]
+    if facts.env_rewards:
+        entries.append(("combine_mode", "replace", combine))
+    if facts.pairs:
+        entries.append(("normalise", False, "scores as they are: the rule has no lower end"))
+    return "[reward]", entries
+
+
+def _missing_table() -> _Table:
+    meaning = "a failed judge call is a missing reward, never a number (or drop_group, raise)"
+    return "[missing]", [("policy", "mask", meaning)]
+
+
+_COMMENT_COLUMN = 34
+
+
+def _format_table(table: _Table) -> str:
+    header, entries = table
+    return "\n".join([header, *(_format_entry(*one) for one in entries), ""])
+
+
+def _format_entry(key: str, value: Any, meaning: str) -> str:
+    if isinstance(value, list):
+        items = [f"    {_format_value(one)}," for one in value]
+        return "\n".join([f"# {meaning}", f"{key} = [", *items, "]"])
+    return f"{f'{key} = {_format_value(value)}':<{_COMMENT_COLUMN}}# {meaning}"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key} = {_format_value(one)}" for key, one in value.items())
+        return f"{{ {inner} }}"
+    return msgspec.json.encode(value).decode()  # a JSON string, number or boolean is one of TOML
+
+
+def _comment_out(text: str) -> str:
+    return "\n".join(f"# {line}" if line else "" for line in text.split("\n"))

@@ -1,0 +1,152 @@
+"""``adjudge init``: the spec fits the rollouts, and the command that it prints works."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge import RewardSpec
+from adjudge.cli.init import RolloutFacts, draft_spec
+from adjudge.cli.main import app
+from adjudge.engine.loop import run_blocking
+from adjudge.judges import discovery
+from adjudge.judges.discovery import FoundJudge, find_judge
+from adjudge.mock import start_mock
+
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+LONG = "one two three four five six seven eight nine ten"
+AGENT = [
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "x"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "y"},
+    {"role": "assistant", "content": "done"},
+]
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_BASE_URL", *(f"{one.upper()}_API_KEY" for one in discovery._MODEL_OF_KEY)):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(discovery, "LOCAL_SERVERS", {})
+    monkeypatch.setattr(find_judge, "__defaults__", ((),))
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def write(name: str, *rows: dict[str, Any]) -> Path:
+    path = Path(name)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "types"),
+    [
+        ({"traj": AGENT, "task_id": 1, "reward": 1}, ["action_loop", "information_gain"]),
+        ({"question": "2 + 2?", "completion": "4", "answer": "4"}, ["answer:NUMBER"]),
+        ({"prompt": "p", "response": "B", "answer": "B"}, ["answer:MULTIPLE_CHOICE"]),
+        ({"prompt": "p", "response": "r", "answer": "yes"}, ["answer:BOOLEAN"]),
+        ({"prompt": "p", "response": "r", "reference": {"a": 1}}, ["json_match"]),
+        ({"prompt": "p", "response": "r", "reference": "word " * 40}, ["similarity"]),
+        ({"prompt": "p", "response": LONG}, ["ngram_repetition"]),
+        ({"prompt": "p", "responses": [LONG, LONG]}, ["ngram_repetition"]),
+    ],
+)
+def test_the_printed_command_works(row: dict[str, Any], types: list[str]) -> None:
+    write("rollouts.jsonl", row, row)
+    said = run("init", "rollouts.jsonl", "--json")
+    made = json.loads(said)
+    spec = RewardSpec.load(Path(made["spec"]))
+    found = [
+        f"{one.type}:{(one.model_extra or {})['answer_type']}" if one.type == "answer" else one.type
+        for one in spec.graders
+    ]
+    assert found == types
+    assert not spec.judges
+    summary = json.loads(run(*shlex.split(made["command"])[1:], "--json", "-q", "-o", "out"))
+    assert summary["reward"]["missing"] == 0
+    assert summary["samples"] >= 2
+
+
+def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
+    out = run("init", "mine.toml")
+    assert "adjudge grade rollouts.jsonl --spec mine.toml" in out
+    assert RewardSpec.load(Path("mine.toml")).graders
+    done = CliRunner().invoke(app, ["init", "mine.toml"])
+    assert done.exit_code == 2
+    assert "exists already" in done.output
+
+
+def test_the_older_spelling_still_works() -> None:
+    write("rollouts.jsonl", {"prompt": "p", "response": "r"})
+    run("init", "old.toml", "--from", "rollouts.jsonl")
+    assert RewardSpec.load(Path("old.toml")).graders
+
+
+def test_rollouts_are_never_overwritten() -> None:
+    path = write("rollouts.jsonl", {"prompt": "p", "response": "r"})
+    before = path.read_bytes()
+    run("init", "rollouts.jsonl", "--force")
+    assert path.read_bytes() == before
+
+
+def test_what_holds_no_rollouts_is_one_line() -> None:
+    write("odd.jsonl", {"x": 1})
+    done = CliRunner().invoke(app, ["init", "odd.jsonl"])
+    assert done.exit_code == 2
+    assert len(done.output.strip().splitlines()) == 1
+    assert "columns: x" in done.output
+    assert not Path("reward.toml").exists()
+
+
+def test_a_key_in_the_environment_is_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_blocking(find_judge()) is None
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
+    found = run_blocking(find_judge())
+    assert found is not None
+    assert found.table["type"] == "groq"
+    assert "secret" not in str(found)
+
+
+def test_a_server_is_asked_for_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    with start_mock() as url:
+        port = int(url.split(":")[2].split("/")[0])
+        local = run_blocking(find_judge((port,)))
+        assert local is not None
+        assert local.table["base_url"] == f"http://localhost:{port}/v1"
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        named = run_blocking(find_judge())
+        assert named is not None
+        assert named.table["model"] == local.table["model"]
+    assert run_blocking(find_judge()) is None  # the server is gone
+
+
+def test_a_judge_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("rollouts.jsonl", {"prompt": "p", "response": LONG})
+    with start_mock() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        made = json.loads(run("init", "rollouts.jsonl", "--json"))
+        assert made["judge"]["base_url"] == url
+        summary = json.loads(run(*shlex.split(made["command"])[1:], "--json", "-q", "-o", "out"))
+    assert list(summary["graders"]) == ["repetition", "quality"]
+    assert summary["endpoints"][0]["calls"] >= 1
+
+
+@pytest.mark.parametrize("name", ['m"\n[x]', "Qwen/Qwen3-8B"])
+def test_a_servers_words_are_one_toml_string(name: str) -> None:
+    judge = FoundJudge({"type": "vllm", "model": name}, "a server answers")
+    Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml")).text)
+    assert RewardSpec.load(Path("reward.toml")).judges["main"].model == name
