@@ -278,7 +278,7 @@ def _read_array(path: Path, name: str) -> Iterator[FileRow]:
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
     text = decode_line(_read_document_bytes(path, name))
-    row = parse_row(text, f"{name}:1")
+    row = parse_row(text, f"{name}:1", nan_as_null=True)
     if isinstance(row[1], RolloutError):  # lines, of which the first is broken
         yield from parse_lines(io.BytesIO(text), name)
     else:
@@ -323,7 +323,8 @@ def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> File
     return where, dict(zip(columns, filled, strict=True))
 
 
-_EVAL_SAMPLE = re.compile(r"samples/.+\.json\Z")
+# A large sample may be a folder: sample.json, and chunks of its messages and events.
+_EVAL_SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json\Z")
 
 
 def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
@@ -340,7 +341,7 @@ def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
                 if member.file_size > MAX_DOCUMENT_BYTES:
                     yield where, RolloutError("is too large", where=where)
                 else:
-                    yield parse_row(archive.read(member), where)
+                    yield parse_row(archive.read(member), where, nan_as_null=True)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
         raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
 
@@ -358,10 +359,13 @@ def decode_line(line: bytes) -> bytes:
     return line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()
 
 
-def parse_row(text: bytes, where: str) -> FileRow:
-    """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``."""
+def parse_row(text: bytes, where: str, *, nan_as_null: bool = False) -> FileRow:
+    """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``.
+
+    ``nan_as_null``: where a document has many samples, one ``NaN`` must not cost the others.
+    """
     try:
-        return where, _decode_row(text)
+        return where, _decode_row(text, nan_as_null)
     except ValueError as error:
         return where, RolloutError(_reason(text, error), where=where)
     except RecursionError:
@@ -371,15 +375,15 @@ def parse_row(text: bytes, where: str) -> FileRow:
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def _decode_row(text: bytes) -> dict[str, Any]:
+def _decode_row(text: bytes, nan_as_null: bool) -> dict[str, Any]:
     """One row; a lone surrogate (half an emoji, escaped) becomes ``?`` instead of an error."""
     try:
         return _object.decode(text)
     except msgspec.MsgspecError:
-        if b"\\ud" not in text.lower():
+        if not nan_as_null and b"\\ud" not in text.lower():
             raise
-        cleaned = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
-        return _object.decode(cleaned)
+        data = json.loads(text, parse_constant=(lambda _: None) if nan_as_null else None)
+        return _object.decode(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _reason(text: bytes, error: Exception) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts.formats.agents import AGENT_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
     guess_mapping,
@@ -14,9 +16,10 @@ from adjudge.rollouts.formats.columns import (
     has_response_list,
     split_responses,
 )
+from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.types import MISSING, get_path
 
-FORMATS: tuple[RolloutFormat, ...] = ()
+FORMATS: tuple[RolloutFormat, ...] = (*AGENT_FORMATS, *EVALUATION_FORMATS, *API_FORMATS)
 """All formats, the more special before the more general."""
 
 CONTENT_FIELDS = ("messages", "response")

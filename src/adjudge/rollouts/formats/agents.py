@@ -1,0 +1,371 @@
+"""Rollouts of agents: tau-bench and tau2-bench, SWE-agent and mini-SWE-agent.
+
+A run that broke is an error, whatever number stands beside it: tau-bench writes reward 0.0 for an
+exception. A run that used up its steps, its time or its money is a rollout that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RolloutError
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import (
+    Message,
+    Record,
+    as_id,
+    as_number,
+    as_object,
+    as_objects,
+    as_text,
+    assistant_message,
+    check_answered,
+    describe_error,
+    is_number,
+    known_columns,
+    message_from_output,
+    message_text,
+    split_reasoning,
+    tool_call,
+    tool_message,
+)
+
+# tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
+
+
+def _is_tau_bench(record: Record) -> bool:
+    return (
+        isinstance(record.get("traj"), list)
+        and is_number(record.get("reward"))
+        and as_id(record.get("task_id")) is not None
+    )
+
+
+def _convert_tau_bench(record: Record) -> Iterator[Row]:
+    info = as_object(record.get("info"))
+    if info.get("error") is not None:
+        raise RolloutError(f"the run failed: {describe_error(info['error'])}")
+    messages = as_objects(record.get("traj"))
+    check_answered(messages)
+    task = as_object(info.get("task"))
+    yield known_columns(
+        messages=[dict(message) for message in messages],
+        group=as_id(record.get("task_id")),
+        env_reward=as_number(record.get("reward"), "reward"),
+        task_id=record.get("task_id"),
+        trial=record.get("trial"),
+        instruction=as_text(task.get("instruction")),
+        outputs=task.get("outputs"),
+        reference_tool_calls=_reference_calls(task.get("actions"), "kwargs"),
+        user_cost=info.get("user_cost"),
+    )
+
+
+def _reference_calls(actions: Any, arguments: str) -> list[Row] | None:
+    """The calls that solve the task, the agent's own, as graders of tool calls read them."""
+    if not isinstance(actions, list):
+        return None
+    return [
+        {"name": action.get("name"), "arguments": action.get(arguments)}
+        for action in as_objects(actions)
+        if action.get("requestor") in (None, "assistant") and action.get("name") != "respond"
+    ]
+
+
+# tau2-bench: {info, tasks, simulations: […]}; or a file for each simulation beside that document
+
+
+def _is_tau2_bench(record: Record) -> bool:
+    if isinstance(record.get("tasks"), list):
+        return any(
+            isinstance(record.get(name), list) for name in ("simulations", "simulation_index")
+        )
+    return isinstance(record.get("termination_reason"), str) and "reward_info" in record
+
+
+def _convert_tau2_bench(record: Record) -> Iterator[Row | RolloutError]:
+    if "tasks" not in record:
+        yield _tau2_row(record, {}, {})
+        return
+    if not isinstance(record.get("simulations"), list):
+        raise RolloutError("holds no simulations: they are files in the folder simulations/")
+    tasks = {as_id(task.get("id")): task for task in as_objects(record["tasks"])}
+    info = as_object(record.get("info"))
+    for simulation in as_objects(record["simulations"]):
+        task = tasks.get(as_id(simulation.get("task_id")), {})
+        try:
+            yield _tau2_row(simulation, task, info)
+        except RolloutError as error:
+            yield RolloutError(f"simulation {as_id(simulation.get('id'))}: {error}")
+
+
+def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
+    ended = as_text(simulation.get("termination_reason"))
+    if ended in ("infrastructure_error", "unexpected_error"):
+        reason = as_object(simulation.get("info")).get("error")
+        raise RolloutError(f"the run failed ({ended}): {describe_error(reason)}")
+    if simulation.get("messages") is None and simulation.get("ticks") is not None:
+        raise RolloutError("is a spoken conversation in ticks, which is not read")
+    messages = _tau2_messages(simulation.get("messages"))
+    check_answered(messages)
+    reward = as_object(simulation.get("reward_info"))
+    environment = as_object(info.get("environment_info"))
+    criteria = as_object(task.get("evaluation_criteria"))
+    asked = (message["content"] for message in messages if message["role"] == "user")
+    return known_columns(
+        messages=messages,
+        prompt=next(asked, None),  # the agent greets first
+        group=as_id(simulation.get("task_id")),
+        env_reward=as_number(reward.get("reward"), "reward_info.reward"),
+        task_id=simulation.get("task_id"),
+        trial=simulation.get("trial"),
+        seed=simulation.get("seed"),
+        termination_reason=ended,
+        reward_breakdown=reward.get("reward_breakdown"),
+        agent_cost=simulation.get("agent_cost"),
+        user_cost=simulation.get("user_cost"),
+        duration=simulation.get("duration"),
+        agent_model=as_text(as_object(info.get("agent_info")).get("llm")),
+        domain=as_text(environment.get("domain_name")),
+        policy=as_text(simulation.get("policy")) or as_text(environment.get("policy")),
+        reference_tool_calls=_reference_calls(criteria.get("actions"), "arguments"),
+    )
+
+
+def _tau2_messages(given: Any) -> list[Message]:
+    """What the agent saw and did: the user's own calls and their results never reached it."""
+    messages: list[Message] = []
+    for outer in as_objects(given):
+        together = outer.get("tool_messages")
+        for message in [outer] if together is None else as_objects(together):
+            role, content = as_text(message.get("role")), message_text(message.get("content"))
+            if role == "assistant":
+                calls = [
+                    tool_call(call.get("id"), call.get("name"), call.get("arguments"))
+                    for call in as_objects(message.get("tool_calls"))
+                ]
+                messages.append(assistant_message(content or None, calls))
+            elif role == "tool" and message.get("requestor") != "user":
+                messages.append(tool_message(message.get("id"), content))
+            elif role in ("user", "system") and (content or not message.get("tool_calls")):
+                messages.append({"role": role, "content": content})
+    return messages
+
+
+# SWE-agent: {environment, trajectory: [steps], history: [messages], info, replay_config}
+
+
+def _is_swe_agent(record: Record) -> bool:
+    return (
+        isinstance(record.get("trajectory"), list)
+        and isinstance(record.get("info"), Mapping)
+        and ("history" in record or "environment" in record)
+    )
+
+
+_BROKEN_RUNS = ("exit_api", "exit_environment_error", "exit_error")
+"""Exit statuses of runs that the agent did not end, and that had no patch to submit."""
+
+
+def _convert_swe_agent(record: Record) -> Iterator[Row]:
+    info = as_object(record.get("info"))
+    status, submission = _check_ended(info)
+    if status in _BROKEN_RUNS and submission is None:
+        raise RolloutError(f"the run failed (exit_status {status})")
+    steps = as_objects(record.get("trajectory"))
+    history = as_objects(record.get("history")) or _history_of_steps(steps)
+    messages = _swe_agent_messages(history)
+    check_answered(messages)
+    instance = _instance_id(record.get("replay_config"))
+    yield known_columns(
+        messages=messages,
+        group=instance,
+        env_reward=as_number(info.get("resolved", record.get("resolved")), "resolved"),
+        instance_id=instance,
+        exit_status=status,
+        submission=submission,
+        model_stats=info.get("model_stats"),
+        swe_agent_version=as_text(info.get("swe_agent_version")),
+        environment=as_text(record.get("environment")),
+    )
+
+
+def _check_ended(info: Record) -> tuple[str, str | None]:
+    """Exit status and patch; raises :class:`RolloutError` for a run that was cut off."""
+    status = as_text(info.get("exit_status"))
+    if status is None:
+        raise RolloutError("the run did not end: it has no exit_status")
+    return status, as_text(info.get("submission"))
+
+
+def _instance_id(config: Any) -> str | None:
+    """The task's name in the run's configuration, an object or its JSON (from version 1.1 on)."""
+    if isinstance(config, str):
+        try:
+            config = msgspec.json.decode(config)
+        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+            return None
+    return as_id(as_object(as_object(config).get("problem_statement")).get("id"))
+
+
+def _history_of_steps(steps: Sequence[Record]) -> list[Record]:
+    history: list[Record] = []
+    for step in steps:
+        turn = {name: step.get(name) for name in ("thought", "action")}
+        history.append({"role": "assistant", "content": step.get("response"), **turn})
+        history.append({"role": "user", "content": step.get("observation")})
+    return history
+
+
+def _swe_agent_messages(history: Sequence[Record]) -> list[Message]:
+    """The conversation without demonstrations and what SWE-agent says in the agent's name.
+
+    Without function calling an action is a command to the shell, whose output comes in the user's
+    role: it becomes a call of ``bash`` and its result. The text beside it is then the thought.
+    """
+    turns = _ShellTurns()
+    for place, item in enumerate(history):
+        content, action = message_text(item.get("content")), as_text(item.get("action"))
+        if item.get("is_demo"):
+            continue
+        if item.get("role") != "assistant":
+            turns.add_other(item.get("role"), content, item.get("tool_call_ids"))
+        elif place >= len(history) - 2 and _is_exit_notice(content, action):
+            break
+        else:
+            reasoning = split_reasoning(item.get("thinking_blocks"))[1]
+            calls = as_objects(item.get("tool_calls"))
+            if action and not calls:
+                turns.add_commands(as_text(item.get("thought")) or content, [action], reasoning)
+            else:
+                turns.add_calls(content, calls, reasoning)
+    return turns.messages
+
+
+def _is_exit_notice(content: str, action: str | None) -> bool:
+    """Whether a turn near the end is SWE-agent's own, such as "Exit due to cost limit"."""
+    return content.startswith("Exit") and (action is None or action.startswith("exit_"))
+
+
+class _ShellTurns:
+    """Messages of an agent at a shell; an output in the user's role answers its command."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._open: list[str] = []
+        self._commands = 0
+
+    def add_calls(self, content: str, calls: Sequence[Record], reasoning: str = "") -> None:
+        """A turn of the assistant with the tool calls that it made, none perhaps."""
+        self._open = []
+        self.messages.append(assistant_message(content or None, calls, reasoning))
+
+    def add_commands(self, content: str, commands: Sequence[Any], reasoning: str = "") -> None:
+        """A turn of the assistant whose commands are known, and no tool calls."""
+        names = [f"command_{self._commands + number}" for number in range(1, len(commands) + 1)]
+        self._commands += len(commands)
+        calls = [
+            tool_call(name, "bash", {"command": command})
+            for name, command in zip(names, commands, strict=True)
+        ]
+        self.add_calls(content, calls, reasoning)
+        self._open = names
+
+    def add_other(self, role: Any, content: str, call_ids: Any = None) -> None:
+        """A message that is not the assistant's; ``call_ids`` name the call that it answers."""
+        if isinstance(call_ids, list) and call_ids:
+            self.messages.append(tool_message(call_ids[0], content))
+        elif self._open:
+            self.messages.append(tool_message(self._open.pop(0), content))
+        else:
+            self.messages.append({"role": as_text(role) or "user", "content": content})
+
+
+# mini-SWE-agent: {info, messages, trajectory_format, instance_id}
+
+
+def _is_mini_swe_agent(record: Record) -> bool:
+    if not isinstance(record.get("messages"), list) or not isinstance(record.get("info"), Mapping):
+        return False
+    version = record.get("trajectory_format")
+    if isinstance(version, str):
+        return version.startswith("mini-swe-agent")
+    return "exit_status" in record["info"] and "model_stats" in record["info"]
+
+
+def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
+    info = as_object(record.get("info"))
+    given = as_objects(record.get("messages"))
+    last = as_object(given[-1].get("extra")) if given else {}
+    if info.get("traceback") is not None or last.get("traceback") is not None:
+        reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
+        raise RolloutError(f"the run failed: {describe_error(reason)}")
+    status, submission = _check_ended(info)
+    messages = _mini_messages(given)
+    check_answered(messages)
+    instance = as_id(record.get("instance_id"))
+    config = as_object(info.get("config"))
+    yield known_columns(
+        messages=messages,
+        group=instance,
+        env_reward=as_number(info.get("resolved", record.get("resolved")), "resolved"),
+        instance_id=instance,
+        exit_status=status,
+        submission=submission,
+        model_stats=info.get("model_stats"),
+        model=as_text(as_object(config.get("model")).get("model_name")),
+        mini_version=as_text(info.get("mini_version")),
+    )
+
+
+def _mini_messages(given: Sequence[Record]) -> list[Message]:
+    """Messages of all its models: tool calls, the Responses API, and commands in a code block."""
+    turns = _ShellTurns()
+    for message in given:
+        role, extra = message.get("role"), as_object(message.get("extra"))
+        if message.get("object") == "response":
+            made = message_from_output(message.get("output"))
+            reasoning = made.get("reasoning_content", "")
+            turns.add_calls(made["content"] or "", made.get("tool_calls", ()), reasoning)
+        elif message.get("type") == "function_call_output":
+            turns.add_other("tool", message_text(message.get("output")), [message.get("call_id")])
+        elif role == "assistant":
+            text, thought = split_reasoning(message.get("content"))
+            reasoning = as_text(message.get("reasoning_content")) or thought
+            commands = _mini_commands(text, extra)
+            if message.get("tool_calls") or not commands:
+                turns.add_calls(text, as_objects(message.get("tool_calls")), reasoning)
+            else:
+                turns.add_commands(text, commands, reasoning)
+        elif role != "exit":  # how the run ended, which the info says too
+            call = message.get("tool_call_id")
+            turns.add_other(role, message_text(message.get("content")), [call] if call else None)
+    return turns.messages
+
+
+_FENCE, _FENCE_END = "```bash\n", "\n```"
+
+
+def _mini_commands(text: str, extra: Record) -> list[str]:
+    """The commands of a turn, as version 2 lists them; version 1 runs the only code block."""
+    if "actions" in extra:
+        listed = (as_text(action.get("command")) for action in as_objects(extra["actions"]))
+        return [command for command in listed if command]
+    blocks = text.split(_FENCE)
+    if len(blocks) != 2 or _FENCE_END not in blocks[1]:
+        return []
+    return [blocks[1].partition(_FENCE_END)[0].strip()]
+
+
+AGENT_FORMATS = (
+    RolloutFormat("tau-bench", "tau-bench results", _is_tau_bench, _convert_tau_bench),
+    RolloutFormat("tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench),
+    RolloutFormat(
+        "mini-swe-agent", "mini-SWE-agent trajectory", _is_mini_swe_agent, _convert_mini_swe_agent
+    ),
+    RolloutFormat("swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent),
+)
+"""No record is in two of them."""

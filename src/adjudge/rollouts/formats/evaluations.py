@@ -1,0 +1,348 @@
+"""Samples of evaluation harnesses: logs of Inspect, and samples of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from adjudge.errors import RolloutError
+from adjudge.messages import parse_conversation
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import (
+    Message,
+    Record,
+    as_id,
+    as_object,
+    as_objects,
+    as_text,
+    assistant_message,
+    describe_error,
+    is_number,
+    known_columns,
+    split_reasoning,
+    tool_call,
+    tool_message,
+)
+
+# Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
+
+
+def _is_inspect(record: Record) -> bool:
+    if isinstance(record.get("eval"), Mapping):
+        return isinstance(record.get("status"), str) and "version" in record
+    return (
+        isinstance(record.get("epoch"), int)
+        and {"id", "input", "target"} <= record.keys()
+        and isinstance(record.get("output"), Mapping)
+        and (isinstance(record.get("messages"), list) or "message_refs" in record)
+    )
+
+
+def _convert_inspect(record: Record) -> Iterator[Row | RolloutError]:
+    if not isinstance(record.get("eval"), Mapping):
+        yield _inspect_row(record)
+        return
+    if not isinstance(record.get("samples"), list):
+        error = record.get("error")
+        raise RolloutError(
+            f"the log has no samples (status {as_text(record.get('status'))}"
+            + (f": {describe_error(error)})" if error is not None else ")")
+        )
+    task = as_text(as_object(record["eval"]).get("task"))
+    for sample in as_objects(record["samples"]):
+        try:
+            yield {**_inspect_row(sample), **known_columns(task=task)}
+        except RolloutError as error:
+            name = f"sample {as_id(sample.get('id'))}, epoch {as_id(sample.get('epoch'))}"
+            yield RolloutError(f"{name}: {error}")
+
+
+def _inspect_row(sample: Record) -> Row:
+    if sample.get("error") is not None:
+        raise RolloutError(f"the sample failed: {describe_error(sample['error'])}")
+    if sample.get("invalidation") is not None:
+        reason = as_object(sample["invalidation"]).get("reason")
+        raise RolloutError(f"the sample was marked invalid: {describe_error(reason)}")
+    if "messages" not in sample and "message_refs" in sample:
+        raise RolloutError("the sample is stored in chunks, which are not read")
+    attachments = as_object(sample.get("attachments"))
+    messages = _inspect_messages(sample.get("messages"), attachments)
+    output = as_object(sample.get("output"))
+    response = as_text(output.get("completion")) or _inspect_choice(output, attachments)
+    if not messages and response is None:
+        raise RolloutError("the sample has neither messages nor an output")
+    scores = _inspect_scores(sample)
+    values = list(scores.values())
+    name = as_id(sample.get("id"))
+    return known_columns(
+        messages=messages or None,
+        prompt=_inspect_input(sample.get("input"), attachments),
+        response=_attached(response, attachments),
+        reference=_one_or_all(sample.get("target")),
+        group=name,
+        env_reward=_score_number(values[0].get("value")) if len(values) == 1 else None,
+        sample_id=name,
+        epoch=sample.get("epoch"),
+        model=as_text(output.get("model")),
+        choices=sample.get("choices"),
+        scores={name: _score_value(score) for name, score in scores.items()} or None,
+        scored_answer=as_text(values[0].get("answer")) if len(values) == 1 else None,
+        limit=as_text(as_object(sample.get("limit")).get("type")),
+        metadata=as_object(sample.get("metadata")) or None,
+    )
+
+
+def _inspect_scores(sample: Record) -> dict[str, Record]:
+    """The scores by scorer; logs of the first versions have one alone."""
+    scores = as_object(sample.get("scores")) or {"score": sample.get("score")}
+    return {name: score for name, score in scores.items() if isinstance(score, Mapping)}
+
+
+_SCORE_LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_SCORE_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+
+
+def _score_number(value: Any) -> float | None:
+    """A score as Inspect's own ``value_to_float`` reads it; ``None`` for NaN, its "not scored"."""
+    if is_number(value):
+        return float(value)
+    if not isinstance(value, str):
+        return None
+    if value in _SCORE_LETTERS:
+        return _SCORE_LETTERS[value]
+    return _SCORE_WORDS.get(value.lower(), _finite(value))
+
+
+def _score_value(score: Record) -> Any:
+    """A score as a number where it is one; several in an object, say, as they stand."""
+    value = score.get("value")
+    number = _score_number(value)
+    return value if number is None and not isinstance(value, float) else number
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _one_or_all(target: Any) -> Any:
+    """A target as reference: a text, or several; none where it is empty."""
+    if isinstance(target, list) and len(target) == 1:
+        target = target[0]
+    return target if target or is_number(target) else None
+
+
+_ATTACHMENT = "attachment://"
+
+
+def _attached(text: str | None, attachments: Record) -> str | None:
+    """A text, or the attachment that stands in its place."""
+    if text is None or not text.startswith(_ATTACHMENT):
+        return text
+    return as_text(attachments.get(text.removeprefix(_ATTACHMENT))) or text
+
+
+def _inspect_content(content: Any, attachments: Record) -> tuple[str, str]:
+    if isinstance(content, list):
+        content = [
+            {
+                **part,
+                **{k: _attached(as_text(part.get(k)), attachments) for k in ("text", "reasoning")},
+            }
+            for part in as_objects(content)
+        ]
+    text, reasoning = split_reasoning(content)
+    return _attached(text, attachments) or "", reasoning
+
+
+def _inspect_input(given: Any, attachments: Record) -> str | None:
+    """The sample's own question: a text, or the last message of the user."""
+    if isinstance(given, str):
+        return _attached(given, attachments)
+    asked = [message for message in as_objects(given) if message.get("role") == "user"]
+    return _inspect_content(asked[-1].get("content"), attachments)[0] if asked else None
+
+
+def _inspect_choice(output: Record, attachments: Record) -> str | None:
+    choices = as_objects(output.get("choices"))
+    message = as_object(choices[0].get("message")) if choices else {}
+    return _inspect_content(message.get("content"), attachments)[0] or None
+
+
+def _inspect_messages(given: Any, attachments: Record) -> list[Message]:
+    messages: list[Message] = []
+    for message in as_objects(given):
+        role = message.get("role")
+        text, reasoning = _inspect_content(message.get("content"), attachments)
+        if role == "assistant":
+            calls = [
+                tool_call(call.get("id"), call.get("function"), call.get("arguments"))
+                for call in as_objects(message.get("tool_calls"))
+            ]
+            messages.append(assistant_message(text or (None if calls else ""), calls, reasoning))
+        elif role == "tool":
+            failure = as_text(as_object(message.get("error")).get("message"))
+            messages.append(tool_message(message.get("tool_call_id"), text or failure))
+        else:
+            messages.append({"role": as_text(role) or "user", "content": text})
+    return messages
+
+
+# lm-evaluation-harness: {doc_id, doc, target, arguments, resps, filtered_resps, filter, METRIC: …}
+
+_LM_EVAL_KEYS = {"doc", "target", "arguments", "resps", "filtered_resps"}
+_LM_EVAL_OTHER = {"doc_id", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"}
+
+
+def _is_lm_eval(record: Record) -> bool:
+    return (
+        record.keys() >= _LM_EVAL_KEYS
+        and isinstance(record["resps"], list)
+        and isinstance(record["arguments"], Mapping | list)
+    )
+
+
+def _convert_lm_eval(record: Record) -> Iterator[Row]:
+    arguments = _lm_eval_arguments(record.get("arguments"))
+    requests = record.get("resps")
+    if not arguments or not isinstance(requests, list) or not requests:
+        raise RolloutError("has no requests or no responses")
+    metrics = _lm_eval_metrics(record)
+    common = known_columns(
+        **_lm_eval_prompt(arguments[0][0]),
+        reference=_one_or_all(record.get("target")),
+        group=_lm_eval_group(record),
+        doc_id=record.get("doc_id"),
+        doc=record.get("doc"),
+        filter=as_text(record.get("filter")),
+        **metrics,
+    )
+    if _is_likelihood(requests[0]):
+        yield from _choice_row(record, arguments, requests, common, metrics)
+        return
+    texts = requests[0] if isinstance(requests[0], list) else [requests[0]]
+    if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
+        raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
+    kept = record.get("filtered_resps")
+    for number, text in enumerate(texts):
+        row = {**common, "response": text}
+        if "messages" in row:
+            row["messages"] = [*row["messages"], assistant_message(text)]
+        if len(texts) > 1:  # a metric is of all of them
+            row["sample"] = number
+        else:
+            row |= known_columns(env_reward=_lm_eval_reward(metrics))
+            if isinstance(kept, list) and len(kept) == 1:
+                row |= known_columns(filtered_response=as_text(kept[0]))
+        yield row
+
+
+def _lm_eval_arguments(given: Any) -> list[list[Any]]:
+    """The arguments of each request; ``{"gen_args_0": {"arg_0": …}}``, before 0.4.3 lists."""
+    requests = list(given.values()) if isinstance(given, Mapping) else given
+    found = []
+    for one in requests if isinstance(requests, list) else ():
+        values = list(one.values()) if isinstance(one, Mapping) else one
+        if isinstance(values, list) and values:
+            found.append(values)
+    return found
+
+
+def _lm_eval_prompt(context: Any) -> Row:
+    """The prompt; one with a chat template applied at a server is the JSON of a conversation."""
+    if isinstance(context, list) and len(context) == 1:
+        context = context[0]
+    chat = parse_conversation(context)
+    if chat is not None:
+        return {"messages": chat}
+    return known_columns(prompt=as_text(context))
+
+
+def _lm_eval_group(record: Record) -> str | None:
+    """One document under one filter: each filter repeats all documents, with metrics of its own."""
+    document, chosen = as_text(record.get("doc_hash")), as_text(record.get("filter"))
+    if document is None:
+        return None
+    return document[:16] if chosen in (None, "none") else f"{document[:16]} {chosen}"
+
+
+def _lm_eval_metrics(record: Record) -> Row:
+    """The columns of metrics that are numbers; a corpus metric has parts that are none alone."""
+    listed = record.get("metrics")
+    names = listed if isinstance(listed, list) else record.keys() - _LM_EVAL_KEYS - _LM_EVAL_OTHER
+    return {
+        name: record[name]
+        for name in names
+        if isinstance(name, str)
+        and name not in _LM_EVAL_OTHER | _LM_EVAL_KEYS | _ROW_FIELDS
+        and is_number(record.get(name))
+    }
+
+
+_ROW_FIELDS = {"messages", "prompt", "response", "reference", "group", "env_reward", "sample"}
+_MAIN_METRICS = ("acc", "exact_match", "prompt_level_strict_acc")
+_LOWER_IS_BETTER = ("perplexity", "bits_per_byte", "brier", "bias", "error", "loss")
+
+
+def _lm_eval_reward(metrics: Row) -> float | None:
+    """``acc`` or ``exact_match``, or the only metric, unless lower is better."""
+    names = [name for name in _MAIN_METRICS if name in metrics]
+    if not names and len(metrics) == 1:
+        names = [name for name in metrics if not any(part in name for part in _LOWER_IS_BETTER)]
+    return float(metrics[names[0]]) if names else None
+
+
+def _is_likelihood(request: Any) -> bool:
+    """Whether a response is ``[[log-likelihood, is it greedy]]``, for which no text was made."""
+    first = request[0] if isinstance(request, list) and request else None
+    return isinstance(first, list)
+
+
+def _choice_row(
+    record: Record,
+    arguments: Sequence[Sequence[Any]],
+    requests: Sequence[Any],
+    common: Row,
+    metrics: Row,
+) -> Iterator[Row]:
+    """The choice with the greatest likelihood, which is the answer that ``acc`` is of."""
+    if "acc_mutual_info" in record:  # the second half has no context
+        arguments = arguments[: len(arguments) // 2]
+    choices = [one[1].strip() for one in arguments if len(one) > 1 and isinstance(one[1], str)]
+    likelihoods = [_likelihood(request) for request in requests[: len(choices)]]
+    contexts = {as_text(one[0]) for one in arguments}
+    if len(choices) < 2 or len(likelihoods) < len(arguments) or len(contexts) > 1:
+        raise RolloutError("has log-likelihoods of texts that are given, and no answer")
+    best = likelihoods.index(max(likelihoods))
+    target = common.get("reference")
+    if isinstance(target, str) and target.isdecimal() and target not in choices:
+        index = int(target) if len(target) < 4 else len(choices)
+        common = {**common, "reference": choices[index] if index < len(choices) else target}
+    yield {
+        **common,
+        "response": choices[best],
+        "choices": choices,
+        "log_likelihoods": likelihoods,
+        **known_columns(env_reward=_lm_eval_reward(metrics)),
+    }
+
+
+def _likelihood(request: Any) -> float:
+    try:
+        number = float(request[0][0])
+    except (TypeError, ValueError, LookupError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        raise RolloutError("resps: a log-likelihood is no number")
+    return number
+
+
+EVALUATION_FORMATS = (
+    RolloutFormat("inspect", "Inspect log", _is_inspect, _convert_inspect),
+    RolloutFormat("lm-eval", "lm-evaluation-harness samples", _is_lm_eval, _convert_lm_eval),
+)
+"""No record is in two of them."""

@@ -1,0 +1,554 @@
+"""Dumps of agents, evaluation harnesses and providers' APIs, each as its program writes it."""
+
+from __future__ import annotations
+
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.datasets.files import read_file
+from adjudge.errors import RolloutError
+from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
+from adjudge.graders.rules.trajectory import ToolCallPrecisionRecallMatchGrader
+from adjudge.rollouts.formats.agents import AGENT_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.base import RolloutFormat
+from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.samples import read_samples, sample_from_row
+from adjudge.types import Sample
+
+DATA = Path(__file__).parents[1] / "data" / "rollouts"
+FORMATS = {one.name: one for one in (*AGENT_FORMATS, *EVALUATION_FORMATS, *API_FORMATS)}
+FILES = sorted(
+    path
+    for path in DATA.rglob("*.*")
+    if path.is_file() and path.relative_to(DATA).parts[0] in FORMATS
+)
+PATCH = (
+    "diff --git a/kelp.py b/kelp.py\n--- a/kelp.py\n+++ b/kelp.py\n"
+    "@@ -1 +1 @@\n-depth = 1\n+depth = 2\n"
+)
+ISSUE = "Please solve: the depth of kelp is wrong."
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    """The records of a sample file, which are all whole."""
+    rows = [row for _, row in read_file(DATA / name, name)]
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def format_of(name: str) -> RolloutFormat:
+    """The format in whose folder a sample file lies."""
+    return FORMATS[Path(name).parts[0]]
+
+
+def convert(name: str) -> list[Any]:
+    """The rows of a sample file; of those without a row, the reason."""
+    rows: list[Any] = []
+    for record in records(name):
+        try:
+            rows += format_of(name).convert(record)
+        except RolloutError as error:
+            rows.append(error)
+    return [str(row) if isinstance(row, RolloutError) else row for row in rows]
+
+
+def select(rows: list[Any], *names: str) -> list[Any]:
+    """Some columns of each row, in this order; a reason stays as it is."""
+    return [row if isinstance(row, str) else tuple(row.get(n) for n in names) for row in rows]
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: Any, **others: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **others}
+    return {**message, "tool_calls": list(calls)} if calls else message
+
+
+def tool(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
+def test_a_record_is_in_its_own_format_alone(path: Path) -> None:
+    name = str(path.relative_to(DATA))
+    for record in records(name):
+        assert [one.name for one in FORMATS.values() if one.matches(record)] == [
+            format_of(name).name
+        ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
+def test_files_are_read_without_a_flag(path: Path) -> None:
+    samples = [sample for _, sample in read_samples([path])]
+    wanted = [not isinstance(row, str) for row in convert(str(path.relative_to(DATA)))]
+    assert [isinstance(sample, Sample) for sample in samples] == wanted
+
+
+def test_tau_bench() -> None:
+    first, second, broken = convert("tau-bench/results.json")
+    given = records("tau-bench/results.json")[0]
+    assert first == {
+        "messages": given["traj"],
+        "group": "0",
+        "env_reward": 1.0,
+        "task_id": 0,
+        "trial": 0,
+        "instruction": "You are Ida Brook. You want crate C7 moved to dock 2.",
+        "outputs": ["C7"],
+        "reference_tool_calls": [
+            {"name": "find_crate", "arguments": {"crate": "C7"}},
+            {"name": "move_crate", "arguments": {"crate": "C7", "to": "dock 2"}},
+        ],
+        "user_cost": 0.0012,
+    }
+    assert (second["group"], second["trial"], second["env_reward"]) == ("0", 1, 0.0)
+    # It is written with reward 0.0, as a failed attempt is.
+    assert broken == "the run failed: litellm.Timeout: the model did not answer"
+    grader = ToolCallPrecisionRecallMatchGrader(match_arguments=True)
+    scores = [
+        grader.evaluate(row["reference_tool_calls"], messages=row["messages"]).score
+        for row in (first, second)
+    ]
+    assert scores == [1.0, 0.5]
+
+
+def test_tau2_bench() -> None:
+    rows = convert("tau2-bench/results.json")
+    lamp = [
+        call("call_1", "get_line", '{"line":3}'),
+        call("call_2", "get_lamp", '{"line":3}'),
+    ]
+    assert rows[0] == {
+        "messages": [
+            assistant("Hi! How can I help you today?"),
+            user("My lamp on line 3 is dark."),
+            assistant(None, *lamp),
+            tool("call_1", '{"line": 3, "on": true}'),
+            tool("call_2", '{"fuse": "blown"}'),
+            assistant("Please press the switch."),
+            user("Done, it is lit. ###STOP###"),
+        ],
+        "prompt": "My lamp on line 3 is dark.",
+        "group": "lamp_1",
+        "env_reward": 1.0,
+        "task_id": "lamp_1",
+        "trial": 0,
+        "seed": 300,
+        "termination_reason": "user_stop",
+        "reward_breakdown": {"DB": 1.0, "COMMUNICATE": 1.0},
+        "agent_cost": 0.01,
+        "user_cost": 0.002,
+        "duration": 60.0,
+        "agent_model": "agent-test",
+        "domain": "lamps",
+        "policy": "Ask before you switch a line off.",
+        "reference_tool_calls": [{"name": "get_line", "arguments": {"line": 3}}],
+    }
+    assert select(rows[1:], "trial", "env_reward", "termination_reason") == [
+        (1, 0.0, "max_steps"),
+        "simulation s-2: the run failed (infrastructure_error): connection reset",
+        (3, None, "user_stop"),
+    ]
+    alone = convert("tau2-bench/simulation.json")
+    assert select(alone, "group", "env_reward", "policy") == [("lamp_1", 0.0, "Be short.")]
+
+
+def test_tau2_bench_in_a_folder_names_its_simulations() -> None:
+    record: dict[str, Any] = {"info": {}, "tasks": [], "simulation_index": []}
+    assert FORMATS["tau2-bench"].matches(record)
+    with pytest.raises(RolloutError, match="folder simulations/"):
+        list(FORMATS["tau2-bench"].convert(record))
+
+
+def test_swe_agent_with_tool_calls() -> None:
+    [row] = convert("swe-agent/function_calling.traj")
+    given = records("swe-agent/function_calling.traj")[0]
+    calls = [item["tool_calls"][0] for item in given["history"] if item.get("tool_calls")]
+    assert row == {
+        "messages": [
+            system("You fix bugs."),
+            user("ISSUE: the depth of kelp is wrong."),
+            assistant("I look around.", calls[0], reasoning_content="Files first."),
+            tool("call_1", "kelp.py"),
+            assistant(None, calls[1]),
+            tool("call_2", PATCH),
+        ],
+        "group": "reef__kelp-12",
+        "instance_id": "reef__kelp-12",
+        "exit_status": "submitted",
+        "submission": PATCH,
+        "model_stats": given["info"]["model_stats"],
+        "swe_agent_version": "1.1.0",
+        "environment": "main",
+    }
+
+
+def test_swe_agent_whose_actions_are_text() -> None:
+    [row] = convert("swe-agent/text_0.7.traj")
+    listing = '{"command":"ls\\n"}'
+    assert row["messages"] == [
+        system("You fix bugs."),
+        user("ISSUE: the depth of kelp is wrong."),
+        assistant("I look around.\n", call("command_1", "bash", listing)),
+        tool("command_1", "kelp.py\n(Open file: n/a)"),
+        assistant("Again.\n", call("command_2", "bash", listing)),
+        tool("command_2", "kelp.py\n(Open file: n/a)"),
+    ]
+    assert select([row], "group", "exit_status") == [(None, "submitted (exit_cost)")]
+    assert ActionLoopDetectionGrader().evaluate(row["messages"]).score == 0.0
+    assert convert("swe-agent/broken.traj") == [
+        "the run failed (exit_status exit_environment_error)"
+    ]
+
+
+def test_swe_agent_without_a_history_has_its_steps() -> None:
+    [record] = records("swe-agent/text_0.7.traj")
+    [row] = FORMATS["swe-agent"].convert({**record, "history": None})
+    assert isinstance(row, dict)
+    assert row["messages"] == [
+        assistant("I look around.\n", call("command_1", "bash", '{"command":"ls\\n"}')),
+        tool("command_1", "kelp.py\n"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["swe-agent/function_calling.traj", "mini-swe-agent/toolcalls.traj.json"]
+)
+def test_a_run_that_was_cut_off_is_no_sample(name: str) -> None:
+    [record] = records(name)
+    cut = {**record, "info": {**record["info"], "exit_status": None}}
+    with pytest.raises(RolloutError, match="did not end"):
+        list(format_of(name).convert(cut))
+
+
+def test_mini_swe_agent_with_tool_calls() -> None:
+    [row] = convert("mini-swe-agent/toolcalls.traj.json")
+    given = records("mini-swe-agent/toolcalls.traj.json")[0]
+    calls = [item["tool_calls"][0] for item in given["messages"] if item.get("tool_calls")]
+    assert row == {
+        "messages": [
+            system("You fix bugs."),
+            user(ISSUE),
+            assistant(None, calls[0], reasoning_content="Files first."),
+            tool("call_1", "<returncode>0</returncode>\n<output>\nkelp.py\n</output>"),
+            assistant("I am done.", calls[1]),
+        ],
+        "group": "reef__kelp-12",
+        "instance_id": "reef__kelp-12",
+        "exit_status": "Submitted",
+        "submission": PATCH,
+        "model_stats": {"instance_cost": 0.05, "api_calls": 2},
+        "model": "test/coder-1",
+        "mini_version": "2.1.0",
+    }
+
+
+def test_mini_swe_agent_in_its_other_forms() -> None:
+    [text] = convert("mini-swe-agent/text_v1.traj.json")
+    block = "THOUGHT: look.\n\n```bash\nls\n```"
+    assert text["messages"] == [
+        system("You fix bugs."),
+        user(ISSUE),
+        assistant(block, call("command_1", "bash", '{"command":"ls"}')),
+        tool("command_1", "<returncode>0</returncode>\n<output>\nkelp.py\n</output>"),
+        assistant("No block here."),
+        user("Please always provide EXACTLY ONE action."),
+    ]
+    [responses] = convert("mini-swe-agent/responses.traj.json")
+    assert responses["messages"] == [
+        system("You fix bugs."),
+        user(ISSUE),
+        assistant(None, call("call_7", "bash", '{"command": "ls"}')),
+        tool("call_7", "<returncode>0</returncode>"),
+        assistant("Done."),
+    ]
+    assert convert("mini-swe-agent/broken.traj.json") == ["the run failed: the provider is down"]
+
+
+STARFISH = [system("Answer with a number."), user("Question: How many arms has a starfish?")]
+
+
+def test_inspect() -> None:
+    rows = convert("inspect/log.json")
+    first = {
+        "messages": [*STARFISH, assistant("5")],
+        "prompt": "How many arms has a starfish?",
+        "response": "5",
+        "reference": "5",
+        "group": "star-1",
+        "env_reward": 1.0,
+        "sample_id": "star-1",
+        "epoch": 1,
+        "model": "test/answers-1",
+        "scores": {"match": 1.0},
+        "scored_answer": "5",
+        "metadata": {"topic": "sea"},
+    }
+    assert rows[0] == {**first, "task": "starfish"}
+    assert rows[1]["messages"] == [*STARFISH, assistant("6", reasoning_content="Perhaps six.")]
+    assert rows[2]["messages"] == [
+        user("Has an urchin arms?"),
+        assistant(None, call("call_1", "look_up", '{"animal":"urchin"}')),
+        tool("call_1", "Command timed out."),
+        assistant("I do not know."),
+    ]
+    assert select(rows[1:], "group", "epoch", "env_reward", "scores", "reference", "limit") == [
+        ("star-1", 2, 0.0, {"match": 0.0}, "5", "token"),
+        ("star-2", 1, None, {"match": 0.0, "model_graded_qa": 0.5}, ["yes", "no"], None),
+        "sample star-3, epoch 1: the sample failed: RateLimitError('try later')",
+        ("star-4", 1, None, {"drawing": None}, None, None),
+    ]
+    assert convert("inspect/samples/star-1_epoch_1.json") == [first]
+    [old] = convert("inspect/first_version_sample.json")
+    assert old == {**first, "scores": {"score": 1.0}}
+
+
+def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
+    log = tmp_path / "log.eval"
+    one = (DATA / "inspect/samples/star-1_epoch_1.json").read_text(encoding="utf-8")
+    failed = (DATA / "inspect/samples/star-3_epoch_1.json").read_text(encoding="utf-8")
+    with zipfile.ZipFile(log, "w") as archive:
+        archive.writestr("samples/star-1_epoch_1.json", one)
+        archive.writestr("samples/star-1_epoch_2.json", one.replace('"value": "C"', '"value": NaN'))
+        archive.writestr("samples/star-3_epoch_1.json", failed)
+        archive.writestr("samples/star-9_epoch_1/messages/0.json", "[]")
+        archive.writestr("header.json", "{}")
+    samples = [sample for _, sample in read_samples([log])]
+    assert [getattr(sample, "env_reward", str(sample)[-52:]) for sample in samples] == [
+        1.0,
+        None,
+        "_1.json: the sample failed: RateLimitError('try later')"[-52:],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("C", 1.0), ("P", 0.5), ("N", 0.0), ("yes", 1.0), ("0.25", 0.25), (True, 1.0), (3, 3.0)]
+    + [(value, None) for value in ("nan", "great", float("nan"), None, [1, 0], {"a": 1})],
+)
+def test_scores_of_inspect_are_numbers_as_it_reads_them(value: Any, number: float | None) -> None:
+    [record] = records("inspect/samples/star-1_epoch_1.json")
+    [row] = FORMATS["inspect"].convert({**record, "scores": {"own": {"value": value}}})
+    assert isinstance(row, dict)
+    assert row.get("env_reward") == number
+
+
+def test_lm_eval_generation() -> None:
+    name = "lm-eval/samples_fish_2026-03-01T10-00-00.jsonl"
+    rows = convert(name)
+    strict = records(name)[0]
+    assert rows[0] == {
+        "prompt": strict["arguments"]["gen_args_0"]["arg_0"],
+        "response": "There are 12 fish. #### 12",
+        "filtered_response": "12",
+        "reference": "12",
+        "group": "d000000000000000 strict-match",
+        "env_reward": 1.0,
+        "exact_match": 1.0,
+        "doc_id": 0,
+        "doc": strict["doc"],
+        "filter": "strict-match",
+    }
+    # Another filter; two answers, of which the metrics are together; a metric that is lower better.
+    assert select(rows[1:], "group", "response", "env_reward", "sample") == [
+        ("d000000000000000 flexible-extract", "There are 12 fish. #### 12", 0.0, None),
+        ("d000000000000000", "12", None, 0),
+        ("d000000000000000", "13", None, 1),
+        ("d000000000000000", "A dozen.", None, None),
+    ]
+    assert rows[3]["messages"] == [user(strict["doc"]["question"]), assistant("13")]
+
+
+def test_lm_eval_choices() -> None:
+    choice, rolling = convert("lm-eval/samples_limpets_2026-03-01T10-00-00.jsonl")
+    assert choice == {
+        "prompt": "Question: What do limpets eat?\nAnswer:",
+        "response": "algae",
+        "reference": "algae",
+        "group": "d000000000000000",
+        "env_reward": 1.0,
+        "acc": 1.0,
+        "acc_norm": 0.0,
+        "choices": ["algae", "fish"],
+        "log_likelihoods": [-1.5, -4.25],
+        "doc_id": 0,
+        "doc": {"question": "What do limpets eat?", "choices": ["algae", "fish"]},
+        "filter": "none",
+    }
+    assert rolling == "has log-likelihoods of texts that are given, and no answer"
+
+
+def test_openai_chat_lines() -> None:
+    given = records("openai-chat/fine_tuning.jsonl")
+    assert convert("openai-chat/fine_tuning.jsonl") == [
+        given[0],
+        {
+            "messages": [
+                user("And in Marrow Bay?"),
+                assistant(None, call("call_1", "tide_at", '{"port": "Marrow Bay"}')),
+                tool("call_1", "0.4 m"),
+                assistant("It is 0.4 m."),
+            ]
+        },
+    ]
+
+
+def test_openai_batch_of_chat_completions() -> None:
+    rows = convert("openai-batch/output.jsonl")
+    assert rows[0] == {
+        "messages": [assistant("High water is at noon.")],
+        "group": "tide-1",
+        "custom_id": "tide-1",
+        "model": "gpt-test-1",
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17},
+    }
+    looked_up = call("call_1", "tide_at", '{"port": "Marrow Bay"}')
+    assert select(rows[1:], "group", "sample", "messages") == [
+        ("tide-2", 0, [assistant("At six.")]),
+        "choices.1: the message has no content (finish_reason: content_filter)",
+        ("tide-2", 2, [assistant("At seven.")]),
+        ("tide-3", None, [assistant(None, looked_up)]),
+        ("tide-4", None, [assistant("I cannot help with that.")]),
+        (
+            "the request failed with status 400: invalid_request_error: model_not_found: "
+            "Invalid value: 'gpt-tset'."
+        ),
+        (
+            "the request failed: batch_expired: This request could not be executed before the "
+            "completion window expired."
+        ),
+    ]
+    assert convert("openai-batch/requests.jsonl") == [
+        "is a request of the batch. Give the batch's output file."
+    ]
+
+
+def test_openai_batch_line_with_its_request() -> None:
+    [answered, *_] = records("openai-batch/output.jsonl")
+    [request] = records("openai-batch/requests.jsonl")
+    [row] = FORMATS["openai-batch"].convert({**request, **answered})
+    assert isinstance(row, dict)
+    assert row["messages"] == [user("When is high water?"), assistant("High water is at noon.")]
+
+
+def test_openai_batch_of_responses() -> None:
+    rows = convert("openai-batch/responses.jsonl")
+    thought = {"reasoning_content": "Full moon, so a spring tide."}
+    phase = call("call_5", "moon_phase", '{"day": 3}')
+    assert select(rows, "group", "status", "messages") == [
+        ("moon-1", "completed", [assistant("A spring tide.", **thought)]),
+        ("moon-2", "completed", [assistant(None, phase)]),
+        "the response has no text (status: incomplete, reason: max_output_tokens)",
+        "the request failed: server_error: The model could not answer.",
+    ]
+
+
+def test_openai_completions() -> None:
+    rows = convert("openai-response/completions.jsonl")
+    assert select(rows, "group", "messages", "response", "finish_reason") == [
+        ("chatcmpl-a1", [assistant("Low water is at six.")], None, "stop"),
+        ("cmpl-7", None, " at noon.", "length"),
+    ]
+
+
+def test_anthropic_batch() -> None:
+    rows = convert("anthropic-batch/results.jsonl")
+    assert rows[0] == {
+        "messages": [assistant("Gulls nest on cliffs.")],
+        "group": "gull-1",
+        "custom_id": "gull-1",
+        "model": "claude-test-1",
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 11, "output_tokens": 7},
+    }
+    count = call("toolu_1", "count_gulls", '{"cliff":"north"}')
+    thought = {"reasoning_content": "I need the count."}
+    assert select(rows[1:], "group", "messages") == [
+        ("gull-2", [assistant("I look it up.", count, **thought)]),
+        "the request failed: invalid_request_error: max_tokens: Field required",
+        "the request has no message (result: expired)",
+        "the request has no message (result: canceled)",
+    ]
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+ROWS = st.dictionaries(st.text(max_size=8), SCALARS, max_size=2)
+JSON = SCALARS | ROWS | st.lists(SCALARS | ROWS, max_size=2)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each value inside."""
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [path, *(one for key, item in inner for one in places(item, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of ``value`` with ``new`` at ``path``."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+def convert_or_refuse(one: RolloutFormat, record: dict[str, Any]) -> None:
+    assert one.matches(record) in (True, False)
+    with suppress(RolloutError):
+        for row in one.convert(record):
+            if not isinstance(row, RolloutError):
+                sample_from_row(row, 0)
+
+
+@given(st.data())
+def test_any_record_is_converted_or_refused(data: st.DataObject) -> None:
+    """Any values under the keys of a format."""
+    path = data.draw(st.sampled_from(FILES))
+    name = str(path.relative_to(DATA))
+    keys = sorted(records(name)[0])
+    record = data.draw(st.dictionaries(st.sampled_from(keys), JSON, max_size=len(keys)))
+    convert_or_refuse(format_of(name), record)
+
+
+@given(st.data())
+def test_a_damaged_record_is_converted_or_refused(data: st.DataObject) -> None:
+    """A real layout with one value, anywhere in it, exchanged for another."""
+    path = data.draw(st.sampled_from(FILES))
+    name = str(path.relative_to(DATA))
+    record = data.draw(st.sampled_from(records(name)))
+    place = data.draw(st.sampled_from(places(record)[1:]))
+    convert_or_refuse(format_of(name), replaced(record, place, data.draw(JSON)))
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for path in FILES:
+        name = str(path.relative_to(DATA))
+        for record in records(name):
+            for place in places(record)[1:]:
+                convert_or_refuse(format_of(name), replaced(record, place, deep))
