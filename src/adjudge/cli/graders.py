@@ -1,15 +1,17 @@
-"""``adjudge graders``: which graders there are, and what each takes."""
+"""``adjudge graders``: all grader types by family, or one type in full, its docstring as text."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from typing import Annotated, Any
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.markup import escape
 
-from adjudge.cli.console import output, print_json
+from adjudge.cli.console import clean, output, print_json
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.registry import (
     GRADER_GROUP,
@@ -19,8 +21,27 @@ from adjudge.graders.registry import (
     load_grader_class,
     summarize_grader,
 )
-from adjudge.report.table import Column, Table, styled
+from adjudge.report.elements import bold
+from adjudge.report.table import Column, Table, styled, wrap_text
 from adjudge.types import Role
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
+_FAMILIES = {
+    "adjudge.graders.llm": "Judges",
+    "adjudge.graders.rules.redundancy": "Tool calls",
+    "adjudge.graders.rules.trajectory": "Tool calls",
+    "adjudge.graders.rules.response_form": "Form",
+    "adjudge.graders.instructions": "Instructions",
+    "adjudge.graders.verif": "Instructions",
+    "adjudge.graders.answers": "Answers",
+    "adjudge.graders.rules": "Answers",
+    "adjudge.graders.code": "Code",
+    "adjudge.graders.base": "Recorded",
+}
+"""The headings of the list, by the module of a type; the first that fits counts."""
 
 
 def graders(
@@ -32,13 +53,13 @@ def graders(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """List all graders: type, role, range, and whether it asks a judge.
+    """List all graders by family: type, range, and whether it asks a judge.
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
     the same table of the spec. For a class of your own, write type = "my_module:MyGrader". Types of
     installed packages come last; they are imported when one is named.
     """
-    described = {one: describe(one) for one in ([name] if name else sorted(SHIPPED))}
+    described = {one: describe(one) for one in ([name] if name else SHIPPED)}
     if name is None:
         described |= {one: found for one, found in describe_installed() if one not in SHIPPED}
     if as_json:
@@ -94,6 +115,7 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
         shown["required"] = True
     else:
         default = parameter.default
+        default = default.value if isinstance(default, Enum) else default
         plain = isinstance(default, str | int | float | bool | list | dict | None)
         shown["default"] = default if plain else str(default)
     return shown
@@ -101,38 +123,190 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
 
 def _range_text(described: dict[str, Any]) -> str:
     if described["range"] is None:
-        return "set by parameters" if described["role"] == Role.SCORE else ""
-    low, high = described["range"]
-    return f"{'-∞' if low is None else f'{low:g}'} … {'∞' if high is None else f'{high:g}'}"
+        return "by spec" if described["role"] == Role.SCORE else ""
+    low, high = ("∞" if end is None else f"{end:g}".replace("-", "−") for end in described["range"])
+    return f"{'−' if low == '∞' else ''}{low} to {high}"
 
 
 def _print_all(described: dict[str, dict[str, Any]]) -> None:
-    rows = [
-        [
-            styled(name, "name"),
-            one["role"] or "",
-            _range_text(one),
-            "✓" if one["asks_judge"] else "",
-            one["summary"],
-        ]
-        for name, one in described.items()
-    ]
-    columns = [Column("type", wrap=False), "role", Column("range", wrap=False),
-               Column("judge", "c"), "what it answers"]  # fmt: skip
+    families: dict[str, list[list[object]]] = {}
+    for name, one in described.items():
+        asks = "✓" if one["asks_judge"] else ""
+        row = [styled(name, "name"), _range_text(one), asks, plain_docstring(one["summary"])]
+        families.setdefault(_family(one), []).append(row)
+    rows: list[list[object]] = []
+    for heading, members in families.items():
+        rows += [[""], [bold(heading)], *members]
+    columns = [Column("type", wrap=False), Column("range", wrap=False), Column("judge", "c"),
+               Column("what it answers", "w")]  # fmt: skip
     console = output()
-    console.print(Table(columns, rows))
-    console.print("\n[dim]adjudge graders TYPE shows one in full.[/]")
+    answer = str(columns[-1].heading)
+    console.print(Table(columns, rows, drop=("judge", "range"), keep=(answer,)))
+    console.print(
+        "\n[dim]judge ✓: asks a judge. range by spec: its parameters set it. "
+        "adjudge graders TYPE shows one in full.[/]"
+    )
+
+
+def _family(described: Mapping[str, Any]) -> str:
+    module = described["class"].partition(":")[0]
+    found = (heading for prefix, heading in _FAMILIES.items() if module.startswith(prefix))
+    return next(found, "Packages")
 
 
 def _print_one(name: str, one: dict[str, Any]) -> None:
     console = output()
-    console.print(f"[bold cyan]{escape(name)}[/]  role {one['role']}, range {_range_text(one)}")
-    console.print(escape(one["doc"]))
+    asks = ", asks a judge" if one["asks_judge"] else ""
+    console.print(
+        f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {_range_text(one)}{asks}\n"
+    )
+    console.print(DocstringText(one["doc"]))
     if not one["parameters"]:
         return
     rows = [
-        [one["name"], one["type"], "required" if one.get("required") else repr(one["default"])]
+        [
+            one["name"],
+            _type_text(one["type"]),
+            "required" if one.get("required") else repr(one["default"]),
+        ]
         for one in one["parameters"]
     ]
     console.print()
-    console.print(Table(["parameter", "type", "default"], rows))
+    console.print(Table(["parameter", "type", "default"], rows, keep=("type", "default")))
+
+
+def _type_text(annotation: str) -> str:
+    """A parameter's type without modules, a choice as its values.
+
+    >>> _type_text("Literal['all', 'each'] | adjudge.prompts.template.Language")
+    "'all' | 'each' | Language"
+    """
+    choices = re.sub(r"Literal\[([^\]]*)\]", lambda one: one[1].replace(", ", " | "), annotation)
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", choices)
+
+
+_INLINE = re.compile(
+    r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"
+)
+_BULLET = re.compile(r"(?P<mark>[*-]|\d+\.) +")
+
+
+class _Block(NamedTuple):
+    """Lines that belong together; ``mark`` opens an item of a list, code keeps its lines."""
+
+    lines: list[str]
+    indent: int = 0
+    mark: str = ""
+    is_code: bool = False
+
+
+class DocstringText:
+    """A docstring, for a console to print: paragraphs are wrapped anew, code is bold.
+
+    What the docstrings of adjudge use of reStructuredText is read: paragraphs, lists, literal
+    blocks after ``::``, examples (``>>>``), code and roles such as ``:class:``. Anything else, such
+    as the Markdown of other packages, stays as it is written.
+    """
+
+    def __init__(self, docstring: str) -> None:
+        self._docstring = docstring
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text  # noqa: PLC0415 (slow to load)
+
+        previous = None
+        for block in _blocks(self._docstring.expandtabs().splitlines()):
+            if previous is not None and not (previous.mark and block.mark):
+                yield Text()
+            yield from _block_lines(block, options.max_width)
+            previous = block
+
+
+def plain_docstring(docstring: str) -> str:
+    """``docstring`` without the marks of code and roles, its lines as they are."""
+    return _INLINE.sub(_inline_text, docstring)
+
+
+def _blocks(lines: list[str]) -> Iterator[_Block]:
+    at, literal_under = 0, None
+    while at < len(lines):
+        if not lines[at].strip():
+            at += 1
+            continue
+        indent = _indent(lines[at])
+        if literal_under is not None and indent > literal_under:
+            block = _literal_lines(lines[at:], literal_under)
+            yield _Block([line[indent:] if line.strip() else "" for line in block], 4, "", True)
+            at += len(block)
+            literal_under = None
+            continue
+        block = _paragraph_lines(lines[at:])
+        at += len(block)
+        literal_under = None
+        if block[0].lstrip().startswith(">>>"):
+            yield _Block([line[indent:] for line in block], 0, "", True)
+            continue
+        if block[-1].endswith("::"):
+            literal_under = indent
+            block[-1] = block[-1].removesuffix("::").rstrip(" ")
+            block[-1] += "" if block[-1].endswith(":") or not block[-1] else ":"
+        words = [line.strip() for line in block]
+        if bullet := _BULLET.match(words[0]):
+            words[0] = words[0][bullet.end() :]
+            yield _Block(words, indent, f"{bullet['mark']} ")
+        else:
+            yield _Block(words, indent)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _literal_lines(lines: list[str], under: int) -> list[str]:
+    """The lines of a literal block: all that is indented by more than what it stands under."""
+    found = list(takewhile(lambda line: not line.strip() or _indent(line) > under, lines))
+    while not found[-1].strip():
+        found.pop()
+    return found
+
+
+def _paragraph_lines(lines: list[str]) -> list[str]:
+    """The lines up to an empty one, or to the next item of a list."""
+    later = takewhile(lambda line: line.strip() and not _BULLET.match(line.lstrip()), lines[1:])
+    return [lines[0], *later]
+
+
+def _block_lines(block: _Block, width: int) -> Iterator[Text]:
+    from rich.text import Text  # noqa: PLC0415
+
+    if block.is_code:
+        texts = [Text(_printable(line), style="cyan") for line in block.lines]
+    else:
+        texts = [_styled(" ".join(block.lines))]
+    first = " " * block.indent + block.mark
+    later = " " * len(first)
+    for text in texts:
+        for line in wrap_text(text, max(width - len(first), 20)).split("\n", allow_blank=True):
+            yield Text.assemble(first, line)
+            first = later
+
+
+def _styled(text: str) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    found, at = Text(), 0
+    for part in _INLINE.finditer(text):
+        found.append(_printable(text[at : part.start()]))
+        found.append(_printable(_inline_text(part)), style="bold")
+        at = part.end()
+    return found.append(_printable(text[at:]))
+
+
+def _inline_text(part: re.Match[str]) -> str:
+    if part["code"] is not None:
+        return part["code"]
+    return part["name"].rpartition(".")[2] if part["short"] else part["name"]
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

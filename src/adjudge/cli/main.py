@@ -56,7 +56,7 @@ CORE_COMMANDS = {
         "Reward",
         "adjudge.cli.graders",
         "graders",
-        "List all graders: type, role, range, and whether it asks a judge.",
+        "List all graders by family: type, range, and whether it asks a judge.",
     ),
     "rubric.lint": CoreCommand(
         "Reward",

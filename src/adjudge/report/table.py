@@ -170,13 +170,15 @@ class Table:
         table = TerminalTable(box=None, pad_edge=False, header_style="bold", show_header=named)
         for one, given in zip(columns, widths, strict=True):
             table.add_column(
-                _wrap(one.heading, given),
+                wrap_text(one.heading, given),
                 justify=_JUSTIFY.get(one.kind, "left"),
                 style="dim" if one.kind == "i" else "",
                 width=given,
             )
         for cells in zip(*(one.cells for one in columns), strict=True):
-            table.add_row(*(_wrap(cell, given) for cell, given in zip(cells, widths, strict=True)))
+            table.add_row(
+                *(wrap_text(cell, given) for cell, given in zip(cells, widths, strict=True))
+            )
         return table
 
 
@@ -193,7 +195,7 @@ _GAP = 2
 _MOST_UNBROKEN = 24
 """A longer cell is a text, which is broken between words, whatever its column; a longer word is
 broken after its punctuation."""
-_EASY_WIDTH = 16
+_EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
 """A column of texts has this width before others are left out for it."""
 _WORD = re.compile(r"\s+|\S+\s*")
 _PIECE = re.compile(r"[^/_.,:;#=@|+-]*[/_.,:;#=@|+-]*\s*")
@@ -216,7 +218,8 @@ class _TerminalColumn:
         heading = self.heading.plain
         self.widest = max([_cell_width(heading), *widths])
         self.least = max([_longest_piece(heading), *needs])
-        self.wanted = max(self.least, min(self.widest, _EASY_WIDTH) if may_break else 0)
+        easy = _EASY_WIDTHS.get(column.kind, 0) if may_break else 0
+        self.wanted = max(self.least, min(self.widest, easy))
 
 
 def _cell_width(line: str) -> int:
@@ -255,7 +258,7 @@ def _share_width(columns: Sequence[_TerminalColumn], room: int) -> list[int]:
     return [1] * len(columns)
 
 
-def _wrap(text: Text, width: int) -> Text:
+def wrap_text(text: Text, width: int) -> Text:
     """``text`` with its lines broken between words; a long word after its punctuation."""
     from rich.text import Text  # noqa: PLC0415
 

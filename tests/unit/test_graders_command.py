@@ -1,0 +1,84 @@
+"""``adjudge graders``: the list by family, and a type's docstring as text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from tests.unit.helpers.narrow_terminal import shown
+from typer.testing import CliRunner
+
+from adjudge.cli.graders import DocstringText, plain_docstring
+from adjudge.cli.main import command_line
+from adjudge.graders.registry import SHIPPED, load_grader_class
+
+PROGRAM = command_line()
+
+
+def run(*words: str, width: int) -> str:
+    found = CliRunner().invoke(PROGRAM, ["graders", *words], env={"COLUMNS": str(width)})
+    assert found.exit_code == 0, found.output
+    assert all(len(line) <= width for line in found.stdout.splitlines())
+    return found.stdout
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_every_type_is_text_and_fits(width: int) -> None:
+    for name in SHIPPED:
+        docstring = inspect.getdoc(load_grader_class(name)) or ""
+        text = shown(DocstringText(docstring), width)
+        assert all(len(line) <= width for line in text.splitlines()), text
+        assert not re.search(r"(?<!`)``(?!`)", text)
+        assert not re.search(r":[a-z]+:`", text)
+        assert re.sub(r"[\s:]+", "", text) == re.sub(r"[\s:]+", "", plain_docstring(docstring))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_list_names_all_types_once_with_their_summaries(width: int) -> None:
+    text = run(width=width)
+    starts = [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert all(starts.count(name) == 1 for name in SHIPPED)
+    assert "``" not in text
+    # A summary goes on under itself.
+    at = text.index("what it answers")
+    later = [line for line in text.splitlines() if line.startswith(" ") and line.strip()]
+    assert all(line.find(line.strip()) == at for line in later)
+
+
+def test_one_type_has_its_parameters_without_modules() -> None:
+    text = run("rubric", width=80)
+    assert "'all' | 'chunks' | 'each'" in text
+    assert "adjudge.prompts.template" not in text
+    assert "LanguageEnum.EN" not in text
+    assert "asks a judge" in text
+
+
+def test_what_docstrings_use_is_read() -> None:
+    docstring = """Looks at :class:`~adjudge.types.Sample` and ``a
+    b``, by :func:`adjudge.grade`::
+
+        x = y *
+            z
+
+* one
+  and more
+* two [bold]\x1b[2J
+
+>>> 1 + 1
+2
+"""
+    assert shown(DocstringText(inspect.cleandoc(docstring)), 40).split("\n") == [
+        "Looks at Sample and a b, by",
+        "adjudge.grade:",
+        "",
+        "    x = y *",
+        "        z",
+        "",
+        "* one and more",
+        "* two [bold]\\x1b[2J",
+        "",
+        ">>> 1 + 1",
+        "2",
+        "",
+    ]
