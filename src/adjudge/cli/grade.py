@@ -45,8 +45,9 @@ from adjudge.runs.graded_run import GradedRun, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
-    endpoint_name,
-    endpoint_rows,
+    EndpointTable,
+    describe_spending,
+    endpoint_tables,
     estimate_calls,
     estimate_scenarios,
     hedge_note,
@@ -145,8 +146,10 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             console.print(f"  [dim]{kind}, first: {clean(message)}[/]")
     for warning in summary.get("warnings") or []:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
-    for endpoint in summary["endpoints"]:
-        console.print(_calls_table(endpoint))
+    for table in endpoint_tables(summary):
+        console.print(_calls_table(table))
+    if spent := describe_spending(summary):
+        console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():
         if grader["judge"] and (note := hedge_note(name, grader["judge"])):
             console.print(f"[dim]{escape(note)}[/]")
@@ -159,12 +162,13 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         )
 
 
-def _calls_table(endpoint: Mapping[str, Any]) -> Table:
+def _calls_table(found: EndpointTable) -> Table:
     rows = [
-        [label, lost(text) if label in ("failed", "circuit opened") else text]
-        for label, text in endpoint_rows(endpoint)
-    ]
-    return Table([endpoint_name(endpoint), ""], rows)
+        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
+                  for text in texts)]
+        for label, *texts in found.rows
+    ]  # fmt: skip
+    return Table([found.name, *found.columns], rows)
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:
@@ -255,9 +259,9 @@ def grade(
     budget_usd: Annotated[
         float | None,
         budget_option(
-            "The most that all judges together may cost in this invocation; the spec must "
-            "give their prices. Rewards that it does not pay for are missing as 'budget' "
-            "[default: no limit]."
+            "The most that all judges together may cost, earlier invocations of the same folder "
+            "included; the spec must give their prices. Rewards that it does not pay for are "
+            "missing as 'budget' [default: no limit]."
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,

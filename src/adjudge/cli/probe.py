@@ -212,7 +212,11 @@ def probe(
         cassette_option("--replay", "Answer all calls from this file, without network."),
     ] = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that the judge may cost; needs its price.")
+        float | None,
+        budget_option(
+            "The most that the judge may cost, earlier invocations of the same folder included; "
+            "needs its price."
+        ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: Annotated[

@@ -116,7 +116,11 @@ def swap(
         list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
     ] = None,
     budget_usd: Annotated[
-        float | None, budget_option("The most that each judge may cost; needs its price.")
+        float | None,
+        budget_option(
+            "The most that each judge may cost, earlier invocations of the same folder included; "
+            "needs its price."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: JsonSummary = False,

@@ -20,7 +20,7 @@ from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.files import atomic_write
-from adjudge.judges.endpoint.connections import own_calls, start_call_counter
+from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
@@ -34,6 +34,7 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
+from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
 from adjudge.text import encode_json
 from adjudge.types import AnySample, GradedSample, RewardResult, Sample
@@ -84,9 +85,9 @@ class GradingJob:
     ``rows``: rollouts in memory in the place of files, each with its name for messages; ``rows_of``
     says where they are from, ``by_name`` that their columns are adjudge's own. Without ``folder``
     nothing is written. ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what
-    all judges together may cost; every one then needs a price. ``engine``: who asks the graders,
-    else this process. ``startup_patience_s``: how long to wait for a judge that has never been
-    reached, by default the spec's ``patience_s``.
+    all judges together may cost, in all invocations of the folder; every one then needs a price.
+    ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long to wait
+    for a judge that has never been reached, by default the spec's ``patience_s``.
     """
 
     paths: Sequence[Path]
@@ -170,7 +171,6 @@ def _grade(
 ) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
-    calls = start_call_counter()
     tally = Tally(None)
     with ExitStack() as opened:
         opened.enter_context(Progress(tally, show=job.show_progress))
@@ -180,6 +180,14 @@ def _grade(
         if job.folder is not None:
             folder = opened.enter_context(_open_folder(job, job.folder, graders))
             journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
+        spending = opened.enter_context(
+            FolderSpending(
+                job.folder,
+                budget,
+                tally,
+                elsewhere=list if job.engine is None else job.engine.endpoints,
+            )
+        )
         function = SpecRewardFunction(
             job.spec,
             graders=graders,
@@ -198,10 +206,10 @@ def _grade(
         else:
             atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
         tally.note = "writing summary and report"
-        elsewhere = [] if job.engine is None else job.engine.endpoints()
         summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
         summary["groups"]["source"] = counted.groups.source
-        summary["endpoints"] = [*elsewhere, *calls.read()]
+        summary["endpoints"] = spending.read()
+        summary["spending"] = spending.summarise(summary["endpoints"])
         summary |= _run_facts(job, folder, tally, counted.reader)
         run = GradedRun(recorder.rows, summary, counted.reader.broken, job.folder, recorder.page())
         if folder is not None:

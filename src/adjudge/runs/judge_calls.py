@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
@@ -81,29 +81,89 @@ def endpoint_name(entry: Mapping[str, Any]) -> str:
     return f"{', '.join(entry['models'])} @ {urls[0]}{more}"
 
 
-def endpoint_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The numbers of an endpoint as label and text, without those that say nothing."""
-    failures = _format_counts(entry["failures"])
-    rows = [
-        ("calls", f"{entry['calls']:,}"),
-        ("answered", f"{entry['answered']:,}"),
-        ("from the cache", _format_count(entry["cache_hits"])),
-        ("shared with an equal call", _format_count(entry["deduplicated"])),
-        ("failed", failures),
-        ("sends", f"{entry['sends']:,}"),
-        ("sends that failed", _format_counts(entry["send_failures"])),
-        ("sent again after a failure", _format_count(entry["retries"])),
-        ("sent again for silence", _format_count(entry["timeouts"])),
-        ("hedges", _format_hedges(entry)),
-        ("tokens in / out", _format_tokens(entry)),
-        ("cost", _format_cost(entry)),
-        ("latency p50 / p95 / p99", _format_latency(entry)),
-        ("in flight: peak, limit now", f"{entry['peak_in_flight']:,}, {entry['limit']:,}"),
-        ("limit cut", _format_count(entry["limit_cuts"])),
-        ("circuit opened", _format_count(entry["circuit_opened"])),
-        ("longest loop lag", f"{entry['loop_lag_max_s'] * 1e3:.0f} ms"),
-    ]
-    return [(label, text) for label, text in rows if text]
+def _counter_rows(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What may be added up over invocations, as label and text; empty where it says nothing."""
+    return {
+        "calls": f"{entry['calls']:,}",
+        "answered": f"{entry['answered']:,}",
+        "from the cache": _format_count(entry["cache_hits"]),
+        "shared with an equal call": _format_count(entry["deduplicated"]),
+        "failed": _format_counts(entry["failures"]),
+        "sends": f"{entry['sends']:,}",
+        "sends that failed": _format_counts(entry["send_failures"]),
+        "sent again after a failure": _format_count(entry["retries"]),
+        "sent again for silence": _format_count(entry["timeouts"]),
+        "hedges": _format_hedges(entry),
+        "tokens in / out": _format_tokens(entry),
+        "cost": _format_cost(entry),
+        "limit cut": _format_count(entry["limit_cuts"]),
+        "circuit opened": _format_count(entry["circuit_opened"]),
+    }
+
+
+def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What is measured in one process."""
+    return {
+        "latency p50 / p95 / p99": _format_latency(entry),
+        "in flight: peak, limit now": f"{entry['peak_in_flight']:,}, {entry['limit']:,}",
+        "longest loop lag": f"{entry['loop_lag_max_s'] * 1e3:.0f} ms",
+    }
+
+
+class EndpointTable(NamedTuple):
+    """An endpoint's calls: a row is a label and a text for each of ``columns``."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def endpoint_tables(summary: Mapping[str, Any]) -> list[EndpointTable]:
+    """What each endpoint was asked; of a resumed run now, and in all invocations of its folder."""
+    now = {endpoint_name(one): one for one in summary.get("endpoints") or []}
+    spending = summary.get("spending") or {}
+    if spending.get("invocations", 1) == 1:
+        return [
+            EndpointTable(name, [""], _filled_rows([_counter_rows(one) | _gauge_rows(one)]))
+            for name, one in now.items()
+        ]
+    columns = ["this invocation", f"all {spending['invocations']:,}"]
+    found = []
+    for one in spending["endpoints"]:
+        name = endpoint_name(one)
+        ours = _counter_rows(now[name]) | _gauge_rows(now[name]) if name in now else {}
+        found.append(EndpointTable(name, columns, _filled_rows([ours, _counter_rows(one)])))
+    return found
+
+
+def _filled_rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    labels = dict.fromkeys(label for one in columns for label in one)
+    rows = [[label, *(one.get(label, "") for one in columns)] for label in labels]
+    return [row for row in rows if any(row[1:])]
+
+
+def describe_spending(summary: Mapping[str, Any]) -> str:
+    """What a resumed run has cost in all, and what is left of a budget; empty for other runs."""
+    found = summary.get("spending") or {}
+    budget, count = found.get("budget_usd"), found.get("invocations", 1)
+    if count == 1 and budget is None:
+        return ""
+    parts = []
+    if count > 1:
+        tokens = f"{found['input_tokens']:,} / {found['output_tokens']:,} tokens in / out"
+        parts.append(f"all {count:,} invocations: {found['calls']:,} calls, {tokens}")
+    if found["cost_usd"] is None:
+        parts.append("cost unknown: no price")
+    elif count > 1:
+        before, now = found["earlier_usd"], found["this_invocation_usd"]
+        parts.append(f"{found['cost_usd']:.4f} USD ({before:.4f} before, {now:.4f} now)")
+    if budget is not None:
+        parts.append(f"{found['left_usd']:.4f} USD of the budget of {budget:g} USD are left")
+    if killed := found["killed"]:
+        parts.append(
+            f"{killed:,} earlier killed, so what was sent in the last second of each is not counted"
+        )
+    return "; ".join(parts)
 
 
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
@@ -111,18 +171,20 @@ def judge_calls_section(summary: Mapping[str, Any]) -> Section:
 
     Empty for a run without judges.
     """
-    endpoints = summary.get("endpoints") or []
     tables = [
-        Table(["", *numeric("")], endpoint_rows(one), caption=endpoint_name(one), kind="metrics")
-        for one in endpoints
+        Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
+        for one in endpoint_tables(summary)
     ]
     notes = [
-        hedge_note(name, grader["judge"])
-        for name, grader in (summary.get("graders") or {}).items()
-        if grader.get("judge")
+        describe_spending(summary),
+        *(
+            hedge_note(name, grader["judge"])
+            for name, grader in (summary.get("graders") or {}).items()
+            if grader.get("judge")
+        ),
     ]
     found = [Element("div", tables, class_="calls"), *(f"{note}." for note in notes if note)]
-    return Section("calls", "Judge calls", found if endpoints else [])
+    return Section("calls", "Judge calls", found if tables else [])
 
 
 def hedge_note(name: str, calls: Mapping[str, Any]) -> str:

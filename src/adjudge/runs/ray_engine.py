@@ -107,7 +107,7 @@ class RayEngine:
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
         total: dict[EndpointId, EndpointStats] = {}
-        for one in self._stats.values():
+        for one in [*self._stats.values()]:  # a copy: reports go on coming
             for key, stats in one.items():
                 total[key] = total.get(key, EndpointStats()).plus(stats)
         return [

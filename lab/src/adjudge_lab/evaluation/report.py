@@ -50,7 +50,7 @@ def write_evaluation_report(path: Path, summary: Mapping[str, Any], rows: _RowsB
                 "disagree", "Where they disagree", _disagreements(summary, rows), "Disagreements"
             ),
             Section("seeds", "All seeds", _seeds_table(summary, rows), "Seeds"),
-            judge_calls_section({"endpoints": summary.get("endpoints")}),
+            judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],
     )

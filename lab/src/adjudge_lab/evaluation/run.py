@@ -24,8 +24,8 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.files import JsonlLog, iter_rows
-from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.spending import FolderSpending
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import GraderError, Usage
@@ -168,9 +168,9 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
     run = _evaluation_run(job)
     job.judged = run.judge.enabled
     check_service_libraries(run)
-    calls = start_call_counter()
     with (
         EvaluationFolder(job.folder, _build_manifest(job)) as folder,
+        FolderSpending(job.folder) as spending,
         start_run_judge(run, job.folder) as (spec, _),
     ):
         scorer, task = Scorer(spec), build_task(run, spec)
@@ -188,7 +188,8 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
             "config": str(job.source),
             **summarise_evaluation(run, spec, job.targets, job.rows, spent, judged=job.judged),
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": calls.read(),
+            "endpoints": (endpoints := spending.read()),
+            "spending": spending.summarise(endpoints),
         }
         folder.write_json("summary.json", job.summary)
         write_evaluation_report(job.folder / "report.html", job.summary, job.rows)

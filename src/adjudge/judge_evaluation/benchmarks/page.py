@@ -318,7 +318,7 @@ def write_validation_report(
         _facts(summary),
         [
             *(Section(key, title, content, title) for key, title, content in found),
-            judge_calls_section({"endpoints": summary.get("endpoints")}),
+            judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],
         above=_banners(summary),

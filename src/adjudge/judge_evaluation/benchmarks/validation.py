@@ -62,10 +62,10 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     calibration_metrics,
     score_differences,
 )
-from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.spending import FolderSpending
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
 
@@ -281,8 +281,10 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
     material = find_benchmark_data(job, candidates)
     benchmark = material.benchmark
     modes = [candidate_mode(job, one, benchmark) for one in candidates]
-    calls = start_call_counter()
-    with RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder:
+    with (
+        RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder,
+        FolderSpending(job.folder) as spending,
+    ):
         if material.local:
             _write_sample_file(folder.path, job.kind)
         entries = [
@@ -299,7 +301,8 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             "judges": entries,
             "compared": [comparison_entry(one) for one in compared],
             "seconds": round(time.perf_counter() - started, 1),
-            "endpoints": calls.read(),
+            "endpoints": (endpoints := spending.read()),
+            "spending": spending.summarise(endpoints),
         }
         folder.write_json("summary.json", job.summary)
         write_validation_report(folder.path / "report.html", job.summary, benchmark, job.judgements)

@@ -54,7 +54,7 @@ from adjudge.judge_evaluation.probes.report import (
 )
 from adjudge.judges.base import ChatModel
 from adjudge.judges.cassette.cache import ReplyCache
-from adjudge.judges.endpoint.connections import own_calls, start_call_counter
+from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
 from adjudge.runner.binding import GraderConfig
@@ -63,6 +63,7 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.judge_calls import estimate_calls
+from adjudge.runs.spending import FolderSpending
 from adjudge.types import GraderError, GraderResult, RewardSample
 from adjudge.version import __version__
 
@@ -103,7 +104,7 @@ class ProbeJob:
     ``n``: topics (default all). ``thresholds``: by probe, in place of the defaults.
     ``family_wise``: the level of the intervals is 1 − 0.05/m for m probes (Bonferroni).
     ``strict``: an uncertain verdict fails in the JUnit file too. ``budget_usd``: what the judge may
-    cost; it then needs a price.
+    cost, in all invocations of the folder; it then needs a price.
     """
 
     spec: RewardSpec
@@ -304,7 +305,6 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
 def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
     started = time.perf_counter()
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
-    calls = start_call_counter()
     tally = Tally(len(prepared.questions))
     main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
     with (
@@ -321,6 +321,7 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
             journal=JOURNAL_FILE,
         ) as folder,
         Progress(tally, show=job.show_progress, title="probing"),
+        FolderSpending(job.folder, budget, tally) as spending,
     ):
         journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
         answers = run_blocking(_ask_questions(job, prepared, journal, tally))
@@ -334,14 +335,16 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
             )
             for probe in prepared.probes
         ]
-        endpoints = calls.read()
-        job.card = _card(job, prepared, answers, level) | {
+        endpoints = spending.read()
+        spent = spending.summarise(endpoints)
+        job.card = _card(job, prepared, answers, level, spent["cost_usd"]) | {
             "calls": sum(one["calls"] for one in endpoints),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "elapsed_s": time.perf_counter() - started,
             "resumed": tally.resumed,
             "cassette": job.cassette and msgspec.to_builtins(job.cassette.report()),
             "endpoints": endpoints,
+            "spending": spent,
         }
         _write(job, folder, answers)
     return job.findings
@@ -395,6 +398,7 @@ def _card(
     prepared: PreparedProbes,
     answers: Mapping[ProbeQuestion, GraderResult],
     level: float,
+    spent_usd: float | None,
 ) -> dict[str, Any]:
     errors = [one for one in answers.values() if isinstance(one, GraderError)]
     paid = [one.provenance.paid for one in answers.values() if one.provenance is not None]
@@ -422,7 +426,7 @@ def _card(
         "questions": len(answers),
         "control_questions": prepared.bench.control_questions,
         "missing": {"count": len(errors), "by_kind": dict(Counter(str(e.kind) for e in errors))},
-        "cost_usd": sum(costs) if costs else None,
+        "cost_usd": spent_usd or (0.0 if costs else None),
         "verdicts": (verdicts := count_verdicts(job.findings)),
         "family_wise_error": family_wise_error(verdicts, level),
         "probes": [msgspec.to_builtins(one) for one in job.findings],

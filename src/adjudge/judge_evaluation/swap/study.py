@@ -156,7 +156,7 @@ def judge_rollouts(
 
 
 def _call_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What asking came to: calls of this invocation, and what all results together cost."""
+    """What asking came to: calls of this invocation, and what all invocations cost."""
     graders = [one["judge"] for one in summary["graders"].values() if one["judge"] is not None]
     costs = [one["cost_usd"] for one in graders if one["cost_usd"] is not None]
     models = dict.fromkeys(name for one in graders for name in one["models"])
@@ -164,7 +164,7 @@ def _call_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
         **{key: sum(one[key] for one in summary["endpoints"]) for key in _CALL_COUNTS},
         "models": list(models),
         "result_tokens": sum(one["input_tokens"] + one["output_tokens"] for one in graders),
-        "cost_usd": sum(costs) if costs else None,
+        "cost_usd": summary["spending"]["cost_usd"] or (0.0 if costs else None),
         "resumed_results": summary["resumed_results"],
         "elapsed_s": summary["elapsed_s"],
         "spec_hash": summary["spec"]["hash"],

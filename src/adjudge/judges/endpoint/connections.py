@@ -296,8 +296,13 @@ class CallCounter:
         return entries
 
     def read(self) -> list[dict[str, Any]]:
-        """:meth:`table` of the engine's loop, for code outside of it."""
-        return run_blocking(_call(self.table))
+        """:meth:`table` of the engine's loop with what was cancelled, for code outside of it."""
+        return run_blocking(self._complete_table())
+
+    async def _complete_table(self) -> list[dict[str, Any]]:
+        for one in open_connections():
+            await one.endpoint.wait_for_cancelled()
+        return self.table()
 
 
 def start_call_counter() -> CallCounter:

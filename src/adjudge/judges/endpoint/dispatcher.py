@@ -128,6 +128,12 @@ class Dispatcher:
         if not call.waiters:
             self._end(call, CallState.CANCELLED)
 
+    async def wait_for_cancelled(self, timeout_s: float) -> None:
+        """Wait until attempts that were cancelled have ended and are booked."""
+        live = [attempt for attempt in self._live if attempt.cancel_reason is not None]
+        if tasks := [attempt.task for attempt in live if attempt.task is not None]:
+            await asyncio.wait(tasks, timeout=timeout_s)
+
     async def aclose(self) -> None:
         """End all calls as ``cancelled`` and wait until their attempts are."""
         for call in list(self._open):

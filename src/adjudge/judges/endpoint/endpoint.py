@@ -165,6 +165,11 @@ class Endpoint:
             dispatcher.cancel_waiter(call, waiter)
             raise
 
+    async def wait_for_cancelled(self, timeout_s: float = 1.0) -> None:
+        """Wait until what was cancelled is counted in :attr:`stats`."""
+        if self._dispatcher is not None:
+            await self._dispatcher.wait_for_cancelled(timeout_s)
+
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
 

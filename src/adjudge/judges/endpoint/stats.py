@@ -181,6 +181,12 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         return plain
 
 
+COUNTERS = tuple(
+    name for name in EndpointStats.__struct_fields__ if name not in {*_GAUGES, "latencies"}
+)
+"""What may be added up over processes: numbers, and numbers by kind."""
+
+
 LATENCY_WINDOW = 1_000
 REFRESH_EVERY = 16
 

@@ -1,0 +1,208 @@
+"""What the judges of a run folder cost, in this invocation and in those before it.
+
+``spending.json`` has an entry an invocation, with what its endpoints counted: calls that failed,
+were sent again or were cancelled included. It is written once a second while calls are made, so a
+kill takes with it what was sent in its last second. Calls that were out then are known from their
+reservations, where there is a budget.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.files import write_json
+from adjudge.judges.endpoint.connections import start_call_counter
+from adjudge.runner.progress import Tally
+
+if TYPE_CHECKING:
+    from adjudge.judges.endpoint.settings import SpendCeiling
+
+SPENDING_FILE = "spending.json"
+WRITE_EVERY_S = 1.0
+
+_log = logging.getLogger("adjudge")
+
+EndpointCounts = Mapping[str, Any]
+"""``base_urls`` and ``models`` of an endpoint, and its counters by name."""
+
+
+class Invocation(msgspec.Struct, kw_only=True):
+    """One process's calls. ``ended``: it wrote its last numbers, so nothing was out any more.
+
+    ``cost_usd``: what is known of its cost; ``reserved_usd``: the most that calls cost which were
+    out when this was written.
+    """
+
+    started: str
+    ended: bool = False
+    cost_usd: float = 0.0
+    reserved_usd: float = 0.0
+    endpoints: list[dict[str, Any]] = []
+
+    @property
+    def booked_usd(self) -> float:
+        """Its cost; of one that was killed with the calls that were out."""
+        return self.cost_usd + (0.0 if self.ended else self.reserved_usd)
+
+
+class FolderSpending:
+    """Counts the judge calls of one invocation beside those of earlier ones in ``folder``.
+
+    A context manager, to be entered under the folder's lock. The one place that makes a ``budget``
+    the folder's: it starts with what earlier invocations spent. ``elsewhere`` gives the table of
+    calls that other processes make for this one; what results cost is known sooner from the
+    ``tally``, and is all that is known of judges without an endpoint. Without ``folder`` nothing is
+    read or written. Code outside the engine's loop uses it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        budget: SpendCeiling | None = None,
+        tally: Tally | None = None,
+        *,
+        elsewhere: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        self._path = None if folder is None else folder / SPENDING_FILE
+        self._budget = budget
+        self._elsewhere, self._tally = elsewhere, tally
+        self._calls = start_call_counter()
+        self._earlier: list[Invocation] = []
+        self._charged = 0.0
+        self._now = Invocation(started=datetime.now(UTC).isoformat(timespec="seconds"))
+        self._written: bytes | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="adjudge-spending", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._earlier = _read_invocations(self._path)
+            if self._budget is not None:
+                self._charge_earlier(self._budget)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._stop.set()
+            self._thread.join()
+            self._count(self.read())
+            self._now.ended = True
+            self._write()
+
+    def read(self) -> list[dict[str, Any]]:
+        """The table of calls of this invocation, once those that were cancelled have ended."""
+        return [*self._elsewhere(), *self._calls.read()]
+
+    def summarise(self, table: Sequence[EndpointCounts]) -> dict[str, Any]:
+        """``spending`` of ``summary.json``: the folder's numbers, with ``table`` of now.
+
+        Money is ``None`` where replies had no price and nothing else is known. ``killed``: how many
+        earlier invocations could not write their last numbers. ``endpoints``: all invocations'.
+        """
+        self._count(table)
+        everyone = [*self._earlier, self._now]
+        endpoints = _merge_endpoints(everyone)
+        earlier, now = sum(one.booked_usd for one in self._earlier), self._now.cost_usd
+        is_known = earlier + now > 0 or not any(one["unpriced"] for one in endpoints)
+        ceiling = None if self._budget is None else self._budget.ceiling
+        return {
+            "invocations": len(everyone),
+            "killed": sum(not one.ended for one in self._earlier),
+            "calls": sum(one["calls"] for one in endpoints),
+            "input_tokens": sum(one["input_tokens"] for one in endpoints),
+            "output_tokens": sum(one["output_tokens"] for one in endpoints),
+            "unpriced": sum(one["unpriced"] for one in endpoints),
+            "cost_usd": earlier + now if is_known else None,
+            "this_invocation_usd": now if is_known else None,
+            "earlier_usd": earlier if is_known else None,
+            "budget_usd": ceiling,
+            "left_usd": None if ceiling is None else max(0.0, ceiling - earlier - now),
+            "endpoints": endpoints,
+        }
+
+    def _charge_earlier(self, budget: SpendCeiling) -> None:
+        spent = self._charged = sum(one.booked_usd for one in self._earlier)
+        budget.spent += spent
+        if spent and budget.ceiling is not None:
+            _log.warning(
+                "%s: earlier invocations spent %.4f USD; %.4f USD of the budget of %g USD are left",
+                self._path and self._path.parent,
+                spent,
+                max(0.0, budget.ceiling - spent),
+                budget.ceiling,
+            )
+
+    def _count(self, table: Sequence[EndpointCounts]) -> None:
+        names = ("base_urls", "models", *_counter_names()) if table else ()
+        self._now.endpoints = [{name: one[name] for name in names} for one in table]
+        counted: float = sum(one["cost_usd"] for one in table)
+        if self._budget is not None:  # exact; endpoints may count the calls of others, too
+            counted = self._budget.spent - self._charged
+            self._now.reserved_usd = self._budget.reserved
+        self._now.cost_usd = max(counted, 0.0 if self._tally is None else self._tally.cost_usd)
+
+    def _write(self) -> None:
+        if self._path is None or not (self._now.endpoints or self._now.cost_usd or self._earlier):
+            return
+        data = msgspec.json.encode(self._now)
+        if data != self._written:
+            write_json(self._path, {"invocations": [*self._earlier, self._now]})
+            self._written = data
+
+    def _run(self) -> None:
+        while not self._stop.wait(WRITE_EVERY_S):
+            self._count(self.read())
+            try:
+                self._write()
+            except OSError as error:  # the run's last numbers will be written, or stop it
+                _log.warning("%s: cannot be written: %s", self._path, error)
+
+
+def _read_invocations(path: Path) -> list[Invocation]:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[Invocation]])
+        return found["invocations"]
+    except FileNotFoundError:
+        return []
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise RunFolderError(
+            f"{path}: cannot be read, so what this run has cost is not known ({error}). Restore "
+            "the file, or give another output folder with -o."
+        ) from None
+
+
+def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
+    """What all invocations asked of each endpoint."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for entry in (entry for one in invocations for entry in one.endpoints):
+        key = (*entry["base_urls"], "", *entry["models"])
+        before = found.get(key)
+        found[key] = dict(entry) if before is None else before | _add_counters(before, entry)
+    return list(found.values())
+
+
+def _counter_names() -> tuple[str, ...]:
+    from adjudge.judges.endpoint.stats import COUNTERS  # noqa: PLC0415  (where a judge was asked)
+
+    return COUNTERS
+
+
+def _add_counters(one: EndpointCounts, other: EndpointCounts) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    for name in _counter_names():
+        ours, theirs = one[name], other[name]
+        if isinstance(ours, Mapping):
+            kinds = dict.fromkeys([*ours, *theirs])
+            added[name] = {kind: ours.get(kind, 0) + theirs.get(kind, 0) for kind in kinds}
+        else:
+            added[name] = ours + theirs
+    return added

@@ -1,0 +1,180 @@
+"""What a run folder cost over its invocations, and a budget that bounds all of them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
+
+from adjudge import RewardSpec
+from adjudge.errors import RunFolderError
+from adjudge.judges.endpoint.settings import SpendCeiling
+from adjudge.mock.server import start_mock
+from adjudge.runs import spending
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.judge_calls import describe_spending, endpoint_tables
+from adjudge.runs.spending import SPENDING_FILE, FolderSpending
+
+SPEC = """
+[[graders]]
+name = "quality"
+type = "llm"
+template = "Rate this from 0 to 1. {{prompt}} {{response}}"
+score_range = [0.0, 1.0]
+
+[missing]
+max_missing = 1.0
+patience_s = 0.0
+
+[judges.main]
+type = "vllm"
+model = "mock"
+base_url = "{url}"
+max_tokens = 100
+price = {{ input = 1.0, output = 2.0 }}
+"""
+
+
+@pytest.fixture
+def provider() -> Iterator[str]:
+    with start_mock_here(latency=("fixed:0.001",)) as url:
+        yield url
+
+
+def grade(folder: Path, url: str, budget_usd: float | None = None) -> dict[str, Any]:
+    rollouts, spec = folder / "rollouts.jsonl", folder / "spec.toml"
+    rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(40)]
+    rollouts.write_text("\n".join(map(json.dumps, rows)))
+    spec.write_text(SPEC.format(url=url))
+    job = GradingJob(
+        [rollouts], RewardSpec.load(spec), folder / "out", show_progress=False,
+        budget_usd=budget_usd,
+    )  # fmt: skip
+    return dict(grade_rollouts(job).summary)
+
+
+def served(url: str) -> dict[str, Any]:
+    with urlopen(f"{url}/stats") as reply:
+        stats: dict[str, Any] = json.loads(reply.read())
+    return stats
+
+
+def test_a_budget_bounds_the_folder_and_its_cost_is_that_of_all_invocations(
+    tmp_path: Path, provider: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "whole").mkdir()
+    cost = grade(tmp_path / "whole", provider)["spending"]["cost_usd"]
+    first = grade(tmp_path, provider, cost / 2)["spending"]
+    assert 0 < first["cost_usd"] <= cost / 2
+    assert first["earlier_usd"] == 0
+    assert first["left_usd"] == pytest.approx(cost / 2 - first["cost_usd"])
+    assert "earlier invocations" not in caplog.text
+    again = grade(tmp_path, provider, cost / 2)["spending"]
+    assert again["cost_usd"] <= cost / 2
+    assert again["earlier_usd"] == pytest.approx(first["cost_usd"])
+    assert f"earlier invocations spent {first['cost_usd']:.4f} USD" in caplog.text
+    summary = grade(tmp_path, provider, cost * 2)
+    found = summary["spending"]
+    assert found["invocations"] == 3
+    assert found["cost_usd"] == pytest.approx(cost)
+    assert found["cost_usd"] == pytest.approx(found["earlier_usd"] + found["this_invocation_usd"])
+    assert found["calls"] == found["endpoints"][0]["calls"] > summary["endpoints"][0]["calls"]
+    (table,) = endpoint_tables(summary)
+    assert table.columns == ["this invocation", "all 3"]
+    rows = {label: texts for label, *texts in table.rows}
+    assert rows["answered"] == [str(summary["endpoints"][0]["answered"]), "40"]
+    assert "all 3 invocations: " in describe_spending(summary)
+    assert "USD of the budget of" in describe_spending(summary)
+
+
+def test_what_failed_cost_too(tmp_path: Path) -> None:
+    with start_mock_here(fail=("max-tokens:0.5",), seed=3) as url:
+        first = grade(tmp_path, url)
+        second = grade(tmp_path, url)
+        sends = served(url)["requests"]
+    assert first["missing"]["by_kind"]["truncated"] > 0
+    found = second["spending"]
+    assert found["endpoints"][0]["sends"] == sends
+    spent = found["input_tokens"] + 2 * found["output_tokens"]
+    assert found["cost_usd"] == pytest.approx(spent / 1e6)
+    assert found["cost_usd"] > second["graders"]["quality"]["judge"]["cost_usd"]
+
+
+def test_a_run_in_one_go_says_nothing_of_invocations(tmp_path: Path, provider: str) -> None:
+    summary = grade(tmp_path, provider)
+    assert describe_spending(summary) == ""
+    (table,) = endpoint_tables(summary)
+    assert table.columns == [""]
+    assert "latency p50 / p95 / p99" in [row[0] for row in table.rows]
+
+
+def test_of_a_killed_invocation_the_calls_that_were_out_count(tmp_path: Path) -> None:
+    killed = {"started": "then", "cost_usd": 0.25, "reserved_usd": 0.125}
+    over = {"started": "then", "cost_usd": 0.5, "reserved_usd": 0.125, "ended": True}
+    (tmp_path / SPENDING_FILE).write_text(json.dumps({"invocations": [killed, over]}))
+    budget = SpendCeiling(1.0)
+    with FolderSpending(tmp_path, budget) as counted:
+        assert budget.spent == 0.875
+        found = counted.summarise([])
+    assert (found["cost_usd"], found["left_usd"], found["killed"]) == (0.875, 0.125, 1)
+    assert "1 earlier killed" in describe_spending({"spending": found})
+
+
+def test_a_damaged_file_is_not_taken_for_free(tmp_path: Path) -> None:
+    for text in ("{", "{}", '{"invocations": [{"started": "then", "cost_usd": "0"}]}'):
+        (tmp_path / SPENDING_FILE).write_text(text)
+        with pytest.raises(RunFolderError, match="what this run has cost is not known"):
+            FolderSpending(tmp_path).__enter__()
+
+
+def test_rules_cost_nothing_and_leave_no_file(tmp_path: Path) -> None:
+    rollouts = tmp_path / "r.jsonl"
+    rollouts.write_text('{"response": "yes", "reference": "yes"}\n')
+    spec = RewardSpec.from_dict({"graders": [{"name": "same", "type": "string_match"}]})
+    summary = grade_rollouts(
+        GradingJob([rollouts], spec, tmp_path / "out", show_progress=False)
+    ).summary
+    assert summary["spending"]["cost_usd"] == 0
+    assert not (tmp_path / "out" / SPENDING_FILE).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_after_a_signal_the_cost_is_known(tmp_path: Path, number: signal.Signals) -> None:
+    """All of it after SIGTERM; after a kill all but what was sent in the last second."""
+    with start_mock(latency=("fixed:0.2",), port=0) as url:
+        spec = SPEC.format(url=url) + "endpoint = { max_concurrency = 2, hedge = false }\n"
+        (tmp_path / "spec.toml").write_text(spec)
+        rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(60)]
+        (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        words = ["-m", "adjudge", "grade", "r.jsonl", "-s", "spec.toml", "-o", "out"]
+        with subprocess.Popen(
+            [sys.executable, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while served(url)["requests"] < 25:
+                time.sleep(0.05)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=30)
+        before = served(url)["requests"]
+        assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+        assert ("To resume, run:" in said) == (number == signal.SIGTERM)
+        journaled = (tmp_path / "out" / "journal.jsonl").read_bytes().count(b"\n") - 1
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        asked_again = served(url)["requests"] - before
+    assert asked_again == 60 - journaled
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["spending"]
+    sends = sum(one["sends"] for one in found["endpoints"])
+    at_most_lost = 0 if number == signal.SIGTERM else 2 * round(spending.WRITE_EVERY_S / 0.2) + 2
+    assert before + asked_again - at_most_lost <= sends <= before + asked_again
+    assert found["killed"] == (number == signal.SIGKILL)
+    assert (tmp_path / "out" / SPENDING_FILE).stat().st_size < 10_000
