@@ -8,7 +8,7 @@ import pytest
 from adjudge.judge_evaluation.swap.judgements import SwapTable
 from adjudge.judge_evaluation.swap.report import render_swap_page
 from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources, gather_rollouts
-from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
+from adjudge.judge_evaluation.swap.study import SwapStudy, read_swap_judges, run_swap
 
 
 def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> SwapTable:
@@ -71,3 +71,15 @@ def test_a_page_says_what_it_leaves_out_and_what_it_cannot_know(tmp_path: Path) 
     assert "criteria of the same name" in few
     assert "from 8 groups on" in few
     assert "more." not in study(tmp_path, 21)
+
+
+def test_published_files_of_one_judge_are_one_judge(tmp_path: Path) -> None:
+    paths = [
+        tmp_path / subset / "evaluators" / "GPT-4" / "Vanilla" / "result.json"
+        for subset in ("Natural", "Manual")
+    ]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_text("[]")
+    [judge] = read_swap_judges([str(path) for path in paths])
+    assert (judge.name, judge.paths) == ("GPT-4_Vanilla", paths)

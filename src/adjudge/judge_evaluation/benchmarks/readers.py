@@ -408,11 +408,12 @@ def read_judgebench_judge(path: Path) -> tuple[Benchmark, list[Judgement]]:
 
 def _judgebench_answers(row: Any) -> dict[str, Any]:
     replies = msgspec.convert(row["judgments"], type=list[_JudgeBenchReply | None])
-    given, swapped = [*replies, None][:2] if len(replies) == 1 else replies
-    if len(replies) == 1 and given is not None and isinstance(given.judgment, dict):
-        scores = given.judgment.get("scores")
-        if scores is not None:
-            return {"scores": msgspec.convert(scores, type=list[float])}
+    if len(replies) == 1:
+        alone = replies[0] and replies[0].judgment
+        if isinstance(alone, dict) and alone.get("scores") is not None:
+            return {"scores": msgspec.convert(alone["scores"], type=list[float])}
+        replies.append(None)
+    given, swapped = replies
     first, second = (
         _NO_REPLY if one is None else _DECISIONS.get(one.decision, _UNREAD)
         for one in (given, swapped)
