@@ -68,15 +68,15 @@ def test_the_input_is_read_once_or_where_it_is_long_twice(
     monkeypatch.setattr(grading, "_WINDOW", window)
     given = job(tmp_path, rows(16, 4))
     given.mapping = {"env_reward": "env_reward"}
-    read, parse_lines = [], files.parse_lines
+    read, parse_row = [], files.parse_row
 
-    def note(lines: Any, name: str) -> Any:
-        read.append(name)
-        return parse_lines(lines, name)
+    def note(text: bytes, where: str) -> Any:
+        read.append(where)
+        return parse_row(text, where)
 
-    monkeypatch.setattr(files, "parse_lines", note)
+    monkeypatch.setattr(files, "parse_row", note)
     run = grade_rollouts(given)
-    assert len(read) == reads
+    assert len(read) == reads * (16 + 1)  # the first row is also looked at for the mapped column
     assert run.summary["samples"] == 16
     assert run.summary["graders"]["length"]["missing"] == 0
 

@@ -133,9 +133,9 @@ def test_files_are_checked_first(tmp_path: Path) -> None:
 
 def test_a_column_that_no_row_has_is_a_typing_error(tmp_path: Path) -> None:
     path = lines(tmp_path, {"response": "r", "reward": 1}, {"response": "r"})
-    check_mapping([path], {"env_reward": "reward", "response": "response"})
+    check_mapping(read_rows([path]), {"env_reward": "reward", "response": "response"})
     with pytest.raises(ConfigError, match="none of the first rows has 'rewrd'; did you mean"):
-        check_mapping([path], {"env_reward": "rewrd"})
+        check_mapping(read_rows([path]), {"env_reward": "rewrd"})
 
 
 def test_odd_values_that_mean_nothing_or_break_the_row() -> None:

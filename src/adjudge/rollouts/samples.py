@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
+from adjudge.rollouts.formats.columns import RESPONSES_COLUMN
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, Sample, get_path
@@ -44,34 +45,23 @@ def read_samples(
     yield from SampleReader(paths, mapping or {}).read()
 
 
-def check_mapping(paths: Sequence[Path], mapping: Mapping[str, str]) -> None:
+def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
-    next(_with_checked_mapping(read_rows(paths), mapping), None)
-
-
-def _with_checked_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> Iterator[FileRow]:
-    """``rows``, of which the first are looked at for the mapped columns before any is given.
-
-    Raises :class:`ConfigError` for a column that none of them has. So a stream, which can be read
-    only once, is checked too.
-    """
     if "index" in mapping:
         raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
-    rows = iter(rows)
-    wanted, columns, first = dict(mapping), dict[str, None](), list[FileRow]()
-    while wanted and len(first) < _CHECKED_ROWS and (found := next(rows, None)) is not None:
-        first.append(found)
-        if not isinstance(row := found[1], RolloutError):
+    wanted, columns = dict(mapping), dict[str, None]()
+    for _, row in islice(rows, _CHECKED_ROWS if wanted else 0):
+        if not isinstance(row, RolloutError):
             columns |= dict.fromkeys(row)
             wanted = {f: path for f, path in wanted.items() if get_path(row, path) is MISSING}
+        if not wanted:
+            return
     if columns:
         for name, path in wanted.items():
             raise ConfigError(
                 f"--map {name}={path}: none of the first rows has {path!r}"
                 f"{suggest_name(path, columns)} (columns: {', '.join(columns)[:300]})"
             )
-    yield from first
-    yield from rows
 
 
 def sample_from_row(
@@ -211,11 +201,20 @@ class SampleReader:
         """Every row in order: its sample, or what is wrong with it."""
         self.readings.clear()
         self.skipped.clear()
-        index = 0
-        for number, where, record, reading in self._read_records():
-            for row in _convert_record(record, reading, number, where):
-                yield where, _as_sample(row, index, where)
-                index += 1
+        index = number = 0
+        for reading, rows in self._read_files():
+            by_name = reading.is_by_name
+            for where, record in rows:
+                one_row = isinstance(record, RolloutError) or (
+                    by_name and RESPONSES_COLUMN not in record
+                )
+                for row in (record,) if one_row else _convert_record(record, reading, number):
+                    yield where, _as_sample(row, index, where)
+                    index += 1
+                number += 1
+        if self.skipped and not self.readings:
+            file, reason = next(iter(self.skipped.items()))
+            raise ConfigError(f"{file}: {reason}")
 
     def count_formats(self) -> dict[str, int]:
         """How many files were read as what."""
@@ -230,29 +229,24 @@ class SampleReader:
         }
         return [file for file in found if readings[file] and str(file) not in self.skipped]
 
-    def _read_records(
-        self,
-    ) -> Iterator[tuple[int, str, Mapping[str, Any] | RolloutError, FileReading]]:
-        """Every record with its number and how its file is read."""
-        number = 0
-        checked = _with_checked_mapping(self._all_rows(), self._mapping)
-        for file, rows in groupby(checked, key=lambda row: row[0].rpartition(":")[0]):
+    def _read_files(self) -> Iterator[tuple[FileReading, Iterator[FileRow]]]:
+        """How each file is read, and its rows."""
+        check_mapping(chain.from_iterable(rows for _, rows in self._files()), self._mapping)
+        for file, rows in self._files():
             head = list(islice(rows, HEAD_ROWS))
             reading = self._find_reading(file, head)
-            if reading is None:
-                continue
-            self.readings[file] = reading
-            for where, record in chain(head, rows):
-                yield number, where, record, reading
-                number += 1
-        if self.skipped and not self.readings:
-            file, reason = next(iter(self.skipped.items()))
-            raise ConfigError(f"{file}: {reason}")
+            if reading is not None:
+                self.readings[file] = reading
+                yield reading, chain(head, rows)
 
-    def _all_rows(self) -> Iterable[FileRow]:
+    def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
+        """The name and the rows of each file, or of what is in memory."""
         if self._rows is not None:
-            return self._rows
-        return chain.from_iterable(map(self._rows_of, find_files(self._paths)))
+            name = self._rows[0][0].rpartition(":")[0] if self._rows else ""
+            yield name, iter(self._rows)
+            return
+        for file in find_files(self._paths):
+            yield str(file), self._rows_of(file)
 
     def _rows_of(self, file: Path) -> Iterator[FileRow]:
         """A file's rows; one that only a folder names may be something else."""
@@ -279,15 +273,12 @@ class SampleReader:
 
 
 def _convert_record(
-    record: Mapping[str, Any] | RolloutError, reading: FileReading, number: int, where: str
+    record: Any, reading: FileReading, number: int
 ) -> Iterator[Mapping[str, Any] | RolloutError]:
-    if isinstance(record, RolloutError):
-        yield record
-        return
     try:
         yield from reading.rows(record, number)
     except RolloutError as error:
-        yield RolloutError(str(error), where=where)
+        yield error
 
 
 def _as_sample(

@@ -152,7 +152,7 @@ def gather_rollouts(
     """
     for source in sources:
         if source.shape != "llmbar":
-            check_mapping([source.path], source.mapping)
+            check_mapping(read_rows([source.path]), source.mapping)
     groups, found = GroupNames(), GatheredRollouts(SwapTable([]))
     columns = dict(stored or {})
     judges = [JudgeRewards(name, "stored", f"column {columns[name]}", [], []) for name in columns]

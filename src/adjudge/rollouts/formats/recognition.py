@@ -39,6 +39,11 @@ class FileReading:
     guessed: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def is_by_name(self) -> bool:
+        """Whether columns are read under their own names, and nothing else."""
+        return self.format is None and not self.mapping and not self.guessed
+
+    @property
     def title(self) -> str:
         """What the file is, for people."""
         if self.format is not None:
