@@ -19,6 +19,7 @@ from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.recognition import FORMATS as ALL_FORMATS
 from adjudge.rollouts.samples import read_samples, sample_from_row
 from adjudge.types import Sample
 
@@ -89,9 +90,7 @@ def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
 def test_a_record_is_in_its_own_format_alone(path: Path) -> None:
     name = str(path.relative_to(DATA))
     for record in records(name):
-        assert [one.name for one in FORMATS.values() if one.matches(record)] == [
-            format_of(name).name
-        ]
+        assert [one.name for one in ALL_FORMATS if one.matches(record)] == [format_of(name).name]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
@@ -395,19 +394,17 @@ def test_lm_eval_choices() -> None:
     assert rolling == "has log-likelihoods of texts that are given, and no answer"
 
 
-def test_openai_chat_lines() -> None:
-    given = records("openai-chat/fine_tuning.jsonl")
-    assert convert("openai-chat/fine_tuning.jsonl") == [
-        given[0],
-        {
-            "messages": [
-                user("And in Marrow Bay?"),
-                assistant(None, call("call_1", "tide_at", '{"port": "Marrow Bay"}')),
-                tool("call_1", "0.4 m"),
-                assistant("It is 0.4 m."),
-            ]
-        },
-    ]
+def test_openai_chat_lines_are_read_by_their_column() -> None:
+    """As for fine-tuning: adjudge's own column, so they need no format; either form of calls."""
+    path = DATA / "openai-chat/fine_tuning.jsonl"
+    samples = [sample for _, sample in read_samples([path])]
+    rows = [row for _, row in read_file(path, path.name)]
+    for sample, row in zip(samples, rows, strict=True):
+        assert isinstance(sample, Sample)
+        assert isinstance(row, dict)
+        assert sample.messages == row["messages"]
+        assert not any(one.matches(row) for one in FORMATS.values())
+        assert ActionLoopDetectionGrader().evaluate(sample.messages).metadata["calls"] == 1
 
 
 def test_openai_batch_of_chat_completions() -> None:
@@ -466,6 +463,22 @@ def test_openai_completions() -> None:
     assert select(rows, "group", "messages", "response", "finish_reason") == [
         ("chatcmpl-a1", [assistant("Low water is at six.")], None, "stop"),
         ("cmpl-7", None, " at noon.", "length"),
+    ]
+
+
+def test_openai_preference_data() -> None:
+    asked = user("Where do gulls nest?")
+    assert convert("openai-preference/pairs.jsonl") == [
+        {
+            "messages": [asked, assistant("On cliffs.")],
+            "env_reward": 1.0,
+            "side": "preferred_output",
+        },
+        {
+            "messages": [asked, assistant("In burrows.")],
+            "env_reward": 0.0,
+            "side": "non_preferred_output",
+        },
     ]
 
 

@@ -1,4 +1,4 @@
-"""What providers' APIs take and return: chat lines, responses and batches of OpenAI and Anthropic.
+"""Files of providers' APIs: OpenAI's responses, batches and preferences, Anthropic's batches.
 
 A batch's results do not hold its prompts: these are in the file of its requests, under the same
 ``custom_id``. A request is no answer, and a failed one is an error.
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
-    Message,
     Record,
     as_id,
     as_object,
@@ -25,37 +24,7 @@ from adjudge.rollouts.formats.chat import (
     message_text,
     split_reasoning,
     tool_call,
-    tool_message,
 )
-
-# OpenAI chat: {messages, tools, parallel_tool_calls}, as for fine-tuning
-
-_CHAT_KEYS = {"messages", "tools", "functions", "parallel_tool_calls", "metadata"}
-
-
-def _is_openai_chat(record: Record) -> bool:
-    return record.keys() <= _CHAT_KEYS and is_conversation(record.get("messages"))
-
-
-def _convert_openai_chat(record: Record) -> Iterator[Row]:
-    if not is_conversation(record.get("messages")):
-        raise RolloutError("messages: must be a list of messages with a role")
-    messages: list[Message] = []
-    call_id = ""
-    for number, message in enumerate(as_objects(record["messages"])):
-        former = message.get("function_call")
-        if isinstance(former, Mapping) and not message.get("tool_calls"):
-            call_id = f"call_{number}"
-            call = tool_call(call_id, former.get("name"), former.get("arguments"))
-            content = message_text(message.get("content")) or None
-            messages.append(assistant_message(content, [call]))
-        elif message.get("role") == "function":
-            messages.append(tool_message(call_id, message.get("content")))
-        else:
-            messages.append(dict(message))
-    others = {name: value for name, value in record.items() if name != "messages"}
-    yield {"messages": messages, **others}
-
 
 # OpenAI responses: a chat completion, a completion, or a response of the Responses API
 
@@ -201,6 +170,25 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     )
 
 
+# OpenAI fine-tuning by preference: {input: {messages}, preferred_output, non_preferred_output}
+
+_SIDES = {"preferred_output": 1.0, "non_preferred_output": 0.0}
+
+
+def _is_openai_preference(record: Record) -> bool:
+    return is_conversation(as_object(record.get("input")).get("messages")) and all(
+        is_conversation(record.get(side)) for side in _SIDES
+    )
+
+
+def _convert_openai_preference(record: Record) -> Iterator[Row]:
+    if not _is_openai_preference(record):
+        raise RolloutError(f"must have conversations in input.messages, {' and '.join(_SIDES)}")
+    prompt = as_object(record["input"])["messages"]
+    for side, reward in _SIDES.items():
+        yield {"messages": [*prompt, *record[side]], "env_reward": reward, "side": side}
+
+
 API_FORMATS = (
     RolloutFormat("openai-batch", "OpenAI batch output", _is_openai_batch, _convert_openai_batch),
     RolloutFormat(
@@ -212,6 +200,12 @@ API_FORMATS = (
     RolloutFormat(
         "openai-response", "OpenAI responses", _is_openai_response, _convert_openai_response
     ),
-    RolloutFormat("openai-chat", "OpenAI chat lines", _is_openai_chat, _convert_openai_chat),
+    RolloutFormat(
+        "openai-preference",
+        "OpenAI preference data",
+        _is_openai_preference,
+        _convert_openai_preference,
+        pairs=True,
+    ),
 )
 """No record is in two of them."""
