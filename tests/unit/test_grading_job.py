@@ -1,4 +1,5 @@
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 from adjudge import RewardSpec
 from adjudge.datasets import files
 from adjudge.errors import ConfigError, MissingRewardError, RolloutError
-from adjudge.runs import grading, report
+from adjudge.runs import grading
 from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.report import rows as report_rows
 
 
 def job(folder: Path, rows: list[dict[str, Any]], **reward: Any) -> GradingJob:
@@ -181,14 +183,16 @@ def test_missing_rewards_that_are_refused_leave_no_rewards(tmp_path: Path) -> No
     assert len((tmp_path / "out" / "journal.jsonl").read_bytes().splitlines()) == 6
 
 
-def test_of_many_samples_the_page_shows_the_first(
+def test_of_many_samples_the_page_shows_a_choice_that_it_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "MAX_ROWS", 4)
+    monkeypatch.setattr(report_rows, "MAX_BYTES", 500)
     done = grade_rollouts(job(tmp_path, rows(12, 3)))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "the first 4 of 12 samples; rewards.jsonl has all" in page
-    assert '"count":4' in page
+    [shown] = re.findall(r'"count":(\d+),"total":12,', page)
+    assert 2 < int(shown) < 12
+    assert f"<p>{shown} of 12 samples are here: the first " in page
+    assert "rewards.jsonl has all.</p>" in page
     assert done.summary["samples"] == 12
 
 
@@ -196,7 +200,9 @@ def test_of_many_samples_the_page_shows_the_first(
 def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred bytes a sample, not thousands: no text, no result, no group that is whole."""
     monkeypatch.setattr(grading, "_WINDOW", 256)
-    monkeypatch.setattr(report, "MAX_ROWS", 50)
+    monkeypatch.setattr(report_rows, "MAX_BYTES", 20_000)
+    for name in ("FIRST", "SPREAD", "EXTREMES"):
+        monkeypatch.setattr(report_rows, name, 20)
     peaks = []
     for n in (500, 2_000):
         (tmp_path / str(n)).mkdir()

@@ -19,7 +19,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.report.elements import Fragment, paragraph
-from adjudge.text import SURROGATES, replace_surrogates
+from adjudge.text import replace_surrogates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -142,7 +142,8 @@ def embed_json(data: Mapping[str, Any]) -> SafeHtml:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return SafeHtml(re.sub(f"[{SURROGATES}]", lambda lone: f"\\u{ord(lone[0]):04x}", text))
+    # Of what UTF-8 lacks there are only lone surrogates: each becomes its escape.
+    return SafeHtml(text.encode(errors="backslashreplace").decode())
 
 
 @cache

@@ -37,7 +37,7 @@ from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
 from adjudge.text import encode_json
-from adjudge.types import AnySample, GradedSample, RewardResult, Sample
+from adjudge.types import AnySample, GradedSample, GraderError, RewardResult, Sample
 from adjudge.version import __version__
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _grade(
 
 
 class _RunRecorder:
-    """What a run keeps of its samples: numbers, the first ones for the page, and rows if wanted."""
+    """What a run keeps of its samples: numbers, some for the page, and rows if wanted."""
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], *, keep_rows: bool) -> None:
         self._names = [entry.name for entry in spec.graders]
@@ -231,8 +231,11 @@ class _RunRecorder:
     def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> GradedRow:
         """Count the next sample."""
         self.totals.add(facts, judged, result)
-        if self._table.has_room:
-            self._table.append(_report_row(self._names, facts, judged, result))
+        self._table.add(
+            result.score,
+            _failure_kinds(self._names, judged, result),
+            lambda: _report_row(self._names, facts, judged, result),
+        )
         row = GradedRow(facts.index, facts.group, result)
         if self._keep_rows:
             self.rows.append(row)
@@ -240,7 +243,7 @@ class _RunRecorder:
 
     def page(self) -> tuple[Sequence[ReportRow], ReportSeries]:
         """What the page shows besides the summary."""
-        return self._table.rows, ReportSeries(
+        return self._table.chosen(), ReportSeries(
             reward=self.totals.rewards,
             scores=self.totals.scores,
             outcomes=self.totals.env_rewards,
@@ -434,6 +437,20 @@ def _run_facts(
             ],
         },
     }
+
+
+def _failure_kinds(
+    names: Sequence[str], judged: GradedSample, result: RewardResult
+) -> Iterator[str]:
+    """What failed in a sample, each kind under its own name."""
+    if result.missing is not None:
+        yield f"reward: {result.missing.kind}"
+    for name in names:
+        one = judged.outcome.get(name)
+        if isinstance(one, GraderError):
+            yield f"{name}: {one.kind}"
+        elif not getattr(one, "evaluable", True):
+            yield f"{name}: not evaluable"
 
 
 def _report_row(

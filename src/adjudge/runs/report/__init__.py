@@ -14,7 +14,9 @@ from typing import Any, Self
 
 import msgspec
 
+from adjudge.report.elements import format_integer
 from adjudge.report.page import (
+    SafeHtml,
     Section,
     embed_json,
     notes_section,
@@ -24,6 +26,7 @@ from adjudge.report.page import (
     render_prose,
 )
 from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.runs.report.rows import CHOICE, ReportRow, ReportRows, cut_text
 from adjudge.runs.report.sections import (
     ScoreSeries,
     facts_list,
@@ -38,55 +41,6 @@ from adjudge.runs.report.sections import (
 __all__ = ["ReportRow", "ReportRows", "ReportSeries", "write_grading_report"]
 
 _PACKAGE = "adjudge.runs.report"
-
-
-class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample as the report shows it.
-
-    ``scores``, ``notes`` and ``evaluable`` have one entry per grader in the order of the spec:
-    the raw score (``None`` where it failed), the reason (or ``kind: message``), and whether there
-    was anything to judge. ``length`` is the response's length in characters. ``prompt`` and
-    ``response`` are snippets, cut by the caller. ``reward`` is ``None`` when missing, with
-    ``missing_kind`` and ``missing_message`` saying why.
-    """
-
-    index: int
-    group: str
-    reward: float | None
-    missing_kind: str | None = None
-    missing_message: str | None = None
-    env_reward: float | None = None
-    length: int
-    tool_calls: int
-    scores: list[float | None]
-    notes: list[str]
-    evaluable: list[bool]
-    prompt: str
-    response: str
-
-
-MAX_ROWS, MAX_CHARS = 20_000, 20_000_000
-
-
-class ReportRows:
-    """The samples of the page's table: the first 20,000, or 20 million characters of their texts.
-
-    A browser takes seconds for a page of that size, and minutes for one of a million samples.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[ReportRow] = []
-        self._room = MAX_CHARS
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another sample goes in; once it does not, none does."""
-        return self._room > 0 and len(self.rows) < MAX_ROWS
-
-    def append(self, row: ReportRow) -> None:
-        """Add the next sample."""
-        self.rows.append(row)
-        self._room -= len(row.prompt) + len(row.response) + sum(map(len, row.notes))
 
 
 class ReportSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,8 +78,8 @@ def write_grading_report(
 
     ``summary`` is the run's ``summary.json``; its ``graders`` are in the order of the rows'
     scores. Parts that it lacks are left out of the page. ``rows``: the samples of the table, all or
-    the first (:class:`ReportRows`), of which one page at a time is drawn; with fewer rows than
-    samples, ``series`` has the numbers of all.
+    those that :class:`ReportRows` chose, of which one page at a time is drawn; with fewer rows
+    than samples, ``series`` has the numbers of all.
     """
     names = list(summary.get("graders") or {})
     for row in rows:
@@ -134,8 +88,8 @@ def write_grading_report(
     series = series or ReportSeries.of_rows(rows, len(names))
     html = render_page(
         "Grading report",
-        facts_list(summary, shown=len(rows)),
-        _sections(summary, series),
+        facts_list(summary),
+        _sections(summary, series, len(rows)),
         tiles=summary_tiles(summary, series.unevaluable),
         styles=[(_PACKAGE, "grading.css")],
         script=read_script(_PACKAGE, "page.js"),
@@ -144,7 +98,7 @@ def write_grading_report(
     path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _sections(summary: Mapping[str, Any], series: ReportSeries) -> list[Section]:
+def _sections(summary: Mapping[str, Any], series: ReportSeries, shown: int) -> list[Section]:
     reward, *scores = (
         ScoreSeries(values, series.outcomes, series.groups)
         for values in (series.reward, *series.scores)
@@ -167,9 +121,18 @@ def _sections(summary: Mapping[str, Any], series: ReportSeries) -> list[Section]
         ),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         judge_calls_section(summary),
-        Section("samples", "Samples", read_asset(_PACKAGE, "samples.html"), "Samples"),
+        Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE, metrics=metrics_table(summary)),
     ]
+
+
+def _samples(summary: Mapping[str, Any], shown: int) -> list[SafeHtml | str]:
+    """The table's place, after what is in it where that is not all."""
+    table, total = read_asset(_PACKAGE, "samples.html"), summary.get("samples") or 0
+    if shown >= total:
+        return [table]
+    of = f"{format_integer(shown)} of {format_integer(total)} samples are here: {CHOICE}"
+    return [f"{of}. rewards.jsonl has all.", table]
 
 
 def _columns(
@@ -182,6 +145,7 @@ def _columns(
     every = range(len(names))
     return {
         "count": len(rows),
+        "total": max(len(rows), summary.get("samples") or 0),
         "graders": names,
         "index": None if counted else [row.index for row in rows],
         "group": _deduplicate_texts([row.group for row in rows]),
@@ -197,7 +161,7 @@ def _columns(
         "prompt": _deduplicate_texts([row.prompt for row in rows]),
         "response": _deduplicate_texts([row.response for row in rows]),
         "broken": [
-            {"where": str(b.get("where", "")), "message": str(b.get("message", ""))} for b in broken
+            {key: cut_text(str(one.get(key, ""))) for key in ("where", "message")} for one in broken
         ],
     }
 

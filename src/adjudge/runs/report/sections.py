@@ -193,11 +193,8 @@ class ScoreSeries(NamedTuple):
     groups: Sequence[Hashable]
 
 
-def facts_list(summary: Mapping[str, Any], shown: int) -> list[tuple[str, list[str]]]:
-    """What was graded with what, and when: names, and their lines.
-
-    ``shown``: how many samples the page's table has.
-    """
+def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """What was graded with what, and when: names, and their lines."""
     spec = summary.get("spec") or {}
     mapping = summary.get("map") or {}
     source = (summary.get("groups") or {}).get("source")
@@ -210,9 +207,6 @@ def facts_list(summary: Mapping[str, Any], shown: int) -> list[tuple[str, list[s
         "Groups": [sources.get(str(source), source)],
         "Graded": [summary.get("created"), _speed(summary), version],
     }
-    if shown < (samples := summary.get("samples") or 0):
-        first = f"the first {format_integer(shown)} of {format_integer(samples)} samples"
-        entries["Table"] = [f"{first}; rewards.jsonl has all"]
     return [(name, _first_lines([x for x in lines if x])) for name, lines in entries.items()]
 
 

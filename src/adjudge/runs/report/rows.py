@@ -1,0 +1,180 @@
+"""The samples in the table of a page: all of them, or a choice that the page states.
+
+A page of a million samples would take a browser minutes to open. So the table is bounded in bytes,
+whatever the samples hold, and the choice is the same whenever the same results come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappush, heappushpop
+from itertools import zip_longest
+
+import msgspec
+
+from adjudge.report.page import embed_json
+
+MAX_BYTES = 3_000_000
+"""What the table's data may take in the page."""
+FIRST, SPREAD, EXTREMES, EACH_KIND = 200, 1_000, 100, 5
+"""Of too many samples: how many of the first, of the whole input, of both ends of the rewards, and
+of each kind of failure."""
+CHOICE = (
+    f"the first {FIRST}, {SPREAD:,} spread evenly over the input, the {EXTREMES} lowest and the "
+    f"{EXTREMES} highest rewards, and {EACH_KIND} of each kind of missing reward, of each kind of "
+    "failure of a grader, and of what a grader had nothing to judge in; of these, as many as fit "
+    f"into {MAX_BYTES // 1_000_000} MB"
+)
+_GROUP_CHARS, _MESSAGE_CHARS, _NOTES_CHARS, _NOTE_CHARS = 200, 1_200, 6_000, 120
+_NUMBER_BYTES = 12
+_GOLDEN = 0x9E3779B97F4A7C15
+"""Multiples of it, modulo 2**64, are spread evenly however many there are."""
+
+
+class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample as the report shows it.
+
+    ``scores``, ``notes`` and ``evaluable`` have one entry per grader in the order of the spec:
+    the raw score (``None`` where it failed), the reason (or ``kind: message``), and whether there
+    was anything to judge. ``length`` is the response's length in characters. ``prompt`` and
+    ``response`` are snippets, cut by the caller. ``reward`` is ``None`` when missing, with
+    ``missing_kind`` and ``missing_message`` saying why.
+    """
+
+    index: int
+    group: str
+    reward: float | None
+    missing_kind: str | None = None
+    missing_message: str | None = None
+    env_reward: float | None = None
+    length: int
+    tool_calls: int
+    scores: list[float | None]
+    notes: list[str]
+    evaluable: list[bool]
+    prompt: str
+    response: str
+
+
+class ReportRows:
+    """Chooses the rows of a page from samples that come one after the other."""
+
+    def __init__(self) -> None:
+        self._all: list[ReportRow] | None = []
+        self._room = _Room()
+        self._count = 0
+        self._first: list[ReportRow] = []
+        self._spread, self._lowest, self._highest = (
+            _Smallest(SPREAD),
+            _Smallest(EXTREMES),
+            _Smallest(EXTREMES),
+        )
+        self._kinds: dict[str, list[ReportRow]] = {}
+
+    def add(
+        self, reward: float | None, kinds: Iterable[str], make_row: Callable[[], ReportRow]
+    ) -> None:
+        """The next sample; ``kinds`` of what failed in it. ``make_row`` is called if it is kept."""
+        at, row = self._count, None
+        self._count += 1
+        if self._all is not None:
+            row = _cut_texts(make_row())
+            if self._room.takes(row):
+                self._all.append(row)
+            else:
+                self._all = None
+        kept: list[list[ReportRow]] = []
+        if at < FIRST:
+            kept.append(self._first)
+        for kind in kinds:
+            of_kind = self._kinds.setdefault(kind, [])
+            if len(of_kind) < EACH_KIND:
+                kept.append(of_kind)
+        heaps = [(self._spread, float(at * _GOLDEN & 0xFFFF_FFFF_FFFF_FFFF))]
+        if reward is not None:
+            heaps += [(self._lowest, reward), (self._highest, -reward)]
+        heaps = [(heap, value) for heap, value in heaps if heap.wants(value)]
+        if kept or heaps:
+            row = row or _cut_texts(make_row())
+            for rows in kept:
+                rows.append(row)
+            for heap, value in heaps:
+                heap.add(value, at, row)
+
+    def chosen(self) -> list[ReportRow]:
+        """The rows of the page in the order of the input."""
+        if self._all is not None:
+            return self._all
+        room = _Room()
+        found: dict[int, ReportRow] = {}
+        for row in self._by_turns():
+            if row.index not in found and room.takes(row):
+                found[row.index] = row
+        return [found[index] for index in sorted(found)]
+
+    def _by_turns(self) -> Iterator[ReportRow]:
+        """One of each sort of row, then another one of each, so that every sort has some."""
+        sorts = [*self._kinds.values(), self._first]
+        sorts += [one.rows() for one in (self._lowest, self._highest, self._spread)]
+        for turn in zip_longest(*sorts):
+            yield from (row for row in turn if row is not None)
+
+
+class _Smallest:
+    """The rows with the smallest values, the earliest of equal ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._heap: list[tuple[float, int, ReportRow]] = []
+
+    def wants(self, value: float) -> bool:
+        return len(self._heap) < self._most or -value > self._heap[0][0]
+
+    def add(self, value: float, at: int, row: ReportRow) -> None:
+        entry = (-value, -at, row)
+        if len(self._heap) < self._most:
+            heappush(self._heap, entry)
+        else:
+            heappushpop(self._heap, entry)
+
+    def rows(self) -> list[ReportRow]:
+        """From the smallest value on."""
+        return [row for _, _, row in sorted(self._heap, key=lambda one: one[:2], reverse=True)]
+
+
+class _Room:
+    """What is left of the bytes of a table. A text that was there before takes a number's room."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BYTES
+        self._texts: set[str] = set()
+
+    def takes(self, row: ReportRow) -> bool:
+        """Whether ``row`` fits; then its room is taken."""
+        texts = [row.group, row.prompt, row.response, *row.notes]
+        texts += [text for text in (row.missing_kind, row.missing_message) if text]
+        new = set(texts) - self._texts
+        size = len(embed_json({"": list(new)}).encode())
+        size += _NUMBER_BYTES * (4 + len(texts) + len(row.scores))
+        if size > self._left:
+            return False
+        self._left -= size
+        self._texts |= new
+        return True
+
+
+def _cut_texts(row: ReportRow) -> ReportRow:
+    """``row`` with texts of a bounded length."""
+    most = max(_NOTE_CHARS, _NOTES_CHARS // max(1, len(row.notes)))
+    message = row.missing_message
+    return msgspec.structs.replace(
+        row,
+        group=cut_text(row.group, _GROUP_CHARS),
+        missing_message=message and cut_text(message),
+        notes=[cut_text(note, most) for note in row.notes],
+    )
+
+
+def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
+    """The beginning of ``text``, with a mark where it goes on."""
+    return text if len(text) <= most else f"{text[:most]} …"

@@ -1,0 +1,77 @@
+"""Which samples stand on a page: all that fit, else a stated choice, whatever they hold."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from adjudge.runs.report import ReportRow, ReportRows, ReportSeries, write_grading_report
+from adjudge.runs.report import rows as report_rows
+
+GRADERS = 50
+
+
+def row(index: int, text: str = "short", graders: int = 1) -> ReportRow:
+    return ReportRow(
+        index=index, group=f"{index // 8} {text}", reward=index / 7, length=5, tool_calls=0,
+        scores=[0.5] * graders, notes=[f"{g} {index} {text}" for g in range(graders)],
+        evaluable=[True] * graders, prompt=f"{index} {text}"[:400],
+        response=f"{index} {text}"[:1200],
+    )  # fmt: skip
+
+
+def chosen(count: int, text: str = "short", graders: int = 1) -> list[ReportRow]:
+    """Every hundredth reward is missing, and one grader failed once in its own way."""
+    found = ReportRows()
+    for i in range(count):
+        kinds = (["reward: timeout"] if i % 100 == 50 else []) + ["g: refused"] * (i == count // 3)
+        found.add(None if kinds else (i * 7 % count) / count, kinds, partial(row, i, text, graders))
+    return found.chosen()
+
+
+def test_all_samples_that_fit_are_there() -> None:
+    assert [one.index for one in chosen(2_000)] == list(range(2_000))
+
+
+def test_of_too_many_each_sort_is_there_and_the_choice_is_always_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_rows, "MAX_BYTES", 300_000)
+    count = 10_000
+    found = [one.index for one in chosen(count)]
+    assert found == [one.index for one in chosen(count)] == sorted(set(found))
+    assert set(range(report_rows.FIRST)) <= set(found)
+    assert {50, 150, 250, 350, 450, count // 3} <= set(found)
+    by_reward = sorted((i for i in range(count) if i % 100 != 50 and i != count // 3),
+                       key=lambda i: i * 7 % count)  # fmt: skip
+    assert {*by_reward[: report_rows.EXTREMES // 2]} <= set(found)
+    assert {*by_reward[-report_rows.EXTREMES // 2 :]} <= set(found)
+    assert 1_000 < len(found) < 1_600
+    for tenth in range(10):  # of the whole input
+        inside = sum(count * tenth // 10 <= index < count * (tenth + 1) // 10 for index in found)
+        assert inside > 90, tenth
+
+
+@pytest.mark.parametrize("sign", ["<&>", "\u2028", "\ud800", "報", "\x00", "é😀"])
+def test_a_page_is_below_five_megabytes_whatever_samples_hold(tmp_path: Path, sign: str) -> None:
+    rows = chosen(400, sign * 3_000, GRADERS)
+    assert 20 < len(rows) < 400
+    summary = {
+        "samples": 400,
+        "graders": {f"g{g}": {"weight": 1.0} for g in range(GRADERS)},
+        "broken_rows": {"count": 99, "first": [{"where": sign, "message": sign * 99_999}] * 20},
+    }
+    series = ReportSeries.of_rows(rows, GRADERS)
+    write_grading_report(tmp_path / "report.html", summary, rows, series)
+    assert (tmp_path / "report.html").stat().st_size < 5_000_000
+
+
+def test_a_text_that_repeats_takes_its_room_once() -> None:
+    found = ReportRows()
+    for i in range(2_000):
+        one = msgspec.structs.replace(row(i), prompt="p" * 400, response="r" * 1_200)
+        found.add(0.0, [], partial(msgspec.structs.replace, one))
+    assert len(found.chosen()) == 2_000
