@@ -17,9 +17,15 @@ from adjudge.rollouts.formats.columns import (
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.types import MISSING, get_path
 
-FORMATS: tuple[RolloutFormat, ...] = (*AGENT_FORMATS, *EVALUATION_FORMATS, *API_FORMATS)
+FORMATS: tuple[RolloutFormat, ...] = (
+    *AGENT_FORMATS,
+    *EVALUATION_FORMATS,
+    *API_FORMATS,
+    *PREFERENCE_FORMATS,
+)
 """All formats, the more special before the more general."""
 
 CONTENT_FIELDS = ("messages", "response")
