@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs bench bench-quick test-openjudge test-environments test-formats test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -173,9 +173,12 @@ test-verl: $(ENVS)/verl061/.done  ## a reward spec inside the real RayPPOTrainer
 test-verl091: $(ENVS)/verl091/.done  ## the same in the reward actors and the V1 trainer of verl 0.9.1
 	PYTHONPATH=src:lab/src $(ENVS)/verl091/bin/python -m pytest $(ALONE) tests/contract/verl091
 
-test-wheel: $(VENV)/.dev  ## the two built wheels: the core alone runs the demonstration, the lab adds its commands
-	rm -rf dist && $(BIN)/python -m hatchling build -t wheel
-	cd lab && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
+wheel: $(VENV)/.dev  ## build the two wheels into dist/ and print their paths
+	rm -rf dist && $(BIN)/python -m hatchling build -t wheel >/dev/null
+	cd lab && $(abspath $(BIN))/python -m hatchling build -t wheel -d ../dist >/dev/null
+	@ls dist/*.whl
+
+test-wheel: wheel  ## the two built wheels: the core alone runs the demonstration, the lab adds its commands
 	rm -rf dist/env && $(PYTHON) -m venv dist/env
 	dist/env/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/core.txt
 	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/adjudge-*.whl
