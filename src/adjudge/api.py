@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.messages import last_answer
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
@@ -81,12 +82,26 @@ def grade(
         startup_patience_s=wait_for_judge,
     )
     job.use_cassette(record=_path(record), replay=_path(replay))
-    run = grade_rollouts(job)
+    with _note_how_to_resume(job.folder):
+        run = grade_rollouts(job)
     if run.broken:
         _log.warning(
             "%d rows are no samples and have no row in the result; see .broken", len(run.broken)
         )
     return run
+
+
+@contextmanager
+def _note_how_to_resume(folder: Path | None) -> Iterator[None]:
+    """What is raised where grading is stopped says how to go on; a traceback shows the note."""
+    try:
+        yield
+    except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError) as stopped:
+        if folder is None:
+            stopped.add_note("adjudge: nothing is kept; with output=… the same call would resume")
+        else:
+            stopped.add_note(f"adjudge: to resume, call again with output={str(folder)!r}")
+        raise
 
 
 def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) -> Any:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import adjudge
+from adjudge import api
 from adjudge.errors import ConfigError, ErrorKind, RolloutError, RunFolderError
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.graded_run import GradedRows
 from adjudge.types import Sample
 
 RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
@@ -159,6 +161,40 @@ def test_a_notebook_shows_escaped_tables() -> None:
     assert "<script" not in shown
     assert "&lt;script&gt;" in shown
     assert "The first 10 samples; 6 more" in shown
+    assert "http" not in shown
+    assert "<script" not in adjudge.grade(hostile, RULE).rows[0]._repr_html_()
+
+
+def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
+    judge = {"type": "scripted", "script": "no <b>verdict</b>"}
+    spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
+    assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
+    run = adjudge.grade([row | {"group": "\ud800"} for row in ROWS], spec)
+    [row, *_] = run.rows
+    assert row.missing is not None
+    for shown in (run._repr_html_(), row._repr_html_()):
+        assert "unparsable" in shown
+        assert "<b>verdict" not in shown
+        shown.encode()
+    assert "first message" in run._repr_html_()
+    assert GradedRows(run.rows)._repr_html_().count("unparsable") == len(ROWS)
+
+
+def test_what_stops_grading_says_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(job: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "grade_rollouts", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        adjudge.grade(ROWS, RULE, output=tmp_path)
+    assert stopped.value.__notes__ == [
+        f"adjudge: to resume, call again with output={str(tmp_path)!r}"
+    ]
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        adjudge.grade(ROWS, RULE)
+    assert "nothing is kept" in stopped.value.__notes__[0]
 
 
 def test_a_reward_is_called_and_awaited() -> None:

@@ -1,6 +1,8 @@
 """A reward call goes to the engine's loop once, however much it asks there."""
 
 import asyncio
+import signal
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -78,3 +80,24 @@ def test_the_runner_crosses_once_for_all_datasets(crossings: Callable[[], int]) 
     runner = GradingRunner({"n": FunctionGrader(lambda n: n)}, show_progress=False)
     runner.run_multiple_datasets([[{"n": 1}, {"n": 2}], [{"n": 3}]])
     assert crossings() == 1
+
+
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    or threading.current_thread() is not threading.main_thread(),
+    reason="Ctrl-C is for somebody else here",
+)
+def test_ctrl_c_ends_a_call_that_blocks_a_running_loop() -> None:
+    async def cell() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            loop.run_blocking(asyncio.sleep(30))
+        finally:
+            assert signal.getsignal(signal.SIGINT) is before
+
+    main = threading.main_thread().ident
+    assert main is not None
+    ctrl_c = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT])
+    ctrl_c.start()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cell())

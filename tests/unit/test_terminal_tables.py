@@ -18,7 +18,8 @@ from adjudge.mock import FAULTS
 from adjudge.report.table import Column, Table, numeric
 from adjudge.rubrics.linting import lint
 from adjudge.rubrics.parsing import rubric_from
-from adjudge.runs.graded_run import score_table
+from adjudge.runs.graded_run import agreement_table, score_table
+from adjudge.runs.judge_calls import calls_table, endpoint_tables
 
 JUDGE = "openai/gpt-4.1-mini-2025-04-14"
 GRADER = "helpfulness_of_the_answer"
@@ -104,8 +105,9 @@ SUMMARY = {
 
 def test_tables_of_grade() -> None:
     check_narrow(score_table(SUMMARY))
-    check_narrow(grade._agreement_table(SUMMARY))
-    check_narrow(grade._calls_table(ENDPOINT))
+    check_narrow(agreement_table(SUMMARY))
+    [calls] = endpoint_tables({"endpoints": [ENDPOINT]})
+    check_narrow(calls_table(calls))
     label = "as the spec says (outcome + event, sample_rate 0.125)"
     row = figures(scenario=label, cost_usd=0.0123456)
     check_narrow(grade._scenario_table([row], 1_000_000))

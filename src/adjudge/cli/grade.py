@@ -37,15 +37,14 @@ from adjudge.cli.options import (
 from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
-from adjudge.report.elements import bold, small
-from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
-from adjudge.runs.graded_run import GradedRun, score_table
+from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
-    EndpointTable,
+    calls_table,
     describe_spending,
     endpoint_tables,
     estimate_calls,
@@ -147,28 +146,19 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     for warning in summary.get("warnings") or []:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
     for table in endpoint_tables(summary):
-        console.print(_calls_table(table))
+        console.print(calls_table(table))
     if spent := describe_spending(summary):
         console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():
         if grader["judge"] and (note := hedge_note(name, grader["judge"])):
             console.print(f"[dim]{escape(note)}[/]")
     if summary["env_reward"]:
-        console.print(_agreement_table(summary))
+        console.print(agreement_table(summary))
         console.print(
             "[dim]AUC: over all pairs of samples. Within group: over pairs that answer the same "
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
             "intervals, clustered by group.[/]"
         )
-
-
-def _calls_table(found: EndpointTable) -> Table:
-    rows = [
-        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
-                  for text in texts)]
-        for label, *texts in found.rows
-    ]  # fmt: skip
-    return Table([found.name, *found.columns], rows)
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:
@@ -182,34 +172,6 @@ def _summary_notes(summary: Mapping[str, Any]) -> str:
     if resumed := summary["resumed_results"]:
         notes.append(f"{resumed:,} results resumed")
     return "".join(f"  ·  {note}" for note in notes)
-
-
-def _agreement_table(summary: Mapping[str, Any]) -> Table:
-    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
-    pooled, within = f"{kind}, pooled", "within group"
-    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
-               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
-    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
-    if summary["reward"]["auc"]:
-        entries.append((bold("reward"), summary["reward"]))
-    entries += [
-        (small(f"baseline: {name.replace('_', ' ')}"), figures)
-        for name, figures in summary["baselines"].items()
-    ]
-    rows = []
-    for label, figures in entries:
-        inside = figures["concordance"]
-        pairs = f"{inside['pairs']:,}" if inside else "0"
-        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
-    return Table(columns, rows, keep=(pooled, within))
-
-
-def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
-    if figures is None:
-        return "–", ""
-    low, high = figures["low"], figures["high"]
-    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
-    return f"{figures['value']:.3f}", interval
 
 
 class EngineName(StrEnum):

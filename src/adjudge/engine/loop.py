@@ -24,8 +24,9 @@ import concurrent.futures
 import contextlib
 import os
 import queue
+import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 
@@ -200,6 +201,26 @@ async def run_on_engine(coroutine: Coroutine[Any, Any, _T]) -> _T:
     return result
 
 
+@contextlib.contextmanager
+def _raising_on_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends a call that blocks a running loop.
+
+    asyncio and a notebook's kernel answer it by cancelling the loop's task, which happens when the
+    loop goes on: after the call.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    owner = getattr(getattr(handler, "func", handler), "__module__", None) or ""
+    waits_for_loop = owner.partition(".")[0] in ("asyncio", "ipykernel")
+    if not waits_for_loop or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run ``coroutine`` on the engine and wait for it, from ordinary code in any thread.
 
@@ -216,7 +237,8 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     job = Job(coroutine)
     try:
         job.submit()
-        result: _T = job.done.result()
+        with _raising_on_ctrl_c():
+            result: _T = job.done.result()
     except KeyboardInterrupt:
         job.cancel()
         with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):

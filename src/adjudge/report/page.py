@@ -18,7 +18,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from adjudge.report.elements import Fragment, paragraph
+from adjudge.report.elements import Element, Fragment, paragraph
 from adjudge.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -110,6 +110,15 @@ def render_page(
     )
     # What a file name or a policy said may hold lone surrogates, which UTF-8 does not have.
     return replace_surrogates(page)
+
+
+def render_output(*content: object) -> str:
+    """Elements as an output of a notebook's cell, with a style for it alone.
+
+    Colours are the notebook's, which may be dark.
+    """
+    style = Element("style", read_asset(_FRAME, "output.css"))
+    return replace_surrogates(str(Element("div", style, *content, class_="adjudge-output")))
 
 
 def notes_section(

@@ -1,8 +1,8 @@
-"""How far long work is: a bar on a terminal, else a line every so often.
+"""How far long work is: a bar on a terminal or in a notebook, else a line every so often.
 
-Without a terminal (a batch job's log, a container) the first line comes after ten seconds, so that
+Without either (a batch job's log, a container) the first line comes after ten seconds, so that
 somebody who watches knows that all is well; later ones are up to a minute apart. Short work writes
-nothing. Both are drawn by a thread that reads counts: they cost nothing per item.
+nothing. All are drawn by a thread that reads counts: they cost nothing per item.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from importlib import import_module
+from typing import Any, Self
+from uuid import uuid4
 
+from adjudge.report.elements import Element, Fragment
 from adjudge.types import GraderError
 
 FIRST_LINE_S = 10.0
 """From here on work is long enough for a line."""
 LONGEST_GAP_S = 60.0
 _GAP_SHARE = 0.25
-_RATE_LINES = 8
 _DETAIL_CHARS = 300
 
 
@@ -70,12 +73,17 @@ class ProgressLines:
     is that of the last lines, without what was resumed.
     """
 
+    _rate_lines = 8
+
     def __init__(self, read: Callable[[], ProgressReading | None]) -> None:
         self._read = read
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="adjudge-progress", daemon=True)
-        self._past: deque[tuple[float, int]] = deque(maxlen=_RATE_LINES)
-        self._title = ""
+        # A notebook knows by the context to which cell an output belongs.
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run,), name="adjudge-progress", daemon=True
+        )
+        self._past: deque[tuple[float, int]] = deque(maxlen=self._rate_lines)
+        self._last: ProgressReading | None = None
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
@@ -87,31 +95,36 @@ class ProgressLines:
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        wait, written = FIRST_LINE_S, False
-        while not self._stop.wait(wait):
-            self._write(is_last=False)
+        written = False
+        while not self._stop.wait(self._gap_s()):
+            self._report(is_last=False)
             written = True
-            elapsed = time.monotonic() - self._started
-            wait = min(LONGEST_GAP_S, max(FIRST_LINE_S, _GAP_SHARE * elapsed))
         if written:
-            self._write(is_last=True)
+            self._report(is_last=True)
 
-    def _write(self, *, is_last: bool) -> None:
+    def _gap_s(self) -> float:
+        elapsed = time.monotonic() - self._started
+        return min(LONGEST_GAP_S, max(FIRST_LINE_S, _GAP_SHARE * elapsed))
+
+    def _report(self, *, is_last: bool) -> None:
         reading = self._read()
         if reading is None:
             return
         now = time.monotonic()
-        if reading.title != self._title:  # another stage has a rate of its own
-            self._past.clear()
-            self._title = reading.title
+        if self._last is None or reading.title != self._last.title:
+            self._past.clear()  # another stage has a rate of its own
+        self._last = reading
         self._past.append((now, reading.done - reading.resumed))
         line = describe_progress(
             reading, self._rate(), elapsed_s=now - self._started if is_last else None
         )
         # A log that is gone (a closed pipe, a full disk) must not stop the work.
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {line}\n")
-            sys.stderr.flush()
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {line}\n")
+        sys.stderr.flush()
 
     def _rate(self) -> float | None:
         """Fresh results a second since the first of the last lines; ``None``: not known yet."""
@@ -180,7 +193,7 @@ def only_reporter() -> Iterator[bool]:
 
 
 class Progress:
-    """One :class:`Tally` as a bar on a terminal, else as lines; one at a time in a process."""
+    """One :class:`Tally` as a bar, or as lines where no bar can be; one at a time in a process."""
 
     def __init__(self, tally: Tally, *, show: bool, title: str = "grading") -> None:
         self._tally = tally
@@ -190,10 +203,15 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._show and self._shown.enter_context(only_reporter()):
-            on_terminal = sys.stderr is not None and sys.stderr.isatty()
-            reporter = _Bar(self._tally, self._title) if on_terminal else ProgressLines(self._read)
-            self._shown.enter_context(reporter)
+            self._shown.enter_context(self._make_reporter())
         return self
+
+    def _make_reporter(self) -> ProgressLines | _Bar:
+        if in_notebook():
+            return _NotebookBar(self._read)
+        if sys.stderr is not None and sys.stderr.isatty():
+            return _Bar(self._tally, self._title)
+        return ProgressLines(self._read)
 
     def __exit__(self, *_: object) -> None:
         self._shown.close()
@@ -210,6 +228,39 @@ class Progress:
         return ProgressReading(
             self._title, tally.done, tally.total, tally.resumed, "; ".join(filter(None, details))
         )
+
+
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this process. IPython is never imported for it."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None  # in a terminal IPython has none
+
+
+class _NotebookBar(ProgressLines):
+    """One output of a notebook's cell: the line and a bar, written anew twice a second.
+
+    rich would need ipywidgets for it.
+    """
+
+    _rate_lines = 120
+
+    def __init__(self, read: Callable[[], ProgressReading | None]) -> None:
+        super().__init__(read)
+        self._output = uuid4().hex
+        self._is_shown = False
+
+    def _gap_s(self) -> float:
+        return 0.5
+
+    def _write(self, line: str) -> None:
+        at = self._last
+        bar = Element("progress", value=at.done, max=at.total) if at and at.total else None
+        shown: dict[str, Any] = {"text/plain": line, "text/html": str(Fragment(bar, " ", line))}
+        import_module("IPython.display").display(
+            shown, raw=True, display_id=self._output, update=self._is_shown
+        )
+        self._is_shown = True
 
 
 class _Bar:

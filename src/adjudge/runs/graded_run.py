@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from adjudge.errors import ConfigError
-from adjudge.report.elements import Element, Fragment, bold, paragraph
-from adjudge.report.table import Column, Table, lost
+from adjudge.report.elements import Element, bold, paragraph, small
+from adjudge.report.page import render_output
+from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rollouts.samples import BrokenInputRow
+from adjudge.runs.judge_calls import calls_table, describe_spending, endpoint_tables
 from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
 from adjudge.types import GraderError, RewardResult
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _DEPTH = 20
 _SHOWN_ROWS = 10
+_GROUP_CHARS, _REASON_CHARS = 80, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,32 @@ class GradedRow:
             "reward_info": result.reward_info,
             "details": result.details,
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what each grader said."""
+        details = self.result.details or {}
+        rows = []
+        for name, score in self.scores.items():
+            said = details.get(name) or {}
+            reason = said.get("reason") or said.get("error") or ""
+            shown = lost(str(said.get("kind"))) if "error" in said else _number_cell(score)
+            rows.append([name, shown, str(reason)[:_REASON_CHARS]])
+        reward = (
+            Element("span", "reward ", _number_cell(self.reward))
+            if self.missing is None
+            else lost(f"no reward, {self.missing.kind}: {self.missing.error}")
+        )
+        return render_output(
+            paragraph(f"Sample {self.index} of group {self.group}: ", reward),
+            Table(["grader", *numeric("score"), Column("reason", "w")], rows),
+        )
+
+
+class GradedRows(list[GradedRow]):
+    """The rows of a run; a notebook shows the first ones as a table."""
+
+    def _repr_html_(self) -> str:
+        return render_output(_first_rows(self))
 
 
 @dataclass
@@ -145,23 +174,35 @@ class GradedRun:
 
     def _repr_html_(self) -> str:
         """For notebooks: the run in numbers, and its first samples."""
-        return str(Fragment(paragraph(repr(self)), score_table(self.summary), self._first_rows()))
+        summary = self.summary
+        calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
+        calls += [paragraph(describe_spending(summary))] if calls else []
+        return render_output(
+            paragraph(repr(self)),
+            score_table(summary),
+            _missing_table(summary) or None,
+            [paragraph(lost("warning: "), one) for one in summary["warnings"]],
+            agreement_table(summary) if summary["env_reward"] else None,
+            Element("details", Element("summary", "Judge calls"), calls) if calls else None,
+            _first_rows(self.rows),
+        )
 
-    def _first_rows(self) -> Table:
-        names = list(self.summary["graders"])
-        rows = [
-            [
-                str(row.index),
-                row.group,
-                lost(str(row.missing.kind)) if row.missing else _number_cell(row.reward),
-                *(_number_cell(row.scores.get(name)) for name in names),
-            ]
-            for row in self.rows[:_SHOWN_ROWS]
+
+def _first_rows(rows: Sequence[GradedRow]) -> Table:
+    names = list(rows[0].scores) if rows else []
+    cells = [
+        [
+            str(row.index),
+            row.group[:_GROUP_CHARS],
+            lost(str(row.missing.kind)) if row.missing else _number_cell(row.reward),
+            *(_number_cell(row.scores.get(name)) for name in names),
         ]
-        more = len(self.rows) - len(rows)
-        caption = f"The first {len(rows)} samples; {more:,} more are in rows." if more else None
-        columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
-        return Table(columns, rows, caption=caption)
+        for row in rows[:_SHOWN_ROWS]
+    ]
+    more = len(rows) - len(cells)
+    caption = f"The first {len(cells)} samples; {more:,} more are in rows." if more else None
+    columns = ["index", "group", *(Column(name, "n") for name in ("reward", *names))]
+    return Table(columns, cells, caption=caption)
 
 
 def score_table(summary: Mapping[str, Any]) -> Table:
@@ -186,6 +227,45 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         drop=("zero spread", "std in group", "std", "weight"),
         keep=("mean", "missing"),
     )
+
+
+def agreement_table(summary: Mapping[str, Any]) -> Table:
+    """Graders, reward and baselines against the environment's reward, which the run must have."""
+    kind = "AUC" if summary["env_reward"]["binary"] else "concordance"
+    pooled, within = f"{kind}, pooled", "within group"
+    columns = ["against the environment's reward", *numeric(pooled), Column("95 %", "i"),
+               *numeric(within), Column("95 %", "i"), Column("pairs", "i")]  # fmt: skip
+    entries: list[tuple[object, Mapping[str, Any]]] = list(summary["graders"].items())
+    if summary["reward"]["auc"]:
+        entries.append((bold("reward"), summary["reward"]))
+    entries += [
+        (small(f"baseline: {name.replace('_', ' ')}"), figures)
+        for name, figures in summary["baselines"].items()
+    ]
+    rows = []
+    for label, figures in entries:
+        inside = figures["concordance"]
+        pairs = f"{inside['pairs']:,}" if inside else "0"
+        rows.append([label, *_estimate_cells(figures["auc"]), *_estimate_cells(inside), pairs])
+    return Table(columns, rows, keep=(pooled, within))
+
+
+def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
+    if figures is None:
+        return "–", ""
+    low, high = figures["low"], figures["high"]
+    interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
+    return f"{figures['value']:.3f}", interval
+
+
+def _missing_table(summary: Mapping[str, Any]) -> Table:
+    """Missing rewards by the kind of their failure, with the first one's message."""
+    missing, samples = summary["missing"], summary["samples"]
+    rows = [
+        [kind, _count_cell(count, samples), missing["examples"].get(kind, "")]
+        for kind, count in missing["by_kind"].items()
+    ]
+    return Table(["missing because of", *numeric("samples"), Column("first message", "w")], rows)
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

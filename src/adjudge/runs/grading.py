@@ -32,7 +32,7 @@ from adjudge.rollouts.samples import (
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
+from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
@@ -226,7 +226,7 @@ class _RunRecorder:
         self._keep_rows = keep_rows
         self._table = ReportRows()
         self.totals = GradingTotals(spec, graders)
-        self.rows: list[GradedRow] = []
+        self.rows = GradedRows()
 
     def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> GradedRow:
         """Count the next sample."""

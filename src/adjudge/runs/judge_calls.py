@@ -18,7 +18,7 @@ from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
-from adjudge.report.table import Table, numeric
+from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.stats import mean
@@ -164,6 +164,16 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
             f"{killed:,} earlier killed, so what was sent in the last second of each is not counted"
         )
     return "; ".join(parts)
+
+
+def calls_table(found: EndpointTable) -> Table:
+    """An endpoint's numbers under its name; what failed is marked."""
+    rows = [
+        [label, *(lost(text) if label in ("failed", "circuit opened") and text else text
+                  for text in texts)]
+        for label, *texts in found.rows
+    ]  # fmt: skip
+    return Table([found.name, *found.columns], rows)
 
 
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
