@@ -281,6 +281,32 @@ def test_mini_swe_agent_in_its_other_forms() -> None:
     assert convert("mini-swe-agent/broken.traj.json") == ["the run failed: the provider is down"]
 
 
+def test_tables_of_swe_trajectories() -> None:
+    first, broken = convert("swe-rows/texts.jsonl")
+    assert first == {
+        "messages": [
+            system("You fix bugs."),
+            user("ISSUE: the depth of kelp is wrong."),
+            assistant("I look around.\n", call("command_1", "bash", '{"command":"ls\\n"}')),
+            tool("command_1", "kelp.py"),
+            assistant("I am lost."),
+        ],
+        "group": "reef__kelp-12",
+        "env_reward": 1.0,
+        "instance_id": "reef__kelp-12",
+        "exit_status": "submitted (exit_context)",
+        "submission": PATCH[:31],
+        "model": "coder-test",
+    }
+    assert broken == "the run failed (exit_status exit_environment_error)"
+    [row] = convert("swe-rows/messages.jsonl")
+    assert row["messages"] == records("swe-rows/messages.jsonl")[0]["trajectory"]
+    assert ActionLoopDetectionGrader().evaluate(row["messages"]).metadata["calls"] == 1
+    assert select([row], "group", "env_reward", "submission", "repo") == [
+        ("reef__kelp-12", 0.0, PATCH[:31], "reef/kelp")
+    ]
+
+
 STARFISH = [system("Answer with a number."), user("Question: How many arms has a starfish?")]
 
 
@@ -373,6 +399,14 @@ def test_lm_eval_generation() -> None:
         ("d000000000000000", "A dozen.", None, None),
     ]
     assert rows[3]["messages"] == [user(strict["doc"]["question"]), assistant("13")]
+
+
+def test_lm_eval_without_arguments_has_its_input() -> None:
+    """As lmms-eval writes its samples."""
+    [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
+    [row] = FORMATS["lm-eval"].convert({**record, "arguments": [], "input": "How many?"})
+    assert isinstance(row, dict)
+    assert (row["prompt"], row["response"]) == ("How many?", "There are 12 fish. #### 12")
 
 
 def test_lm_eval_choices() -> None:

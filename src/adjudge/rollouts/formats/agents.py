@@ -1,4 +1,4 @@
-"""Rollouts of agents: tau-bench and tau2-bench, SWE-agent and mini-SWE-agent.
+"""Rollouts of agents: tau-bench and tau2-bench; SWE-agent, mini-SWE-agent, and tables of them.
 
 A run that broke is an error, whatever number stands beside it: tau-bench writes reward 0.0 for an
 exception. A run that used up its steps, its time or its money is a rollout that failed.
@@ -284,6 +284,77 @@ class _ShellTurns:
             self.messages.append({"role": as_text(role) or "user", "content": content})
 
 
+# Tables of SWE trajectories: {instance_id, trajectory: [messages], exit_status, resolved}
+
+
+def _is_swe_row(record: Record) -> bool:
+    steps = record.get("trajectory")
+    return (
+        as_text(record.get("instance_id")) is not None
+        and ("resolved" in record or "target" in record)
+        and isinstance(steps, list)
+        and bool(steps)
+        and isinstance(steps[0], Mapping)
+        and "role" in steps[0]
+    )
+
+
+def _convert_swe_row(record: Record) -> Iterator[Row]:
+    """A row of OpenHands' (OpenAI messages, ``resolved``) or SWE-agent's (texts, ``target``)."""
+    status = as_text(record.get("exit_status"))
+    submission = as_text(record.get("model_patch")) or as_text(record.get("generated_patch"))
+    if status in _BROKEN_RUNS and submission is None:
+        raise RolloutError(f"the run failed (exit_status {status})")
+    steps = as_objects(record.get("trajectory"))
+    rendered = any("text" in step for step in steps)
+    messages = _messages_of_texts(steps) if rendered else [dict(step) for step in steps]
+    check_answered(messages)
+    instance = as_id(record.get("instance_id"))
+    outcome = "resolved" if "resolved" in record else "target"
+    yield known_columns(
+        messages=messages,
+        group=instance,
+        env_reward=as_number(record.get(outcome), outcome),
+        instance_id=instance,
+        exit_status=status,
+        submission=submission,
+        model=as_text(record.get("model_name")) or as_text(record.get("model")),
+        trajectory_id=as_id(record.get("trajectory_id")),
+        repo=as_text(record.get("repo")),
+    )
+
+
+def _messages_of_texts(steps: Sequence[Record]) -> list[Message]:
+    turns = _ShellTurns()
+    for step in steps:
+        text = message_text(step.get("text") or step.get("system_prompt"))
+        if step.get("role") not in ("ai", "assistant"):
+            turns.add_other(step.get("role"), text)
+            continue
+        thought, command = _split_last_block(text)
+        if command is None:
+            turns.add_calls(text, ())
+        else:
+            turns.add_commands(thought, [command])
+    return turns.messages
+
+
+def _split_last_block(text: str) -> tuple[str, str | None]:
+    """The thought and the command of a turn: the last code block is the command."""
+    lines = text.splitlines(keepends=True)
+    start = block = None
+    for number, line in enumerate(lines):
+        if line.startswith("```"):
+            if start is None:
+                start = number
+            elif not line[3:].strip():
+                block, start = (start, number), None
+    if block is None:
+        return text, None
+    first, last = block
+    return "".join(lines[:first] + lines[last + 1 :]), "".join(lines[first + 1 : last])
+
+
 # mini-SWE-agent: {info, messages, trajectory_format, instance_id}
 
 
@@ -367,5 +438,6 @@ AGENT_FORMATS = (
         "mini-swe-agent", "mini-SWE-agent trajectory", _is_mini_swe_agent, _convert_mini_swe_agent
     ),
     RolloutFormat("swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent),
+    RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),
 )
 """No record is in two of them."""

@@ -209,11 +209,11 @@ def _is_lm_eval(record: Record) -> bool:
 def _convert_lm_eval(record: Record) -> Iterator[Row]:
     arguments = _lm_eval_arguments(record.get("arguments"))
     requests = record.get("resps")
-    if not arguments or not isinstance(requests, list) or not requests:
-        raise RolloutError("has no requests or no responses")
+    if not isinstance(requests, list) or not requests:
+        raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
     common = known_columns(
-        **_lm_eval_prompt(arguments[0][0]),
+        **_lm_eval_prompt(arguments[0][0] if arguments else record.get("input")),
         reference=_one_or_all(record.get("target")),
         group=_lm_eval_group(record),
         doc_id=record.get("doc_id"),
