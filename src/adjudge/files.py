@@ -150,13 +150,28 @@ def iter_rows(
     wrong. Reading ends at the first damaged line; with ``damaged`` it goes on, and the list gets
     the line's number.
     """
+    placed = iter_placed_rows(path, row_type, first=first, checked=checked, damaged=damaged)
+    return (row for _, row in placed)
+
+
+def iter_placed_rows(
+    path: Path,
+    row_type: type[RowT],
+    *,
+    first: int = 1,
+    checked: bool = False,
+    damaged: list[int] | None = None,
+) -> Iterator[tuple[int, RowT]]:
+    """:func:`iter_rows`, each with the place of its line in the file, in bytes."""
     decoder = msgspec.json.Decoder(row_type)
+    after = 0
     for number, line in iter_lines(path):
+        place, after = after, after + len(line) + 1
         if number < first:
             continue
         row = _decode_row(decoder, line) if not checked or is_intact(line) else None
         if row is not None:
-            yield row
+            yield place, row
         elif damaged is None:
             return
         else:

@@ -1,5 +1,6 @@
 import json
 import re
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from adjudge import (
 )
 from adjudge.errors import RunFolderError
 from adjudge.files import add_checksum, is_intact
+from adjudge.runner import journal as journal_module
 from adjudge.runner.journal import sample_key
 
 
@@ -54,6 +56,44 @@ def test_equal_samples_are_separate_questions(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     assert scores(runner(path, lambda x: 1.0), [{"x": 0}] * 2) == [1.0, 1.0]
     assert scores(runner(path, lambda x: 2.0), [{"x": 0}] * 3) == [1.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_each_answer_is_given_out_once_in_the_order_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collide: bool
+) -> None:
+    if collide:
+        monkeypatch.setattr(journal_module, "hash", lambda key: 7, raising=False)
+    written = Journal(tmp_path / "journal.jsonl", "s")
+    keys = [(f"k{i % 3}", "g", i % 2) for i in range(24)]
+    for i, key in enumerate(keys):
+        # Lines may be longer than what is read at once.
+        written.put(*key, GraderScore(name="g", score=i / 32, reason="r" * (i % 5 * 9_000)))
+    written.flush()
+    found = Journal(tmp_path / "journal.jsonl", "s")
+    assert len(found) == 24
+    for i in [*range(1, 24, 2), *range(0, 24, 2)]:
+        result = found.take(*keys[i])
+        assert isinstance(result, GraderScore)
+        assert (result.score, len(result.reason)) == (i / 32, i % 5 * 9_000)
+    assert len(found) == 0
+    assert not any(found.take(*key) for key in keys)
+    assert found.take("k0", "g", 2) is None
+
+
+def test_a_stored_result_takes_some_bytes_of_memory(tmp_path: Path) -> None:
+    peaks = []
+    for n in (2_000, 6_000):
+        written = Journal(tmp_path / f"{n}.jsonl", "s")
+        for i in range(n):
+            written.put(f"{i:032x}", "g", 0, GraderScore(name="g", score=1.0, reason="r" * 500))
+        written.flush()
+        tracemalloc.start()
+        found = Journal(tmp_path / f"{n}.jsonl", "s")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(found) == n
+    assert (peaks[1] - peaks[0]) / 4_000 < 150, peaks
 
 
 def test_items_that_differ_in_any_field_are_different(tmp_path: Path) -> None:

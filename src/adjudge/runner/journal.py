@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from adjudge.files import (
     JsonlLog,
     encode_checked_line,
     iter_lines,
-    iter_rows,
+    iter_placed_rows,
     warn_damaged_lines,
 )
 from adjudge.types import GraderError, GraderResult, encode_result
 
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
+_READ_BYTES = 1 << 12
 
 
 class _Head(msgspec.Struct):
@@ -46,6 +48,8 @@ class _Line(msgspec.Struct):
     r: msgspec.Raw
 
 
+_Key = tuple[str, str, int]
+_line = msgspec.json.Decoder(_Line)
 _head = msgspec.json.Decoder(_Head)
 _result: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -65,6 +69,68 @@ def sample_key(fields: Mapping[str, Any]) -> str | None:
     except UNENCODABLE:
         return None
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def _key(line: _Line) -> _Key:
+    return line.s, line.g, line.d
+
+
+class _StoredLines:
+    """The lines of a journal by their keys: each in memory is a hash and its place in the file.
+
+    There may be millions, and one after the other is asked for once.
+    """
+
+    def __init__(self, path: Path, keys: Iterable[tuple[_Key, int]]) -> None:
+        self._file = path.open("rb")
+        hashes, places = array("q"), array("q")
+        for key, place in keys:
+            hashes.append(hash(key))
+            places.append(place)
+        order = array("q", sorted(range(len(hashes)), key=hashes.__getitem__))
+        self._hashes = array("q", map(hashes.__getitem__, order))
+        self._places = array("q", map(places.__getitem__, order))
+        self._given = bytearray(len(order))
+        self._left = len(order)
+        self._starts: dict[int, int] = {}
+        """Of equal keys, where the first stands that was not given out."""
+
+    def __len__(self) -> int:
+        return self._left
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def pop(self, key: _Key) -> _Line | None:
+        """The first line of ``key`` that was not given out yet."""
+        hashed = hash(key)
+        start = at = self._starts.get(hashed) or bisect_left(self._hashes, hashed)
+        while at < len(self._hashes) and self._hashes[at] == hashed:
+            if not self._given[at]:
+                line = self._read(self._places[at])
+                if line is not None and _key(line) == key:
+                    self._given[at] = True
+                    self._left -= 1
+                    if at == start and self._hashes[at + 1 : at + 2] == array("q", [hashed]):
+                        self._starts[hashed] = at + 1
+                    return line
+            at += 1
+        return None
+
+    def _read(self, place: int) -> _Line | None:
+        size = _READ_BYTES
+        found = self._read_bytes(place, size)
+        while b"\n" not in found and len(found) == size:
+            size *= 4
+            found = self._read_bytes(place, size)
+        try:
+            return _line.decode(found.partition(b"\n")[0])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def _read_bytes(self, place: int, size: int) -> bytes:
+        # Not by the file's position, which a forked child shares.
+        return os.pread(self._file.fileno(), size, place)
 
 
 class Journal:
@@ -98,7 +164,6 @@ class Journal:
     def __init__(self, path: Path | str, spec_hash: str) -> None:
         self.path = Path(path)
         self.spec_hash = spec_hash
-        self._known: dict[tuple[str, str, int], deque[bytes]] = {}
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._flushed_at = 0.0
@@ -110,7 +175,7 @@ class Journal:
 
     def __len__(self) -> int:
         """How many results found on opening have not been given out yet."""
-        return sum(map(len, self._known.values()))
+        return len(self._known)
 
     def _open(self) -> None:
         head = next(iter_lines(self.path), None)
@@ -119,11 +184,9 @@ class Journal:
         self._log = JsonlLog(self.path)
         if head is None:
             self._log.rewrite([_Head(journal=1, spec=self.spec_hash)])
-            return
         damaged: list[int] = []
-        for entry in iter_rows(self.path, _Line, first=2, checked=True, damaged=damaged):
-            key = (entry.s, entry.g, entry.d)
-            self._known.setdefault(key, deque()).append(bytes(entry.r))
+        lines = iter_placed_rows(self.path, _Line, first=2, checked=True, damaged=damaged)
+        self._known = _StoredLines(self.path, ((_key(line), place) for place, line in lines))
         warn_damaged_lines(self.path, damaged, "Its grader is asked again.")
 
     def _check_head(self, line: bytes) -> None:
@@ -139,9 +202,9 @@ class Journal:
 
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """A result found on opening, given out once, or ``None``."""
-        stored = self._known.get((sample, grader, draw))
+        stored = self._known.pop((sample, grader, draw))
         try:
-            return _result.decode(stored.popleft()) if stored else None
+            return None if stored is None else _result.decode(stored.r)
         except msgspec.MsgspecError:
             return None  # damaged on disk: asked again, as after a torn write
 
