@@ -113,6 +113,12 @@ CORE_COMMANDS = {
         "doctor",
         "Check this machine, the judges of a reward spec, or reward code that hides failures.",
     ),
+    "completion": CoreCommand(
+        "Tools",
+        "adjudge.cli.completion",
+        "completion",
+        "Print a script by which bash, zsh or fish completes commands, options and values.",
+    ),
 }
 """adjudge's own commands, in the order of ``adjudge --help``."""
 
