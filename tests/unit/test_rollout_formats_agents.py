@@ -500,22 +500,6 @@ def test_openai_completions() -> None:
     ]
 
 
-def test_openai_preference_data() -> None:
-    asked = user("Where do gulls nest?")
-    assert convert("openai-preference/pairs.jsonl") == [
-        {
-            "messages": [asked, assistant("On cliffs.")],
-            "env_reward": 1.0,
-            "side": "preferred_output",
-        },
-        {
-            "messages": [asked, assistant("In burrows.")],
-            "env_reward": 0.0,
-            "side": "non_preferred_output",
-        },
-    ]
-
-
 def test_anthropic_batch() -> None:
     rows = convert("anthropic-batch/results.jsonl")
     assert rows[0] == {

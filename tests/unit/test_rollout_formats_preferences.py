@@ -48,6 +48,10 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("Name a fish.", "Elm.", env_reward=0.0),
         row("Name a fish.", "Carp.", env_reward=1.0),
     ],
+    "openai_preference/pairs.jsonl": [
+        row("Where do gulls nest?", "On cliffs.", env_reward=1.0),
+        row("Where do gulls nest?", "In burrows.", env_reward=0.0),
+    ],
     "judgebench/pairs.jsonl": [
         row("2+2?", "5", env_reward=0.0, id="p-1", subset="livebench-math"),
         row("2+2?", "4", env_reward=1.0, id="p-1", subset="livebench-math"),

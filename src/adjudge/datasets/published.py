@@ -16,6 +16,7 @@ judgebench             ``pair_id``, ``source``, ``question``, ``response_A``, ``
 arena                  ``prompt``, ``response_a``, ``response_b``, ``winner``: model_a, model_b
                        or a tie
 arena_conversations    ``conversation_a``, ``conversation_b`` (messages), ``winner``
+openai_preference      ``input.messages``, ``preferred_output``, ``non_preferred_output``
 preference             ``chosen``, ``rejected``: conversations, or answers to the ``prompt``
                        beside, or the "\n\nHuman: … \n\nAssistant: …" texts of HH; ``margin``,
                        ``subset``, ``id``
@@ -61,7 +62,12 @@ from adjudge.messages import prompt_messages
 
 PairFormat = Literal["llmbar", "judgebench", "helpsteer2_preference", "helpsteer3", "arena"]
 RowFormat = Literal[
-    "rewardbench2", "preference", "ultrafeedback", "arena_conversations", PairFormat
+    "rewardbench2",
+    "preference",
+    "openai_preference",
+    "ultrafeedback",
+    "arena_conversations",
+    PairFormat,
 ]
 """One row has all answers to its prompt."""
 PublishedFormat = Literal["helpsteer2", RowFormat]
@@ -83,6 +89,8 @@ def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
     for name, columns in PAIR_COLUMNS.items():
         if row.keys() >= {columns.prompt, *columns.answers, columns.label}:
             yield name
+    if row.keys() >= {"input", *_OPENAI_SIDES}:
+        yield "openai_preference"
     if row.keys() >= {"conversation_a", "conversation_b", "winner"}:
         yield "arena_conversations"
     if row.keys() >= {"instruction", "completions"} and isinstance(row["completions"], list):
@@ -334,6 +342,17 @@ def parse_preference(
         chosen, rejected = [*asked, *chosen], [*asked, *rejected]
     margin = check_margin(row.get(names["margin"]), names["margin"]) if "margin" in names else None
     return make_preference(chosen, rejected, margin, source_fields(row, where, names), keys)
+
+
+_OPENAI_SIDES = ("preferred_output", "non_preferred_output")
+
+
+def parse_openai_preference(row: RawColumns, where: str) -> Preference:
+    """OpenAI's fine-tuning by preference: ``input.messages``, and two lists of messages."""
+    asked = row["input"].get("messages") if isinstance(row["input"], dict) else None
+    prompt = check_prompt(asked, "input.messages")
+    chosen, rejected = ([*prompt, *check_conversation(row[key], key)] for key in _OPENAI_SIDES)
+    return make_preference(chosen, rejected, None, {"where": where}, _OPENAI_SIDES)
 
 
 def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:

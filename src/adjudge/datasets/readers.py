@@ -44,6 +44,7 @@ from adjudge.datasets.published import (
     match_formats,
     parse_arena_conversations,
     parse_helpsteer2,
+    parse_openai_preference,
     parse_pair,
     parse_preference,
     parse_rewardbench2,
@@ -101,7 +102,7 @@ def find_format(paths: DataPaths) -> PublishedFormat | None:
 def holds_preferences(paths: DataPaths) -> bool:
     """Whether files say which of two answers is better, in no order of the two."""
     columns = {column for row in _first_rows(paths) for column in row}
-    unordered = ("helpsteer2", "ultrafeedback", "arena_conversations")
+    unordered = ("helpsteer2", "ultrafeedback", "arena_conversations", "openai_preference")
     return columns >= {"chosen", "rejected"} or find_format(paths) in unordered
 
 
@@ -273,6 +274,8 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
         ]
     if form == "preference":
         return [parse_preference(row, where)]
+    if form == "openai_preference":
+        return [parse_openai_preference(row, where)]
     pair = _answered_pair(row, where, form=form)
     better, worse = _winner_first(pair.a, pair.b, pair.label, PAIR_COLUMNS[form].label)
     return [_text_preference(pair.prompt, better, worse, pair)]

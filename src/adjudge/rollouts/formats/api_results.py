@@ -170,25 +170,6 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     )
 
 
-# OpenAI fine-tuning by preference: {input: {messages}, preferred_output, non_preferred_output}
-
-_SIDES = {"preferred_output": 1.0, "non_preferred_output": 0.0}
-
-
-def _is_openai_preference(record: Record) -> bool:
-    return is_conversation(as_object(record.get("input")).get("messages")) and all(
-        is_conversation(record.get(side)) for side in _SIDES
-    )
-
-
-def _convert_openai_preference(record: Record) -> Iterator[Row]:
-    if not _is_openai_preference(record):
-        raise RolloutError(f"must have conversations in input.messages, {' and '.join(_SIDES)}")
-    prompt = as_object(record["input"])["messages"]
-    for side, reward in _SIDES.items():
-        yield {"messages": [*prompt, *record[side]], "env_reward": reward, "side": side}
-
-
 API_FORMATS = (
     RolloutFormat("openai-batch", "OpenAI batch output", _is_openai_batch, _convert_openai_batch),
     RolloutFormat(
@@ -199,13 +180,6 @@ API_FORMATS = (
     ),
     RolloutFormat(
         "openai-response", "OpenAI responses", _is_openai_response, _convert_openai_response
-    ),
-    RolloutFormat(
-        "openai-preference",
-        "OpenAI preference data",
-        _is_openai_preference,
-        _convert_openai_preference,
-        pairs=True,
     ),
 )
 """No record is in two of them."""

@@ -19,6 +19,7 @@ from adjudge.datasets.published import (
     match_formats,
     parse_arena_conversations,
     parse_helpsteer2,
+    parse_openai_preference,
     parse_pair,
     parse_preference,
     parse_rewardbench2,
@@ -70,6 +71,11 @@ def _read_preference(record: RawColumns) -> list[RatedConversation]:
     scores = [record.get(column) for column in _SCORE_COLUMNS]
     rated = all(type(score) in (int, float) for score in scores)
     return list(zip((pair.chosen, pair.rejected), scores if rated else (1.0, 0.0), strict=True))
+
+
+def _read_openai_preference(record: RawColumns) -> list[RatedConversation]:
+    pair = parse_openai_preference(record, "")
+    return [(pair.chosen, 1.0), (pair.rejected, 0.0)]
 
 
 def _read_ultrafeedback(record: RawColumns) -> list[RatedConversation]:
@@ -176,6 +182,7 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _format("rewardbench2", "RewardBench 2", _read_best_of),
     _format("helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence"),
     _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
+    _format("openai_preference", "OpenAI preference data", _read_openai_preference),
     _format("rewardbench", "RewardBench", _read_preference),
     _format("ultrafeedback_binarized", "UltraFeedback, binarized", _read_preference),
     _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference),
