@@ -101,7 +101,11 @@ def test_calls_to_a_server_that_went_away_wait_and_then_name_the_cause() -> None
     async def run() -> None:
         line = Line(Provider(0.1, refused()), breaker_failures=4, max_attempts=99, deadline_s=30)
         await line.ask("before")
-        errors = await together(*(line.ask(str(i)) for i in range(8)))
+        assert line.endpoint.outage is None
+        waiting = asyncio.create_task(together(*(line.ask(str(i)) for i in range(8))))
+        await asyncio.sleep(10)
+        assert "connection refused" in str(line.endpoint.outage)
+        errors = await waiting
         assert {error.kind for error in errors} == {ErrorKind.CIRCUIT_OPEN}
         assert all("connection refused" in str(error) for error in errors)
         assert now() == pytest.approx(30.1, abs=0.1)

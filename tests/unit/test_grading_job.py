@@ -241,3 +241,9 @@ def test_a_judge_that_is_not_recorded_is_named(
     assert grade_rollouts(one).rewards == [0.5, 0.5]
     [said] = [message for message in caplog.messages if "neither recorded" in message]
     assert "judges.main: type 'half_judge:Half' is neither recorded nor replayed" in said
+
+
+def test_an_example_of_what_is_missing_names_its_grader_once(tmp_path: Path) -> None:
+    run = grade_rollouts(job(tmp_path, [*rows(2, 1), {"response": "x"}]))
+    (message,) = run.summary["missing"]["examples"].values()
+    assert message.count("length: ") == 1

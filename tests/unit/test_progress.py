@@ -109,3 +109,11 @@ def test_reasons_of_strangers_stay_on_the_line() -> None:
     reading = ProgressReading("grading", 1, 2, details="h: \x1b[31mred\nnext [bold]x[/]")
     line = describe_progress(reading, 0.01)
     assert line == "grading 1/2 (50%), 0.6/min, 1 min 40 s left; h:  [31mred next [bold]x[/]"
+
+
+def test_a_judge_that_went_away_is_named_while_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "describe_outages", lambda: "the circuit breaker is open")
+    tally = Tally(4)
+    assert Progress(tally, show=True)._read().details == "the circuit breaker is open"
+    tally.note = "measuring"
+    assert Progress(tally, show=True)._read().details == "measuring"

@@ -113,7 +113,7 @@ def test_the_patience_for_a_judge_that_was_never_reached_is_its_own(
         with pytest.raises(JudgeUnavailable, match="never reached its judge.*connection refused"):
             made.compute(rows(4))
         assert clock.now == pytest.approx(waited)
-    assert "connection refused. Asking again" in caplog.text
+    assert "connection refused; asking again" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import math
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -205,3 +206,34 @@ def test_one_look_from_the_command_line() -> None:
     assert found["queue"] == 3
     nobody = CliRunner().invoke(app, command)
     assert nobody.exit_code == 3
+
+
+def test_into_a_pipe_goes_a_line_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, route = served()
+    route.count("answered", 0.03)
+    naps = iter(range(3))
+
+    def sleep(_: float) -> None:
+        nap = next(naps)
+        if nap == 2:
+            raise KeyboardInterrupt
+        for _ in range(4):
+            route.count("answered", 0.02)
+        metrics.failed("odd\x1b[31m")
+        body[0] = metrics.text() if nap == 0 else b"{not metrics}"
+
+    body = [metrics.text()]
+    monkeypatch.setattr("adjudge.cli.top.time.sleep", sleep)
+    monkeypatch.setattr(
+        "adjudge.cli.top.read_metrics",
+        lambda *_: MetricsSnapshot(time.monotonic(), _parse_values(body[0].decode())),
+    )
+    done = CliRunner().invoke(app, ["top", "http://judge"])
+    assert done.exit_code == 0
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [\d,.]+ req/s, queue 3, in flight 5, "
+        r"p50 [\d.]+ ms, p95 [\d.]+ ms, \$0\.0000, failed: odd\\x1b\[31m 1 \(\+1\)",
+        first,
+    )
+    assert "http://judge: no answer: the reply holds no readable metrics" in second

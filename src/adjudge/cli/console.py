@@ -15,13 +15,14 @@ import typer
 
 from adjudge.cli.interrupts import resume_command
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
-from adjudge.runner.progress import ProgressLines, ProgressReading, only_reporter
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-# rich is imported by what prints: `adjudge` starts without it.
+    from adjudge.runner.progress import ProgressReading
+
+# What prints imports rich, and bars the runner: `adjudge` starts without them.
 
 _MAX_PROBLEMS = 5
 
@@ -54,11 +55,15 @@ def print_problems(lines: Sequence[str], count: int) -> None:
 
 
 def clean(text: object) -> str:
-    """``text`` without control characters (terminal escapes, line breaks) or markup of its own."""
+    """``text`` without control characters or markup of its own."""
     from rich.markup import escape  # noqa: PLC0415
 
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
-    return escape(shown)
+    return escape(printable(text))
+
+
+def printable(text: object) -> str:
+    """``text`` with control characters (terminal escapes, line breaks) shown by their numbers."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
 
 
 @contextmanager
@@ -121,6 +126,8 @@ class StageBars:
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
+        from adjudge.runner.progress import ProgressLines, only_reporter  # noqa: PLC0415
+
         if self.show and self._shown.enter_context(only_reporter()) and self._has_lines:
             self._shown.enter_context(ProgressLines(lambda: self._last))
         self._bars.start()
@@ -132,6 +139,8 @@ class StageBars:
 
     def update(self, stage: str, done: int, total: int) -> None:
         """``done`` of ``total`` steps of a stage."""
+        from adjudge.runner.progress import ProgressReading  # noqa: PLC0415
+
         if stage not in self._stages:
             self._stages[stage] = self._bars.add_task(clean(stage), total=total)
             self._resumed = max(0, done - 1)  # what was done when it began: an earlier run's

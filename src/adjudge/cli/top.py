@@ -6,11 +6,13 @@ Rates, shares and quantiles are those between the two readings.
 from __future__ import annotations
 
 import os
+import sys
 import time
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from http.client import HTTPException
 from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
@@ -21,7 +23,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from adjudge.cli.console import clean, output
+from adjudge.cli.console import clean, output, printable
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.report.table import Column, Table, numeric, styled
 
@@ -196,9 +198,9 @@ def top(
 ) -> None:
     """Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by kind.
 
-    Rates and quantiles are of the last interval; totals count from the start of the service.
-    Everything is read from the service's /metrics. Ctrl-C stops it. Exit code: 3 when the service
-    does not answer at the start.
+    Rates and quantiles are of the last interval; totals count from the start of the service. Into a
+    file or a pipe it prints a line for each interval, with the time. Everything is read from the
+    service's /metrics. Ctrl-C stops it. Exit code: 3 when the service does not answer at the start.
 
     Example: adjudge top http://127.0.0.1:8888 --interval 2
     """
@@ -216,12 +218,17 @@ def top(
 
 
 def _watch(looks: _LookHistory, interval: float, key_env: str, as_json: bool) -> None:
+    on_terminal = output().is_terminal
     try:
-        if as_json:
+        if as_json or not on_terminal:
             while True:
                 time.sleep(interval)
                 looks.look(key_env)
-                _print(looks, as_json)
+                if as_json:
+                    _print(looks, as_json)
+                else:
+                    now = datetime.now().astimezone()
+                    typer.echo(f"{now:%Y-%m-%d %H:%M:%S} {printable(looks.line())}")
         with Live(Text(f"reading {looks.url} …"), console=output(), auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
@@ -229,6 +236,8 @@ def _watch(looks: _LookHistory, interval: float, key_env: str, as_json: bool) ->
                 live.update(looks.drawn(), refresh=True)
     except KeyboardInterrupt:
         return
+    except BrokenPipeError:  # whoever read has read enough; the interpreter flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print(looks: _LookHistory, as_json: bool) -> None:
@@ -278,6 +287,29 @@ class _LookHistory:
             "cost_usd": span.now("judge_cost_usd_total"),
             "upstream": _upstream(span),
         }
+
+    def line(self) -> str:
+        """The last look as one line of a log."""
+        span = self._span
+        if span is None:
+            return f"{self.url}: no answer: {self._problem}"
+        parts = [
+            f"{span.rate('judge_requests_total'):,.1f} req/s",
+            f"queue {span.now('judge_queue_size'):,.0f}",
+            f"in flight {span.now('judge_inflight'):,.0f}",
+            *(f"p{q} {_ms(span.quantile(_DURATION_METRIC, q / 100))}" for q in (50, 95)),
+            f"${span.now('judge_cost_usd_total'):,.4f}",
+        ]
+        failures = [
+            f"{kind} {total:,.0f} (+{span.change('judge_failures_total', kind=kind):,.0f})"
+            for kind, total in sorted(span.by("judge_failures_total", "kind").items())
+            if total
+        ]
+        if failures:
+            parts.append(f"failed: {', '.join(failures)}")
+        if down := [name for name, found in _upstream(span).items() if found.get("up") == 0]:
+            parts.append(f"breaker open: {', '.join(down)}")
+        return ", ".join(parts)
 
     def drawn(self) -> Group:
         """The last look as tables."""

@@ -361,7 +361,7 @@ class BatchGrader:
     def _report_wait(self, call: _Call, left: float, patience_s: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
         reason = _last_reason(call.graded)
-        message = f"{reason}. Asking again for up to {left:.0f} s."
+        message = f"{reason}; asking again for up to {left:.0f} s"
         if self._pool.tally is not None:
             waited = f"waiting, {patience_s - left:.0f} s of {patience_s:g} s: "
             self._pool.tally.note = waited + reason[:_NOTE_CHARS]

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any, Self
 from uuid import uuid4
 
+from adjudge.judges.endpoint.connections import describe_outages
 from adjudge.report.elements import Element, Fragment
 from adjudge.types import GraderError
 
@@ -48,6 +49,10 @@ class Tally:
         """Take back a failure that is about to be asked again."""
         self.done -= 1
         self.failures[failed.kind] -= 1
+
+    def describe_state(self) -> str:
+        """What work waits for, or is at; empty where it simply goes on."""
+        return self.note or describe_outages()
 
     def describe_failures(self) -> str:
         """Missing results by kind, as words; empty without any."""
@@ -111,13 +116,14 @@ class ProgressLines:
         if reading is None:
             return
         now = time.monotonic()
-        if self._last is None or reading.title != self._last.title:
-            self._past.clear()  # another stage has a rate of its own
+        if self._last is None:
+            self._past.append((self._started, 0))
+        elif reading.title != self._last.title:  # another stage has a rate of its own
+            self._past.clear()
         self._last = reading
         self._past.append((now, reading.done - reading.resumed))
-        line = describe_progress(
-            reading, self._rate(), elapsed_s=now - self._started if is_last else None
-        )
+        elapsed = now - self._started if is_last else None
+        line = describe_progress(reading, self._rate(), elapsed)
         # A log that is gone (a closed pipe, a full disk) must not stop the work.
         with contextlib.suppress(OSError, ValueError):
             self._write(line)
@@ -129,8 +135,6 @@ class ProgressLines:
     def _rate(self) -> float | None:
         """Fresh results a second since the first of the last lines; ``None``: not known yet."""
         (then, before), (now, done) = self._past[0], self._past[-1]
-        if len(self._past) == 1:
-            then, before = self._started, 0
         return max(0.0, done - before) / (now - then) if now > then else None
 
 
@@ -154,7 +158,7 @@ def describe_progress(
         parts.append(f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min")
     if elapsed_s is not None:
         parts.append(f"ended after {format_duration(elapsed_s)}")
-    elif rate and reading.total:
+    elif rate and reading.total and reading.done < reading.total:
         parts.append(f"{format_duration((reading.total - reading.done) / rate)} left")
     line = ", ".join(parts)
     if reading.details:
@@ -223,7 +227,7 @@ class Progress:
             f"missing: {missing}" if missing else "",
             f"{tally.cost_usd:.4f} USD" if tally.cost_usd else "",
             f"{tally.resumed:,} resumed" if tally.resumed else "",
-            tally.note,
+            tally.describe_state(),
         ]
         return ProgressReading(
             self._title, tally.done, tally.total, tally.resumed, "; ".join(filter(None, details))
@@ -305,7 +309,8 @@ class _Bar:
             while True:
                 last = self._stop.wait(0.1)
                 cost = f"{tally.cost_usd:.4f} USD" if tally.cost_usd else ""
-                state = " ".join(filter(None, (cost, tally.describe_failures(), tally.note)))
+                said = (cost, tally.describe_failures(), tally.describe_state())
+                state = " ".join(filter(None, said))
                 bar.update(task, total=tally.total, completed=tally.done, state=state)
                 bar.refresh()
                 if last:

@@ -361,7 +361,8 @@ class GradingTotals:
         if missing.suspect:
             _count_kind(self._suspect_kinds, missing)
         if missing.kind is not ErrorKind.NOT_SAMPLED:
-            message = f"{missing.name}: {missing.error}"
+            prefix = f"{missing.name}: "
+            message = prefix + missing.error.removeprefix(prefix)
             self._examples.setdefault(str(missing.kind), message[:200])
 
     def summarise(self, *, elapsed_s: float) -> dict[str, Any]:

@@ -226,6 +226,12 @@ def open_connections() -> list[Connection]:
     return [] if here is None else list(here.connections.values())
 
 
+def describe_outages() -> str:
+    """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
+    connections = [one for here in [*_registry.values()] for one in [*here.connections.values()]]
+    return "; ".join(str(found) for one in connections if (found := one.endpoint.outage))
+
+
 async def aclose_one(connection: Connection) -> None:
     """Close one of the running loop's connections."""
     await _close(_here(), lambda one: one is connection)

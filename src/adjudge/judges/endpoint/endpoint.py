@@ -105,6 +105,12 @@ class Endpoint:
         health = None if self._dispatcher is None else self._dispatcher.health
         return [] if health is None else [replica.breaker for replica in health.replicas]
 
+    @property
+    def outage(self) -> GradingFailure | None:
+        """Why nothing is sent while calls wait: all servers are ejected; else ``None``."""
+        health = None if self._dispatcher is None else self._dispatcher.health
+        return None if health is None or health.up() else health.ejected_failure()
+
     async def ask(self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None) -> Reply:
         """One complete reply, with its provenance and, given a ``price``, its cost.
 
