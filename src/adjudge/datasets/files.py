@@ -50,6 +50,13 @@ _COMPRESSED = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
 _MAX_CELL = 1 << 27
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
+_SLIME_COMMAND = (
+    "python -c 'import json, sys, torch; dump = torch.load(sys.argv[1], weights_only=True); "
+    'names = "group_index index prompt response label reward status metadata".split(); '
+    '[print(json.dumps({"step": dump["rollout_id"]} | {name: sample.get(name) for name in names}, '
+    'default=str)) for sample in dump["samples"]]\' DUMP.pt > DUMP.jsonl'
+)
+"""Makes JSON lines of ``--save-debug-rollout-data``; loads plain data and tensors only."""
 
 Container = Literal["lines", "array", "document", "table", "parquet", "zip"]
 
@@ -117,7 +124,8 @@ def check_files(paths: Sequence[Path]) -> None:
         if path.suffix.lower() in _PICKLES:
             raise ConfigError(
                 f"{path}: is a pickle, which could run any code and is never loaded. Write its "
-                "samples as JSON lines with the program that made it."
+                "samples as JSON lines with the program that made it; a dump of slime or miles "
+                f"like this: {_SLIME_COMMAND}"
             )
         if find_container(path) == "parquet" or path.suffix.lower() == ".zst":
             _require_pyarrow(path)
@@ -278,7 +286,7 @@ def _read_array(path: Path, name: str) -> Iterator[FileRow]:
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
     text = decode_line(_read_document_bytes(path, name))
-    row = parse_row(text, f"{name}:1", nan_as_null=True)
+    row = parse_row(text, f"{name}:1")
     if isinstance(row[1], RolloutError):  # lines, of which the first is broken
         yield from parse_lines(io.BytesIO(text), name)
     else:
@@ -341,7 +349,7 @@ def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
                 if member.file_size > MAX_DOCUMENT_BYTES:
                     yield where, RolloutError("is too large", where=where)
                 else:
-                    yield parse_row(archive.read(member), where, nan_as_null=True)
+                    yield parse_row(archive.read(member), where)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
         raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
 
@@ -359,13 +367,10 @@ def decode_line(line: bytes) -> bytes:
     return line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()
 
 
-def parse_row(text: bytes, where: str, *, nan_as_null: bool = False) -> FileRow:
-    """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``.
-
-    ``nan_as_null``: where a document has many samples, one ``NaN`` must not cost the others.
-    """
+def parse_row(text: bytes, where: str) -> FileRow:
+    """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``."""
     try:
-        return where, _decode_row(text, nan_as_null)
+        return where, _decode_row(text)
     except ValueError as error:
         return where, RolloutError(_reason(text, error), where=where)
     except RecursionError:
@@ -375,15 +380,19 @@ def parse_row(text: bytes, where: str, *, nan_as_null: bool = False) -> FileRow:
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def _decode_row(text: bytes, nan_as_null: bool) -> dict[str, Any]:
-    """One row; a lone surrogate (half an emoji, escaped) becomes ``?`` instead of an error."""
+def _decode_row(text: bytes) -> dict[str, Any]:
+    """One row; a lone surrogate (half an emoji, escaped) becomes ``?`` instead of an error.
+
+    ``NaN`` and ``Infinity``, which JSON does not have and Python writes, become null: trainers dump
+    them for rewards that are missing.
+    """
     try:
         return _object.decode(text)
     except msgspec.MsgspecError:
-        if not nan_as_null and b"\\ud" not in text.lower():
+        if not any(sign in text for sign in (b"\\ud", b"\\uD", b"NaN", b"Infinity")):
             raise
-        data = json.loads(text, parse_constant=(lambda _: None) if nan_as_null else None)
-        return _object.decode(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
+        plain = json.loads(text, parse_constant=lambda _: None)
+        return _object.decode(json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _reason(text: bytes, error: Exception) -> str:

@@ -19,7 +19,7 @@ from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
-from adjudge.rollouts.formats.columns import RESPONSES_COLUMN
+from adjudge.rollouts.formats.columns import RESPONSE_LISTS
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, Sample, get_path
@@ -206,7 +206,7 @@ class SampleReader:
             by_name = reading.is_by_name
             for where, record in rows:
                 one_row = isinstance(record, RolloutError) or (
-                    by_name and RESPONSES_COLUMN not in record
+                    by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
                 for row in (record,) if one_row else _convert_record(record, reading, number):
                     yield where, _as_sample(row, index, where)

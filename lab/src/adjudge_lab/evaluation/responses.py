@@ -26,7 +26,7 @@ from adjudge.errors import (
 )
 from adjudge.files import JsonlLog
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.rollouts.formats.columns import RESPONSES_COLUMN, has_response_list
+from adjudge.rollouts.formats.columns import find_response_list
 from adjudge.text import replace_surrogates
 
 JoinKey = str | int
@@ -151,7 +151,7 @@ def read_responses(
             continue
         for text, failure in given:
             sample = row.get("sample")
-            if type(sample) is not int or has_response_list(row):
+            if type(sample) is not int or find_response_list(row) is not None:
                 sample = counted.get(place, 0)
                 counted[place] = sample + 1
             found[place, sample] = PromptResponse(
@@ -172,8 +172,8 @@ def _texts_or_failures(row: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
     error = row.get("error")
     if isinstance(error, Mapping):
         yield None, str(error.get("kind", "unknown"))[:40]
-    elif has_response_list(row):
-        for text in row[RESPONSES_COLUMN]:
+    elif (responses := find_response_list(row)) is not None:
+        for text in row[responses]:
             yield text, "" if text is not None else "unknown"
     elif "response" in row:
         yield row["response"], ""

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.messages import last_question, parse_conversation
+from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.completions import completion_row
+from adjudge.rollouts.formats.fields import add_extras, add_fields, each_row
 
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
@@ -23,48 +25,69 @@ def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
 def _is_own(row: Mapping[str, Any]) -> bool:
     response = row.get("response")
     own = response is not None and not isinstance(response, Mapping)
-    return own or row.get("messages") is not None or has_response_list(row)
+    return own or row.get("messages") is not None or find_response_list(row) is not None
 
 
-RESPONSES_COLUMN = "responses"
-"""The column that verl's ``main_generation`` adds: a list of texts, one a sample."""
+RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs"})
+"""Columns with a list of texts, one a sample; verl's ``main_generation`` adds ``responses``."""
+
+_RESPONSES = ("responses", "response", "messages", "completion", "generation", "output")
+_REWARD_LISTS = ("rewards", "scores", "reward", "score", "env_reward")
 
 
-def has_response_list(row: Mapping[str, Any]) -> bool:
-    """Whether a row's responses are its list.
+def find_response_list(row: Mapping[str, Any]) -> str | None:
+    """The column whose list is a row's responses: texts, and nulls where none was made.
 
-    They are not where the row has ``response`` or ``messages``, and not where the list holds
-    anything else than texts and nulls.
+    There is none where the row has ``response`` or ``messages``. A name other than ``responses``
+    needs a prompt, and no other response beside it: benchmarks call their references so, too.
     """
-    texts = row.get(RESPONSES_COLUMN)
-    if not isinstance(texts, list) or not texts:
-        return False
-    if any(row.get(name) is not None for name in ("response", "messages")):
-        return False
-    return all(text is None or isinstance(text, str) for text in texts)
+    for name in RESPONSE_LISTS.intersection(row):
+        others = _RESPONSES[1:3] if name == "responses" else _RESPONSES
+        prompt = name == "responses" or isinstance(row.get("prompt"), str | list)
+        if prompt and all(row.get(one) is None for one in others) and _is_list_of_texts(row[name]):
+            return name
+    return None
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    texts = isinstance(value, list) and all(one is None or isinstance(one, str) for one in value)
+    return texts and bool(value)
 
 
 def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | RolloutError]:
-    """A row for each text: ``response``, ``sample`` (from 0), ``group``, ``messages``.
+    """A row for each text of the list: ``response``, ``sample`` (from 0), ``group``, ``messages``.
 
     ``group`` is used where the row has none of its own. A prompt in chat form becomes the
-    conversation with the response at its end, and its last user message the prompt. A null is a
-    response that could not be made.
+    conversation with the response at its end, and its last user message the prompt. A list of
+    rewards as long as that of the responses is theirs; the ground truth of verl's ``reward_model``
+    is the reference. A null is a response that could not be made.
     """
-    common = {name: value for name, value in row.items() if name != RESPONSES_COLUMN}
-    if common.get("group") is None:
-        common["group"] = group
-    chat = parse_conversation(row.get("prompt"))
-    if chat is not None:
-        common["prompt"] = last_question(chat)
-    for number, text in enumerate(row[RESPONSES_COLUMN]):
+    name = find_response_list(row) or "responses"
+    texts = row[name]
+    lists = [one for one in _REWARD_LISTS if _is_list_of_numbers(row.get(one), len(texts))]
+    rewards = row[lists[0]] if lists else [row.get("env_reward")] * len(texts)
+    prompt = parse_conversation(row.get("prompt")) or row.get("prompt")
+    judged = row.get("reward_model")
+    truth = judged.get("ground_truth") if isinstance(judged, Mapping) else None
+    own = {"reference": truth, "group": group}
+    own |= {field: row[field] for field in own if row.get(field) is not None}
+
+    def response_row(answer: tuple[int, Any]) -> Row:
+        place, text = answer
         if text is None:
-            yield RolloutError(f"{RESPONSES_COLUMN}.{number}: is null: no response was made")
-            continue
-        one = {**common, "response": text, "sample": number}
-        if chat is not None:
-            one["messages"] = [*chat, {"role": "assistant", "content": text}]
-        yield one
+            raise RolloutError("is null: no response was made")
+        one = add_fields(completion_row(prompt, text), env_reward=rewards[place], **own)
+        return add_extras(one, row, name, *lists[:1]) | {"sample": place}
+
+    yield from each_row(name, list(enumerate(texts)), response_row)
+
+
+def _is_list_of_numbers(value: Any, count: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == count
+        and all(one is None or isinstance(one, int | float) for one in value)
+    )
 
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

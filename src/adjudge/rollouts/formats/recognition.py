@@ -11,18 +11,20 @@ from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
+    find_response_list,
     guess_mapping,
     has_own_columns,
-    has_response_list,
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
 FORMATS: tuple[RolloutFormat, ...] = (
     *AGENT_FORMATS,
     *EVALUATION_FORMATS,
+    *TRAINER_FORMATS,
     *API_FORMATS,
     *PREFERENCE_FORMATS,
 )
@@ -74,7 +76,7 @@ class FileReading:
         if self.format is not None:
             return self.format.convert(record)
         mapped = any(name in self.mapping for name in CONTENT_FIELDS)
-        if not mapped and has_response_list(record):
+        if not mapped and find_response_list(record) is not None:
             return split_responses(record, group)
         return [dict(record)]
 

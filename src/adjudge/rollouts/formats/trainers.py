@@ -1,0 +1,224 @@
+"""Rollouts that trainers dump: verl, TRL, ms-swift, AReaL, slime, OpenRLHF.
+
+Field names are those of the trainers' sources. ``group`` is the trainer's id where a dump has one;
+else the step with a digest of the whole prompt, so that the same prompt in two steps is two groups.
+A dump without steps and ids has no ``group``: equal prompts are one, as in any file. ``env_reward``
+is the number that the trainer learned from. Rewards of several functions, whose weights no dump
+has, are columns of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from adjudge.errors import RolloutError
+from adjudge.messages import parse_conversation
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import Record, is_number
+from adjudge.rollouts.formats.completions import completion_row
+from adjudge.rollouts.formats.fields import (
+    add_extras,
+    add_fields,
+    digest_prompt,
+    each_row,
+    group_name,
+)
+from adjudge.rollouts.formats.traces import TRACE_FORMATS
+
+
+def _has(record: Record, *names: str) -> bool:
+    return all(name in record for name in names)
+
+
+def _has_texts(record: Record, *names: str) -> bool:
+    return all(isinstance(record.get(name), str) for name in names)
+
+
+def _is_text_or_chat(value: Any) -> bool:
+    return isinstance(value, str | list)
+
+
+def _matches_verl(record: Record) -> bool:
+    return _has_texts(record, "input", "output") and _has(record, "score", "step")
+
+
+def _convert_verl(record: Record) -> Iterator[Row]:
+    """``{step}.jsonl``: of rollouts and of validation, whose ``reward`` is ``score`` again.
+
+    verl 0.9 has ``uid``, ``{prompt}_{session}_{output}``; 0.6 has none. ``input`` is decoded
+    without special tokens.
+    """
+    if parse_conversation(record.get("messages")) is not None:  # a reward function's extra column
+        row: Row = {"messages": record["messages"]}
+    else:
+        row = completion_row(record["input"], record["output"])
+    uid = record.get("uid")
+    prompt = _verl_prompt(uid) if isinstance(uid, str) else digest_prompt(record["input"])
+    group = group_name(record["step"], prompt)
+    add_fields(row, group=group, reference=record.get("gts"), env_reward=record["score"])
+    yield add_extras(row, record, "input", "output", "gts")
+
+
+def _verl_prompt(uid: str) -> str:
+    prompt, *places = uid.rsplit("_", 2)
+    whole = len(places) == 2 and all(place.isdecimal() for place in places)
+    return prompt if whole else uid
+
+
+def _matches_trl(record: Record) -> bool:
+    if not all(_is_text_or_chat(record.get(name)) for name in ("prompt", "completion")):
+        return False
+    # Distillation logs nothing else; with rewards there are advantages.
+    return is_number(record.get("step")) and ("advantage" in record or len(record) == 3)
+
+
+def _convert_trl(record: Record) -> Iterator[Row]:
+    """``completions/completions_00005.parquet``: a column for each reward function."""
+    row = completion_row(record["prompt"], record["completion"])
+    group = group_name(record["step"], digest_prompt(record["prompt"]))
+    add_fields(row, group=group, env_reward=_only_reward(record, "step", "advantage"))
+    yield add_extras(row, record, "completion")
+
+
+def _only_reward(record: Record, *others: str) -> Any:
+    """The reward of a sample whose one number beside ``others`` it is: no dump has the weights.
+
+    A null may be a reward that is missing, so it counts as a number.
+    """
+    rewards = [
+        value
+        for name, value in record.items()
+        if name not in others and isinstance(value, int | float | None)
+    ]
+    return rewards[0] if len(rewards) == 1 else None
+
+
+_SWIFT_STEPS = ("step", "gen_step")
+
+
+def _matches_swift(record: Record) -> bool:
+    if _has_texts(record, "prompt", "completion"):  # with Ray, a line is a sample
+        return is_number(record.get("gen_step")) and "step" not in record
+    lists = [record.get(name) for name in ("prompt", "completion")]
+    steps = any(isinstance(record.get(name), list) for name in _SWIFT_STEPS)
+    return steps and all(isinstance(one, list) and len(one) == len(lists[0] or ()) for one in lists)
+
+
+def _convert_swift(record: Record) -> Iterator[Row | RolloutError]:
+    """``completions.jsonl``: a line is a step, whose columns are lists, or a sample."""
+    if isinstance(record["completion"], str):
+        yield _swift_row(record)
+        return
+    count = len(record["completion"])
+    columns = {
+        name: values
+        for name, values in record.items()
+        if isinstance(values, list) and len(values) == count
+    }
+    samples = [{name: columns[name][place] for name in columns} for place in range(count)]
+    yield from each_row("completion", samples, _swift_row)
+
+
+def _swift_row(sample: Record) -> Row:
+    row = completion_row(sample["prompt"], sample["completion"])
+    step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
+    step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
+    reward = _only_reward(sample, *_SWIFT_STEPS, "advantages", "entropy", "num_turns", "solution")
+    add_fields(row, group=group_name(step, digest_prompt(sample["prompt"])), step=step)
+    add_fields(row, reference=sample.get("solution"), env_reward=sample.get("reward", reward))
+    return add_extras(row, sample, "completion", "solution", "gen_step")
+
+
+def _matches_areal(record: Record) -> bool:
+    version = _has(record, "task_id", "sample_idx", "reward", "tail_version")
+    return version and _has_texts(record, "prompt", "completion")
+
+
+def _convert_areal(record: Record) -> Iterator[Row]:
+    """``rollout/VERSION/TASK.jsonl``: each rank counts its tasks, so the prompt is in the name."""
+    row = completion_row(record["prompt"], record["completion"])
+    prompt = digest_prompt(record["prompt"])
+    group = group_name(record["tail_version"], record["task_id"], prompt)
+    add_fields(row, group=group, env_reward=record["reward"])
+    yield add_extras(row, record, "completion")
+
+
+_SLIME_FAILED = ("pending", "aborted", "failed")
+
+
+def _matches_slime(record: Record) -> bool:
+    samples = record.get("samples")
+    if isinstance(samples, list) and "rollout_id" in record:
+        return bool(samples) and all(isinstance(one, dict) and _is_slime(one) for one in samples)
+    return _is_slime(record)
+
+
+def _is_slime(record: Record) -> bool:
+    content = _is_text_or_chat(record.get("prompt")) and isinstance(record.get("response"), str)
+    return content and _has(record, "group_index", "label", "reward", "status")
+
+
+def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
+    """A sample of slime or miles, or a dump as a document: ``{"rollout_id": …, "samples": […]}``.
+
+    ``rollout_id`` is the step there; in a sample it is the id of one rollout.
+    """
+    if "samples" not in record:
+        yield _slime_row(record, record.get("step"))
+        return
+    step = record["rollout_id"]
+    yield from each_row("samples", record["samples"], lambda sample: _slime_row(sample, step))
+
+
+def _slime_row(sample: Record, step: Any) -> Row:
+    status, reward = sample["status"], sample["reward"]
+    if status in _SLIME_FAILED:
+        raise RolloutError(f"the rollout did not end (its status is {status!r})")
+    row = completion_row(sample["prompt"], sample["response"])
+    group = group_name(step, sample["group_index"])
+    if group is None and step is not None:  # a sample of an evaluation
+        group = group_name(step, digest_prompt(sample["prompt"]))
+    add_fields(row, group=group, reference=sample["label"], step=step)
+    kept = ("status", "metadata", "response_length", "remove_sample", "rollout_id")
+    add_extras(row, {name: sample[name] for name in kept if name in sample})
+    if isinstance(reward, Mapping):  # --reward-key says which is the reward, and is not dumped
+        return add_extras(add_fields(row, env_reward=_only_reward(reward)), reward)
+    return add_fields(row, env_reward=reward)
+
+
+def _matches_openrlhf(record: Record) -> bool:
+    return _has_texts(record, "input", "output") and "reward" in record and len(record) == 3
+
+
+def _convert_openrlhf(record: Record) -> Iterator[Row]:
+    """A line of ``batch_inference --eval_task rm``; OpenRLHF's trainers dump no samples."""
+    row = completion_row(record["input"], record["output"])
+    add_fields(row, env_reward=record["reward"])
+    yield add_extras(row, record, "input", "output")
+
+
+def _matches_run_folder(record: Record) -> bool:
+    return _has(record, "index", "group", "reward", "missing", "reward_info")
+
+
+def _convert_run_folder(_: Record) -> Iterable[Row]:
+    raise RolloutError(
+        "is a line of a run folder's rewards.jsonl, which has rewards and no texts. Give the file "
+        "that adjudge grade graded."
+    )
+
+
+TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
+    RolloutFormat("verl-rollouts", "verl rollout dump", _matches_verl, _convert_verl),
+    RolloutFormat("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
+    RolloutFormat("areal-rollouts", "AReaL rollouts", _matches_areal, _convert_areal),
+    RolloutFormat("trl-completions", "TRL completions", _matches_trl, _convert_trl),
+    RolloutFormat("slime-samples", "slime or miles samples", _matches_slime, _convert_slime),
+    *TRACE_FORMATS,
+    RolloutFormat(
+        "adjudge-rewards", "rewards of a run folder", _matches_run_folder, _convert_run_folder
+    ),
+    RolloutFormat("openrlhf-inference", "OpenRLHF outputs", _matches_openrlhf, _convert_openrlhf),
+)
+"""Dumps of trainers and of their environments; no record matches two."""

@@ -1,0 +1,571 @@
+"""Dumps of trainers as rows.
+
+The verl, TRL, verifiers 0.4 and slime samples are what the libraries' own writers made of invented
+content (verl 0.6.1 and 0.9.1, TRL 1.16, slime's ``Sample``); the others follow their sources.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.datasets.files import read_rows
+from adjudge.errors import RolloutError
+from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.completions import (
+    completion_row,
+    read_messages,
+    read_rendered_prompt,
+    read_response_items,
+)
+from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
+from adjudge.rollouts.samples import read_samples
+from adjudge.types import Sample
+
+DATA = Path(__file__).parents[1] / "data" / "rollouts"
+FORMATS = {one.name: one for one in TRAINER_FORMATS}
+COLOUR = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Name a colour."},
+]
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    found = [record for _, record in read_rows([path])]
+    assert all(isinstance(record, dict) for record in found)
+    return [record for record in found if isinstance(record, dict)]
+
+
+def converted(file: str) -> list[Any]:
+    """The rows of a file of samples; what is no row as its message."""
+    rows: list[Any] = []
+    for record in records(DATA / file):
+        try:
+            rows += FORMATS[file.partition("/")[0]].convert(record)
+        except RolloutError as error:
+            rows.append(error)
+    return [str(row) if isinstance(row, RolloutError) else row for row in rows]
+
+
+def said(question: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    return [*question, {"role": "assistant", "content": text}]
+
+
+def test_verl_0_6_has_a_template_in_its_input_and_no_group() -> None:
+    [right, wrong, plain] = converted("verl-rollouts/0.6-train-5.jsonl")
+    chat = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "What is 2 + 2?"},
+    ]
+    assert right == {
+        "messages": said(chat, "It is 4."),
+        "prompt": "What is 2 + 2?",
+        "response": "It is 4.",
+        "reference": "4",
+        "group": "5/88b96687e5d22b9d",
+        "env_reward": 1.0,
+        "score": 1.0,
+        "step": 5,
+        "acc": True,
+        "pred": "4",
+    }
+    assert wrong["group"] == right["group"] != plain["group"]
+    # A score of NaN is a reward that is missing, and a text without a template stays as it is.
+    assert plain == {
+        "prompt": "Once upon a time",
+        "response": " there was a cat.",
+        "group": "5/e4b6f49f92512aa4",
+        "score": None,
+        "step": 5,
+        "acc": None,
+        "pred": None,
+    }
+
+
+def test_verl_validation_says_its_score_twice() -> None:
+    [row] = converted("verl-rollouts/0.6-validation-10.jsonl")
+    assert (row["env_reward"], row["reward"], row["acc"]) == (1.0, 1.0, 1.0)
+    assert row["response"] == "<think>three threes</think>9"
+
+
+def test_verl_0_9_has_the_group_in_its_uid() -> None:
+    [first, second, other] = converted("verl-rollouts/0.9-train-7.jsonl")
+    assert first["group"] == second["group"] == "7/0b5a2c1e-8f1d-4a57-9d0a-6a6f8a8a1c11"
+    assert first["uid"] == "0b5a2c1e-8f1d-4a57-9d0a-6a6f8a8a1c11_0_0"
+    assert first["prompt"] == "Who wrote Faust?"
+    assert "env_reward" not in second
+    # Its question has a line "user": where the roles begin is not certain.
+    assert other["prompt"] == "user\nWhat does the line\nuser\nmean?\nassistant\n"
+    assert "messages" not in other
+
+
+def test_verl_messages_of_a_reward_function_say_more_than_the_texts() -> None:
+    [record, *_] = records(DATA / "verl-rollouts/0.6-train-5.jsonl")
+    [row] = FORMATS["verl-rollouts"].convert({**record, "messages": said(COLOUR, "Red")})
+    assert isinstance(row, dict)
+    assert row["messages"] == said(COLOUR, "Red")
+    assert "prompt" not in row
+    assert "response" not in row
+
+
+def test_trl_texts_with_one_reward_function() -> None:
+    [right, wrong, unscored] = converted("trl-completions/completions_00005.parquet")
+    assert right == {
+        "prompt": "The sky is",
+        "response": " blue.",
+        "group": "5/c03b1992979e6eee",
+        "env_reward": 1.0,
+        "step": 5,
+        "truth_reward": 1.0,
+        "advantage": 0.7,
+    }
+    assert wrong["group"] == right["group"] != unscored["group"]
+    assert "env_reward" not in unscored
+
+
+def test_trl_chats_with_tools_and_two_reward_functions() -> None:
+    [row, _] = converted("trl-completions/completions_00010.parquet")
+    function = {"name": "add", "arguments": '{"a":2,"b":3}'}
+    call = {"id": "", "type": "function", "function": function}
+    assert row == {
+        "messages": [
+            {"role": "system", "content": "Use the tools."},
+            {"role": "user", "content": "Add 2 and 3."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "name": "add", "content": "5"},
+            {"role": "assistant", "content": "It is 5."},
+        ],
+        "prompt": "Add 2 and 3.",
+        "response": "It is 5.",
+        "group": "10/aed78b9d127ee578",
+        "step": 10,
+        "right": 1.0,
+        "brief": 0.5,
+        "gold": "5",
+        "advantage": 1.0,
+    }
+
+
+def test_the_same_prompt_in_two_steps_is_two_groups() -> None:
+    record = {"prompt": "p", "completion": "c", "right": 1.0, "advantage": 0.0}
+    rows = [next(iter(FORMATS["trl-completions"].convert({**record, "step": n}))) for n in (1, 2)]
+    assert len({str(row["group"]) for row in rows if isinstance(row, dict)}) == 2
+
+
+def test_a_line_of_ms_swift_is_a_step() -> None:
+    [red, seven, plain, blue, gone] = converted("ms-swift-completions/completions.jsonl")
+    assert red == {
+        "messages": said(COLOUR, "Red"),
+        "prompt": "Name a colour.",
+        "response": "Red",
+        "reference": "red",
+        "group": "12/fa20ffa13d85e4b4",
+        "env_reward": 1.0,
+        "step": 12,
+        "ColourORM": 1.0,
+        "advantages": 0.7,
+        "entropy": 0.3,
+    }
+    assert seven["group"] == red["group"] != plain["group"]
+    assert "env_reward" not in plain  # NaN
+    assert (blue["A"], blue["B"], blue["step"], "env_reward" in blue) == (1.0, 0.5, 13, False)
+    assert gone == "completion.1: there is no response"
+
+
+def test_ms_swift_with_ray_writes_a_line_a_sample() -> None:
+    [green, plain] = converted("ms-swift-completions/ray.jsonl")
+    assert (green["response"], green["env_reward"], green["step"]) == ("Green", 0.5, 2)
+    assert plain["prompt"] == "user: hi\n"
+    assert "env_reward" not in plain
+
+
+def test_areal() -> None:
+    [red, seven] = converted("areal-rollouts/12.jsonl")
+    assert (red["response"], red["env_reward"]) == ("Red", 1.0)
+    assert red["group"] == seven["group"] == "4/12/fa20ffa13d85e4b4"
+    assert (seven["head_version"], seven["tail_version"]) == (4, 4)
+
+
+def test_slime_samples() -> None:
+    [no, yes, aborted, alone] = converted("slime-samples/converted.jsonl")
+    assert no == {
+        "messages": [
+            {"role": "user", "content": "Is 91 prime?"},
+            {"role": "assistant", "content": "No, 7 * 13."},
+        ],
+        "prompt": "Is 91 prime?",
+        "response": "No, 7 * 13.",
+        "reference": "no",
+        "group": "4/3",
+        "env_reward": 1.0,
+        "step": 4,
+        "status": "completed",
+        "metadata": {"level": 1},
+    }
+    # Which part of a reward with two numbers is learned from stands in no dump.
+    assert (yes["score"], yes["acc"], yes["pred"]) == (-1.0, 0.0, "yes")
+    assert "env_reward" not in yes
+    assert aborted == "the rollout did not end (its status is 'aborted')"
+    assert (alone["env_reward"], alone["acc"]) == (1.0, 1.0)
+
+
+def test_a_slime_dump_as_a_document() -> None:
+    [yes, failed] = converted("slime-samples/eval_4.json")
+    assert (yes["step"], yes["group"], yes["reference"]) == (4, "4/9a6f8d845bb3e0e2", "yes")
+    assert not {"tokens", "loss_mask", "rollout_log_probs"} & yes.keys()
+    assert failed == "samples.1: the rollout did not end (its status is 'failed')"
+
+
+def test_openrlhf() -> None:
+    [hi, no] = converted("openrlhf-inference/rewards.jsonl")
+    assert hi["messages"][0] == {"role": "user", "content": "Say hi."}
+    assert no == {"prompt": "Say hi.", "response": "No.", "env_reward": -1.0, "reward": -1.0}
+
+
+def test_verifiers_results_have_calls_as_json_texts() -> None:
+    [found, guessed] = converted("verifiers-results/0.1.8.jsonl")
+    call = {"name": "search", "arguments": '{"q": "Lima"}'}
+    assert found == {
+        "messages": [
+            {"role": "system", "content": "Search first."},
+            {"role": "user", "content": "Where is Lima?"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+            },
+            {"role": "tool", "content": "Peru", "tool_call_id": "c1"},
+            {"role": "assistant", "content": "In Peru."},
+        ],
+        "prompt": "Where is Lima?",
+        "response": "In Peru.",
+        "reference": "Peru",
+        "group": "geo/4",
+        "env_reward": 1.2,
+        "reward": 1.2,
+        "example_id": 4,
+        "task": "geo",
+        "info": {"source": "atlas"},
+        "correct_reward": 1.0,
+        "brevity": 0.2,
+        "generation_ms": 812.5,
+        "scoring_ms": 3.0,
+        "total_ms": 815.5,
+    }
+    assert (guessed["group"], guessed["env_reward"]) == ("geo/4", 0.2)
+
+
+def test_a_failed_rollout_of_verifiers_has_no_reward_of_zero() -> None:
+    [found, failed] = converted("verifiers-results/0.1.14.jsonl")
+    assert found["messages"][2]["tool_calls"][0]["function"]["name"] == "search"
+    assert (found["group"], found["correct"], "tool_defs" in found) == ("9", 1.0, False)
+    assert failed == "the rollout failed: ModelError('overloaded')"
+    [text] = converted("verifiers-results/text.jsonl")
+    assert (text["prompt"], text["response"], text["group"]) == (
+        "The sea is",
+        " wide.",
+        "default/0",
+    )
+
+
+def test_verifiers_episodes() -> None:
+    [right, branched, failed, solver, critic] = converted("verifiers-traces/0.4-episodes.jsonl")
+    call = {"name": "multiply", "arguments": '{"a": 6, "b": 7}'}
+    assert right == {
+        "messages": [
+            {"role": "system", "content": "Use the tools."},
+            {"role": "user", "content": "What is 6 * 7?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning_content": "a product",
+                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+            {"role": "assistant", "content": "It is 42."},
+        ],
+        "prompt": "What is 6 * 7?",
+        "response": "It is 42.",
+        "reference": "42",
+        "group": "12/5f0e8d7a",
+        "env_reward": 1.1,
+        "step": 12,
+        "right": 1.0,
+        "brief": 0.5,
+        "turns": 2.0,
+        "id": "c50b1078920644bda0c9e75d64e470f8",
+        "stop_condition": "agent_completed",
+        "is_timeout": False,
+    }
+    assert [message["content"] for message in branched["messages"]][-1] == "It is 41."
+    assert (branched["group"], branched["env_reward"]) == ("12/5f0e8d7a", 0.2)
+    assert failed == "the rollout failed: ProviderError: the server is away"
+    # Agents of one episode answer different questions.
+    assert (solver["group"], critic["group"]) == ("solver/math-0", "critic/math-0")
+    assert (critic["prompt"], critic["response"], critic["agent"]) == (
+        "Is 42 right?",
+        "Yes.",
+        "critic",
+    )
+
+
+def test_verifiers_traces_without_episodes() -> None:
+    [row, failed] = converted("verifiers-traces/0.2-traces.jsonl")
+    assert (row["prompt"], row["response"]) == ("Capital of Peru?", "Yes: Lima.")
+    assert (row["env_reward"], row["exact"], row["polite"]) == (0.75, 1.0, -0.25)
+    assert (row["group"], row["reference"], row["num_turns"]) == ("8/3", ["Lima"], 2)
+    assert failed == "the rollout failed: SandboxError: no sandbox"
+
+
+def test_a_trace_nobody_scored_has_no_reward() -> None:
+    [episode, *_] = records(DATA / "verifiers-traces/0.4-episodes.jsonl")
+    for rewards in ({}, {"right": None}, {"right": {"weight": 1.0}}):
+        episode["traces"][0]["rewards"] = rewards
+        [row] = FORMATS["verifiers-traces"].convert(episode)
+        assert isinstance(row, dict)
+        assert "env_reward" not in row
+
+
+def test_nodes_that_go_round_are_refused() -> None:
+    nodes = [{"parent": 1, "message": {"role": "user", "content": "a"}}] * 2
+    record = {"task": {}, "nodes": nodes, "rewards": {}}
+    with pytest.raises(RolloutError, match="a 'parent' is no node before it"):
+        list(FORMATS["verifiers-traces"].convert(record))
+
+
+def test_nemo_gym_items_become_messages() -> None:
+    [five, four, empty, failed] = converted("nemo-gym-rollouts/rollouts.jsonl")
+    call = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
+    assert five == {
+        "messages": [
+            {"role": "system", "content": "Be exact."},
+            {"role": "user", "content": "Add 2 and 3."},
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning_content": "a sum",
+                "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
+            },
+            {"role": "tool", "content": "5", "tool_call_id": "call_1"},
+            {"role": "assistant", "content": "It is 5."},
+        ],
+        "prompt": "Add 2 and 3.",
+        "response": "It is 5.",
+        "reference": "5",
+        "group": "calculator/0",
+        "env_reward": 1.0,
+        "agent": "calculator",
+        "reward": 1.0,
+        "extracted_answer": "5",
+        "_ng_task_index": 0,
+        "_ng_rollout_index": 1,
+    }
+    assert (four["prompt"], four["env_reward"], "group" in four) == ("Name a prime.", 0.0, False)
+    assert empty == "response.output: is empty: no response was made"
+    assert failed == "the rollout failed: server_error: overloaded"
+    assert converted("nemo-gym-rollouts/rollouts_failures.jsonl") == [
+        "the rollout failed: judge_failed"
+    ]
+
+
+def test_a_run_folder_has_rewards_and_no_texts() -> None:
+    [why] = converted("adjudge-rewards/rewards.jsonl")
+    assert "Give the file that adjudge grade graded" in why
+
+
+def test_lists_of_responses() -> None:
+    found = [sample for _, sample in read_samples([DATA / "responses/generation.parquet"])]
+    [four, gone, five] = found
+    assert isinstance(four, Sample)
+    assert isinstance(five, Sample)
+    assert (four.prompt, four.response, four.reference) == ("2 + 2?", "4", "4")
+    assert (four.group, five.group) == ("row 0", "row 0")
+    assert (five.extras["sample"], five.extras["data_source"]) == (2, "math")
+    assert str(gone).endswith("responses.1: is null: no response was made")
+    lines = [sample for _, sample in read_samples([DATA / "responses/responses.jsonl"])]
+    assert [getattr(one, "messages", None) for one in lines] == [
+        getattr(one, "messages", None) for one in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "rewards", "group"),
+    [
+        ("completions", [1.0, None], "row 0"),
+        ("generations", [1.0, 0.0], "row 0"),
+        ("outputs", [None], "g1"),
+    ],
+)
+def test_lists_by_other_names(file: str, rewards: list[float | None], group: str) -> None:
+    samples = [sample for _, sample in read_samples([DATA / f"responses/{file}.jsonl"])]
+    assert [getattr(one, "env_reward", None) for one in samples] == rewards
+    assert {getattr(one, "group", None) for one in samples} == {group}
+
+
+def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
+    path = tmp_path / "ruler.jsonl"
+    path.write_text('{"prompt": "p", "output": "a", "outputs": ["b", "c"]}\n')
+    [(_, sample)] = read_samples([path], {"response": "output"})
+    assert isinstance(sample, Sample)
+    assert (sample.response, sample.extras["outputs"]) == ("a", ["b", "c"])
+
+
+SAMPLES = [
+    (path.parent.name, record)
+    for path in sorted(DATA.glob("*/*"))
+    if path.parent.name in FORMATS
+    for record in records(path)
+]
+OTHERS: list[Row] = [
+    {"prompt": "p", "response": "r", "reference": "a"},
+    {"messages": said(COLOUR, "Red"), "group": "g", "env_reward": 1.0},
+    {"prompt": "p", "completion": "c"},
+    {"input": "p", "output": "c"},
+    {"instruction": "i", "input": "p", "output": "c"},
+    {"prompt": "p", "responses": ["a", "b"]},
+    {"prompt": "p", "chosen": "a", "rejected": "b"},
+    {"id": 1, "question": "q", "answer": "a"},
+    {},
+]
+
+
+def test_a_record_has_one_format() -> None:
+    for name, record in SAMPLES:
+        assert [one.name for one in TRAINER_FORMATS if one.matches(record)] == [name]
+    for record in OTHERS:
+        assert [one.name for one in TRAINER_FORMATS if one.matches(record)] == []
+    for path in DATA.glob("*/*.json*"):
+        if path.parent.name not in FORMATS:
+            found = [record for _, record in read_rows([path]) if isinstance(record, dict)]
+            assert not any(one.matches(record) for one in TRAINER_FORMATS for record in found), path
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in SAMPLES} - {"adjudge-rewards"}))
+def test_files_are_read_without_flags(name: str) -> None:
+    for path in sorted((DATA / name).iterdir()):
+        if "failures" not in path.name:
+            samples = [sample for _, sample in read_samples([path])]
+            assert any(isinstance(one, Sample) and one.response for one in samples), path
+
+
+def test_nan_in_a_line_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "5.jsonl"
+    path.write_text('{"input": "NaN", "output": "o", "score": NaN, "step": 5, "x": -Infinity}\n')
+    [(_, sample)] = read_samples([path])
+    assert isinstance(sample, Sample)
+    assert (sample.prompt, sample.env_reward) == ("NaN", None)
+    assert sample.extras == {"score": None, "step": 5, "x": None}
+
+
+CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "roles"),
+    [
+        (CHATML, ["user"]),
+        (CHATML + "<think>\n", ["user"]),
+        (CHATML + "Sure, ", None),  # a beginning of the answer
+        ("Look: " + CHATML, None),
+        (CHATML.replace("<|im_end|>", ""), None),
+        (CHATML.replace("user", "stranger"), None),
+        (CHATML.replace("Hi", "Hi<|im_end|> there"), None),
+        ("system\ns\nuser\nu\nassistant\n", ["system", "user"]),
+        ("user\nu\nassistant\n<think>\n\n</think>\n\n", ["user"]),
+        ("user\nu\nassistant\na\nuser\nb\nassistant\n", None),
+        ("user\nu", None),
+        ("assistant\n", None),
+        ("", None),
+    ],
+)
+def test_rendered_prompts(text: str, roles: list[str] | None) -> None:
+    found = read_rendered_prompt(text)
+    assert (found and [message["role"] for message in found[0]]) == roles
+
+
+def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
+    assert completion_row(CHATML, "Hello<|im_end|>\n")["response"] == "Hello"
+    assert completion_row(CHATML, "a<|im_end|>b\n")["response"] == "a<|im_end|>b\n"
+    assert completion_row("Hi", "Hello<|im_end|>")["response"] == "Hello<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("x", "m.0: must be a chat message with a 'role'"),
+        ({"content": "x"}, "m.0: must be a chat message with a 'role'"),
+        ({"role": "user", "content": 3}, "m.0.content: must be text or a list of parts"),
+        ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: must be a list"),
+        ({"role": "assistant", "tool_calls": ["{"]}, "a call is text but not JSON"),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "with the 'name' of a tool"),
+    ],
+)
+def test_what_is_no_message(message: Any, why: str) -> None:
+    with pytest.raises(RolloutError, match=why):
+        read_messages([message], "m")
+
+
+def test_items_of_other_tools_are_calls_by_their_type() -> None:
+    items = [
+        {"type": "web_search_call", "id": "w1", "action": {"query": "Lima"}},
+        {"type": "item_reference", "id": "x"},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
+    ]
+    [call, refusal] = read_response_items(items, "output")
+    assert call["tool_calls"][0]["function"] == {
+        "name": "web_search_call",
+        "arguments": '{"query":"Lima"}',
+    }
+    assert refusal == {"role": "assistant", "content": "No"}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each value inside another."""
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
+
+
+@st.composite
+def damaged_records(draw: st.DrawFn) -> dict[str, Any]:
+    """A sample with one of its values, at any depth, replaced or removed."""
+    record = copy.deepcopy(SAMPLES[draw(st.integers(0, len(SAMPLES) - 1))][1])
+    paths = places(record)[1:]
+    path = paths[draw(st.integers(0, len(paths) - 1))]
+    holder = record
+    for key in path[:-1]:
+        holder = holder[key]
+    if draw(st.booleans()):
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = draw(json_values)
+    return record
+
+
+@given(damaged_records() | st.dictionaries(st.text(), json_values))
+def test_any_record_becomes_rows_or_a_rollout_error(record: dict[str, Any]) -> None:
+    before = copy.deepcopy(record)
+    for one in TRAINER_FORMATS:
+        if one.matches(record):
+            try:
+                rows = list(one.convert(record))
+            except RolloutError:
+                continue
+            for row in rows:
+                assert isinstance(row, RolloutError | dict)
+                json.dumps(row, default=str)
+    assert repr(record) == repr(before)
