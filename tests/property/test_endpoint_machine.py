@@ -50,7 +50,7 @@ SETTINGS = st.builds(
     hedge=st.booleans(),
     hedge_budget=st.just(1.0),
     breaker_failures=st.sampled_from([2, 8]),
-    spend_ceiling_usd=st.none() | st.sampled_from([5.0, 25.0, 100.0]),
+    budget_usd=st.none() | st.sampled_from([5.0, 25.0, 100.0]),
     requests_per_minute=st.none() | st.just(300.0),
 )
 
@@ -213,8 +213,8 @@ def test_every_history_keeps_the_promises(
     assert settings.hedge or hedges == 0
 
     assert stats.cost_usd >= sum(sent.billed for sent in sends)
-    if settings.spend_ceiling_usd is not None:
-        assert stats.cost_usd <= settings.spend_ceiling_usd + 1e-9
+    if settings.budget_usd is not None:
+        assert stats.cost_usd <= settings.budget_usd + 1e-9
 
 
 @settings(max_examples=60, deadline=None)
@@ -248,7 +248,7 @@ def test_no_slot_leaks(
     callers: list[tuple[float, int, float | None]] = [
         (i * 0.1, i, 0.3 if i % 3 == 0 else None) for i in range(n)
     ]
-    settings = msgspec.structs.replace(settings, spend_ceiling_usd=None)
+    settings = msgspec.structs.replace(settings, budget_usd=None)
     _, _, endpoint = play(answers, callers, settings)
     dispatcher = endpoint._dispatcher
     assert dispatcher is not None

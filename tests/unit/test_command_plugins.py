@@ -83,7 +83,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
         "Judge": ["mock"],
         "Look": ["view", "top"],
         "Check": ["probe", "eval", "study"],
-        "Tools": ["doctor"],
+        "Tools": ["doctor", "completion"],
         "Lab": ["train"],
     }
 

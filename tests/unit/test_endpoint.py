@@ -209,7 +209,7 @@ def test_cancelling_the_caller_cancels_the_send(after: float | None) -> None:
 
 def test_closing_in_the_step_in_which_a_send_starts() -> None:
     async def run() -> None:
-        line = Line(Provider(None), spend_ceiling_usd=9.0)
+        line = Line(Provider(None), budget_usd=9.0)
         ask = asyncio.ensure_future(line.ask(price=PRICE, max_tokens=7))
         await asyncio.sleep(0)  # the send's task exists and has not run yet
         await line.endpoint.aclose()

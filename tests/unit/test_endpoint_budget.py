@@ -34,7 +34,7 @@ def test_request_and_token_rates_space_calls_out() -> None:
 
 def test_a_ceiling_without_a_price_is_refused() -> None:
     async def run() -> None:
-        line = Line(Provider(0.0), spend_ceiling_usd=1.0)
+        line = Line(Provider(0.0), budget_usd=1.0)
         assert (await failure(line.ask())).kind is ErrorKind.BUDGET
         assert line.provider.sends == []
 
@@ -44,7 +44,7 @@ def test_a_ceiling_without_a_price_is_refused() -> None:
 def test_the_ceiling_holds_and_leftovers_are_used() -> None:
     async def run() -> None:
         # Each call reserves $4 and costs $1: three at a time, and ten calls for $13 in all.
-        line = Line(Provider(1.0), spend_ceiling_usd=13.0, start_concurrency=64)
+        line = Line(Provider(1.0), budget_usd=13.0, start_concurrency=64)
         asks = (line.ask(str(i), price=PRICE, max_tokens=4) for i in range(20))
         outcomes = await together(*asks)
         replies = [outcome for outcome in outcomes if isinstance(outcome, Reply)]
@@ -71,7 +71,7 @@ def test_failed_sends_cost_nothing_and_lost_ones_their_reservation() -> None:
 def test_what_never_left_costs_nothing_and_leaves_the_ceiling_whole() -> None:
     async def run() -> None:
         refused = GradingFailure(ErrorKind.CONNECTION, "no response", {"sent": False})
-        line = Line(Provider(refused, refused, 429, 400), spend_ceiling_usd=6.0)
+        line = Line(Provider(refused, refused, 429, 400), budget_usd=6.0)
         failed = await failure(line.ask("1", price=PRICE, max_tokens=4))
         assert failed.kind is ErrorKind.INVALID_INPUT
         assert len(line.provider.sends) == 4

@@ -214,7 +214,7 @@ def test_failed_calls_are_kept_and_cancelled_ones_are_not() -> None:
         await asyncio.sleep(0.1)
         assert len(cache.failed) == 3
         assert cache.forgotten == ["http://a/d/0"]
-        unsent = Line(Provider(), cache=cache, spend_ceiling_usd=1.0)
+        unsent = Line(Provider(), cache=cache, budget_usd=1.0)
         assert (await failure(unsent.ask("e", temperature=0))).kind is ErrorKind.BUDGET
         assert len(cache.failed) == 4
 

@@ -58,7 +58,7 @@ def completion(
     context: typer.Context,
     shell: Annotated[ShellName, typer.Argument(help="The shell to print a script for.")],
 ) -> None:
-    """Print a script that makes a shell complete commands, options, grader types and run folders.
+    """Print a script by which bash, zsh or fish completes commands, options and values.
 
     Write it where the shell looks for it, and again after an update of adjudge:
 

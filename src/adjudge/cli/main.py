@@ -47,7 +47,7 @@ CORE_COMMANDS = {
         "Reward",
         "adjudge.cli.init",
         "init",
-        "Write a first reward spec that fits your rollouts, with a judge if there is one.",
+        "Write a first reward spec that fits your rollouts, and print the command to run next.",
     ),
     "grade": CoreCommand(
         "Reward", "adjudge.cli.grade", "grade", "Grade rollouts with a reward spec."

@@ -255,7 +255,7 @@ class UsageMeter:
         rpm, tpm = settings.requests_per_minute, settings.tokens_per_minute
         self._requests = RateBucket(rpm) if rpm else None
         self._tokens = RateBucket(tpm) if tpm else None
-        own = settings.spend_ceiling_usd
+        own = settings.budget_usd
         ceilings = (None if own is None else SpendCeiling(own), budget)
         self._ceilings = [ceiling for ceiling in ceilings if ceiling is not None]
         self._assumed_output = settings.assumed_output_tokens

@@ -205,7 +205,7 @@ class Endpoint:
         return dispatcher
 
     def _refuse_unpriced(self) -> None:
-        if self._settings.spend_ceiling_usd is not None or self._budget is not None:
+        if self._settings.budget_usd is not None or self._budget is not None:
             raise GradingFailure(
                 ErrorKind.BUDGET, "a spend ceiling is set and the price of this model is unknown"
             )
