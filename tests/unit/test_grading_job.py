@@ -196,6 +196,22 @@ def test_of_many_samples_the_page_shows_a_choice_that_it_states(
     assert done.summary["samples"] == 12
 
 
+def test_under_a_group_step_the_mean_of_what_went_in_is_shown(tmp_path: Path) -> None:
+    done = grade_rollouts(job(tmp_path, rows(12, 3), group="z_score"))
+    (tmp_path / "plain").mkdir()
+    plain = grade_rollouts(job(tmp_path / "plain", rows(12, 3)))
+    before = done.summary["reward"]["before_step"]
+    assert before["step"] == "z_score"
+    assert [before[key] for key in ("mean", "std")] == [
+        plain.summary["reward"][key] for key in ("mean", "std")
+    ]
+    assert "before_step" not in plain.summary["reward"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"<dd>{before['mean']:.3f}</dd><dd>std {before['std']:.3f}, before z_score" in page
+    assert re.search(r"\de[−-]", page) is None
+    assert "before z_score" in done._repr_html_()
+
+
 @pytest.mark.slow
 def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred bytes a sample, not thousands: no text, no result, no group that is whole."""

@@ -22,6 +22,7 @@ from adjudge.report.charts import (
     ChartLine,
     PlottedInterval,
     forest_strip,
+    histogram_chart,
     line_chart,
     mirrored_chart,
     reliability_diagram,
@@ -282,6 +283,20 @@ def test_a_long_run_makes_no_endless_chart() -> None:
     found = line_chart("x", [ChartLine("a", [float(x % 7) for x in range(50_000)])], range(50_000))
     assert found is not None
     assert len(str(found)) < 30_000
+
+
+def test_what_rounding_leaves_of_zero_is_zero_on_an_axis() -> None:
+    low, high = -2.4748737341529163, 2.474873734152917  # the middle is 4.4e-16
+    bins = Bins([low, 0.1 + 0.2 - 0.3, high])  # and an edge 5.6e-17
+    values = ChartLine("a", [low, high])
+    drawn = [
+        histogram_chart([3, 2], bins, "h"),
+        histogram_chart([3, 2], Bins(bins.edges, 0.01), "h"),
+        line_chart("t", [values], [1, 2]),
+    ]
+    for chart in map(str, drawn):
+        assert "0.00" in chart
+        assert re.search(r"\de[−-]", chart) is None
 
 
 def test_charts_of_nothing_are_none() -> None:

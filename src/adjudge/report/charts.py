@@ -49,6 +49,11 @@ def _figure(title: str, chart: Element, *beside: object) -> Element:
     return Element("figure", Element("figcaption", bold(title), *beside), chart)
 
 
+def _tick(value: float, span: float, digits: int = 3) -> str:
+    """A number on an axis that is ``span`` long; what rounding leaves of 0 is 0."""
+    return format_number(0.0 if abs(value) < 1e-9 * span else value, digits)
+
+
 def _percent(value: float) -> str:
     return f"{value:.2f}%"
 
@@ -187,9 +192,10 @@ def _histogram_bar(
     first, start, end, last = bins.edges[0], bins.edges[i], bins.edges[i + 1], bins.edges[-1]
     x, width = (100 * by / (last - first) for by in (start - first, end - start))
     height = max(1.5, height)
-    where = f"{format_number(start)} to {format_number(end)}"
+    span = last - first
+    where = f"{_tick(start, span)} to {_tick(end, span)}"
     if bins.half is not None:
-        where = format_number((start + end) / 2)
+        where = _tick((start + end) / 2, span)
     return Element(
         "rect", svg_tooltip(f"{where}: {format_integer(count)}"), class_=kind,
         x=_percent(x + width / 20), width=_percent(width * 0.9),
@@ -201,7 +207,7 @@ def _histogram_frame(parts: object, bins: Bins, base: int, label: str) -> Elemen
     half = bins.half or 0.0
     low, high = bins.edges[0] + half, bins.edges[-1] - half
     ticks = (("0%", low, "start"), ("50%", (low + high) / 2, "middle"), ("100%", high, "end"))
-    labels = [svg_text(x, base + 14, format_number(value), anchor) for x, value, anchor in ticks]
+    labels = [svg_text(x, base + 14, _tick(value, high - low), at) for x, value, at in ticks]
     floor = svg_line("base", 0, base, "100%", base)
     return _svg(label, base + 16, parts, floor, labels, kind="hist")
 
@@ -253,7 +259,7 @@ def line_chart(
     grid = []
     for share in (0.0, 0.5, 1.0):
         y = _LINE_HEIGHT * (1 - share)
-        number = format_number(bottom + share * (top - bottom), 2)
+        number = _tick(bottom + share * (top - bottom), top - bottom, 2)
         grid.append(svg_line("grid", 0, y, "100%", y))
         grid.append(svg_text(0, y - 3 if share < 1 else y + 11, number))
     ends = [
@@ -372,7 +378,7 @@ def _axis_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[str]:
-    return [format_number(low * (1 - share) + high * share, 2) for share in (0.0, 0.5, 1.0)]
+    return [_tick(low * (1 - share) + high * share, high - low, 2) for share in (0.0, 0.5, 1.0)]
 
 
 def _up(share: float) -> float:

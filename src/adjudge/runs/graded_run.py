@@ -219,6 +219,9 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         ]
         for name, grader in summary["graders"].items()
     ]
+    if before := reward.get("before_step"):
+        cells = [_number_cell(before[key]) for key in ("mean", "std")]
+        rows.append([f"before {before['step']}", "", *cells, "", "", "", ""])
     missing = _count_cell(reward["missing"], samples)
     rows.append([bold("reward"), "", *_spread_cells(reward), missing, ""])
     return Table(
@@ -279,7 +282,7 @@ def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _number_cell(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return "–" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 
 def _count_cell(count: int, total: int) -> Element | str:

@@ -311,6 +311,7 @@ class GradingTotals:
         self._numbers: dict[str, int] = {}
         self.groups = array("l")
         self.env_rewards, self.rewards = NumberColumn(), NumberColumn()
+        self._stepped = NumberColumn()
         self._graders = {
             entry.name: _GraderTotals(entry, graders[entry.name]) for entry in spec.graders
         }
@@ -333,6 +334,8 @@ class GradingTotals:
         self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
         self.env_rewards.append(facts.env_reward)
         self.rewards.append(result.score)
+        if self._spec.reward.group != "none":
+            self._stepped.append(_before_group_step(result))
         self._lengths.append(facts.length)
         self._tool_calls.append(facts.tool_calls)
         self._properties.append(sum(_PROPERTY_BITS[name] for name in facts.properties))
@@ -384,6 +387,7 @@ class GradingTotals:
             "groups": describe_sizes(Counter(groups).values()),
             "reward": {
                 **_spread(self.rewards, groups),
+                **self._before_group_step(),
                 "missing": sum(self._missing),
                 "not_sampled": count - drawn,
                 **_agreements(self.rewards, compared, groups),
@@ -413,6 +417,14 @@ class GradingTotals:
             "samples_per_s": round(count / elapsed_s, 1) if elapsed_s > 0 else None,
         }
 
+    def _before_group_step(self) -> dict[str, Any]:
+        """What went into the group step, after which means say little; nothing where none is."""
+        present = self._stepped.present()
+        if not present:
+            return {}
+        step = self._spec.reward.group
+        return {"before_step": {"step": step, "mean": mean(present), "std": std(present)}}
+
     def _missing_predictors(self) -> MissingWatch:
         """What the answers that were asked about have to do with their missing rewards."""
         rows = array("l", (at for at, drawn in enumerate(self._drawn) if drawn))
@@ -433,6 +445,13 @@ _PROPERTY_BITS = {name: 1 << at for at, name in enumerate(_PROPERTIES)}
 @cache
 def _properties_of_bits(bits: int) -> frozenset[str]:
     return frozenset(name for name, bit in _PROPERTY_BITS.items() if bits & bit)
+
+
+def _before_group_step(result: RewardResult) -> float | None:
+    """What the graders' answers came to, where that was compared in the group."""
+    if result.score is None or (result.details or {}).get("source") != "graders":
+        return None
+    return result.reward_info.get("outcome")
 
 
 def _missing_groups(groups: Sequence[int], missing: Sequence[int]) -> dict[str, int]:

@@ -217,7 +217,7 @@ def _first_lines(lines: Sequence[Any]) -> list[str]:
 
 def _speed(summary: Mapping[str, Any]) -> str:
     elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
-    took = f"{format_number(elapsed, 1)} s" if elapsed is not None else ""
+    took = "" if elapsed is None else f"{format_number(elapsed, 1 if elapsed >= 1 else 3)} s"
     return f"{took} · {format_integer(rate)} samples/s" if took and rate else took
 
 
@@ -230,11 +230,16 @@ def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> list[Tile]:
     spread = format_percent(zero) if zero is not None else "–"
     present = reward.get("present", total)
     of = "" if present == total else f", of {format_integer(present)}"
-    std_note = f"std {format_number(reward.get('std'))}{of}"
+    # After a group step the mean is 0, or nearly, whatever the samples are worth.
+    before = reward.get("before_step")
+    shown = before or reward
+    std_note = f"std {format_number(shown.get('std'))}{of}"
+    if before:
+        std_note += f", before {before['step']}"
     return [
         Tile("Samples", format_integer(total), ""),
         Tile("Groups", format_integer(groups.get("count") or 0), _sizes(groups)),
-        Tile("Reward, mean", format_number(reward.get("mean")), std_note),
+        Tile("Reward, mean", format_number(shown.get("mean")), std_note),
         Tile("Zero-spread groups", spread, "of the reward"),
         Tile("Reward missing", format_integer(lost), format_percent(lost, total), alarm=lost > 0),
         Tile("Not evaluable", format_integer(not_evaluable), "by at least one grader"),
