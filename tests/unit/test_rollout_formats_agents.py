@@ -97,6 +97,8 @@ def test_a_record_is_in_its_own_format_alone(path: Path) -> None:
 def test_files_are_read_without_a_flag(path: Path) -> None:
     samples = [sample for _, sample in read_samples([path])]
     wanted = [not isinstance(row, str) for row in convert(str(path.relative_to(DATA)))]
+    if path.name == "requests.jsonl":
+        wanted = []  # they are joined with the results
     assert [isinstance(sample, Sample) for sample in samples] == wanted
 
 

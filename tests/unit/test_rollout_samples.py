@@ -41,10 +41,30 @@ def test_there_is_a_dump_of_every_format() -> None:
 def test_the_first_spec_grades_it(file: Path) -> None:
     done = CliRunner().invoke(app, ["init", str(file), "--json"], catch_exceptions=False)
     if done.exit_code:
-        assert "no usable row" in done.output, done.output  # a dump of failures only
+        assert "no usable row" in done.output, done.output  # failures only, or a batch's requests
         return
     command = shlex.split(json.loads(done.stdout)["command"])[1:]
     assert "--map" not in command
     done = CliRunner().invoke(app, [*command, "--json", "-o", "out"], catch_exceptions=False)
     assert done.exit_code in (0, 2), done.output  # 2: failed samples are broken rows
     assert json.loads(done.stdout[done.stdout.index("{") :])
+
+
+def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> None:
+    """In any order, and in one folder; a result without request has no prompt."""
+    batch = DUMPS / "openai-batch"
+    files = [batch / "output.jsonl", batch / "requests.jsonl"]
+    for inputs in (files, files[::-1]):
+        samples = list(SampleReader(inputs, {}))
+        assert samples[0].prompt == "When is high water?"
+        assert [one.group for one in samples][:2] == ["tide-1", "tide-2"]
+        assert samples[1].prompt is None
+    anthropic = tmp_path / "requests.jsonl"
+    asked = {"system": "Be brief.", "messages": [{"role": "user", "content": "Which tide?"}]}
+    results = DUMPS / "anthropic-batch" / "results.jsonl"
+    [first, *_] = SampleReader([results], {})
+    anthropic.write_text(json.dumps({"custom_id": first.group, "params": asked}) + "\n")
+    [joined, *_] = SampleReader([results, anthropic], {})
+    assert joined.prompt == "Which tide?"
+    assert joined.messages is not None
+    assert [one["role"] for one in joined.messages] == ["system", "user", "assistant"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -185,6 +185,7 @@ class SampleReader:
         self.broken: list[BrokenInputRow] = []
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
+        self._requests: dict[str, Mapping[str, Any]] | None = None
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -208,13 +209,39 @@ class SampleReader:
                 one_row = isinstance(record, RolloutError) or (
                     by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
-                for row in (record,) if one_row else _convert_record(record, reading, number):
+                for row in (record,) if one_row else self._convert(record, reading, number):
                     yield where, _as_sample(row, index, where)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
             file, reason = next(iter(self.skipped.items()))
             raise ConfigError(f"{file}: {reason}")
+
+    def _convert(
+        self, record: Any, reading: FileReading, number: int
+    ) -> Iterator[Mapping[str, Any] | RolloutError]:
+        """The rows of a record; a request is none, and goes with its result."""
+        if reading.format is not None and (request_id := reading.format.request_id) is not None:
+            if request_id(record) is not None:
+                return
+            if self._requests is None:
+                self._requests = dict(self._read_requests(request_id))
+            record = self._requests.get(str(record.get("custom_id")), {}) | record
+        try:
+            yield from reading.rows(record, number)
+        except RolloutError as error:
+            yield error
+
+    def _read_requests(
+        self, request_id: Callable[[Mapping[str, Any]], str | None]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for _, rows in self._files():
+            for _, record in rows:
+                if isinstance(record, RolloutError):
+                    continue
+                if (name := request_id(record)) is None:
+                    break  # a file of something else
+                yield name, record
 
     def count_formats(self) -> dict[str, int]:
         """How many files were read as what."""
@@ -270,15 +297,6 @@ class SampleReader:
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
-
-
-def _convert_record(
-    record: Any, reading: FileReading, number: int
-) -> Iterator[Mapping[str, Any] | RolloutError]:
-    try:
-        yield from reading.rows(record, number)
-    except RolloutError as error:
-        yield error
 
 
 def _as_sample(

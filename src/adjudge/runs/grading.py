@@ -25,7 +25,6 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.samples import (
-    BrokenInputRow,
     GroupNames,
     SampleReader,
 )
@@ -339,14 +338,16 @@ def count_samples(job: GradingJob) -> CountedSamples:
         if len(first) <= _WINDOW:
             first.append(sample)
     if not sizes:
-        raise _no_usable_row(job, reader.broken)
+        raise _no_usable_row(job, reader)
     return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader)
 
 
-def _no_usable_row(job: GradingJob, broken: Sequence[BrokenInputRow]) -> RolloutError:
+def _no_usable_row(job: GradingJob, reader: SampleReader) -> RolloutError:
+    broken = reader.broken
     example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
     return RolloutError(
-        f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken){example}"
+        f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken; read as "
+        f"{', '.join(reader.count_formats()) or 'nothing'}){example}"
     )
 
 
@@ -390,7 +391,7 @@ def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[s
     rest = iter(reader)
     samples = list(islice(rest, most))
     if not samples:
-        raise _no_usable_row(job, reader.broken)
+        raise _no_usable_row(job, reader)
     names = [groups.name(sample) for sample in samples]
     return samples, names, len(samples) + sum(1 for _ in rest)
 

@@ -1,7 +1,7 @@
 """Files of providers' APIs: OpenAI's responses, batches and preferences, Anthropic's batches.
 
 A batch's results do not hold its prompts: these are in the file of its requests, under the same
-``custom_id``. A request is no answer, and a failed one is an error.
+``custom_id``, and are joined where both files are given. A failed request is an error.
 """
 
 from __future__ import annotations
@@ -84,6 +84,13 @@ def _row_of_output(body: Record) -> Row:
     return known_columns(messages=[turn], status=status, incomplete_reason=reason)
 
 
+def _request_id(record: Record) -> str | None:
+    """The id of a batch's request; none for a result, with its request or without."""
+    if "response" in record or "result" in record or record.get("error") is not None:
+        return None
+    return as_id(record.get("custom_id"))
+
+
 # OpenAI batch: {id, custom_id, response: {status_code, request_id, body}, error}
 
 
@@ -160,8 +167,12 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     thought = split_reasoning(blocks)[1]
     turn = assistant_message(text or (None if calls else ""), calls, thought)
     name = as_id(record.get("custom_id"))
+    request = as_object(record.get("params"))
+    asked = request["messages"] if is_conversation(request.get("messages")) else []
+    system = message_text(request.get("system"))
+    opening = [{"role": "system", "content": system}] if system else []
     yield known_columns(
-        messages=[turn],
+        messages=[*opening, *asked, turn],
         group=name,
         custom_id=name,
         model=as_text(message.get("model")),
@@ -171,12 +182,19 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
 
 
 API_FORMATS = (
-    RolloutFormat("openai-batch", "OpenAI batch output", _is_openai_batch, _convert_openai_batch),
+    RolloutFormat(
+        "openai-batch",
+        "OpenAI batch output",
+        _is_openai_batch,
+        _convert_openai_batch,
+        request_id=_request_id,
+    ),
     RolloutFormat(
         "anthropic-batch",
         "Anthropic message batch results",
         _is_anthropic_batch,
         _convert_anthropic_batch,
+        request_id=_request_id,
     ),
     RolloutFormat(
         "openai-response", "OpenAI responses", _is_openai_response, _convert_openai_response
