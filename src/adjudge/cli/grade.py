@@ -274,7 +274,7 @@ def grade(
     Exit code: 0 done; 1 more rewards are missing than [missing] max_missing of the spec allows, or
     calls are not in the replayed file; 2 bad input or broken rows; 3 no judge answered, an outage
     was longer than patience_s, or a key was refused; 4 the budget is spent, and therefore more
-    rewards are missing than max_missing allows; 130 interrupted.
+    rewards are missing than max_missing allows; 130 stopped by Ctrl-C; 143 stopped by SIGTERM.
 
     Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
     """
