@@ -1,15 +1,8 @@
 """Stored rollouts: which files they are, in which format, and gathered into one file of groups.
 
-There are files as ``adjudge grade`` takes them, and trainers' dumps:
-
-=================  =============================================================================
-a run folder       of ``adjudge train``: its ``rollouts.jsonl``
-verl               ``rollout_data_dir`` or files of it, ``STEP.jsonl``: ``input, output, score,
-                   step``
-TRL                ``completions/`` or files of it, ``completions_STEP.parquet``: ``step, prompt,
-                   completion``, a column per reward function, ``advantage``
-LLMBar             ``dataset.json`` of a subset: a pair is a group of two answers
-=================  =============================================================================
+Rows are read as ``adjudge grade`` reads them, dumps of trainers included
+(:mod:`adjudge.rollouts.formats`). A folder is a run folder of ``adjudge train``, dumps by step of
+verl or TRL, or LLMBar's ``dataset.json`` of a subset: a pair is a group of two answers.
 
 Every judge is asked about the one file that they become.
 """
@@ -23,7 +16,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,40 +32,28 @@ from adjudge.judge_evaluation.swap.judgements import (
     compute_features,
     read_criterion_marks,
 )
-from adjudge.rollouts.samples import (
-    BrokenInputRow,
-    GroupNames,
-    check_mapping,
-    read_samples,
-    sample_from_row,
-)
+from adjudge.rollouts.formats.recognition import FORMATS
+from adjudge.rollouts.samples import BrokenInputRow, GroupNames, check_mapping, read_samples
 from adjudge.runs.folder import LOCK_FILE
 from adjudge.types import MISSING, Sample, get_path
 
-RolloutFormat = Literal["plain", "verl", "trl", "llmbar"]
-
-_COLUMNS: Mapping[RolloutFormat, Mapping[str, str]] = {
-    "verl": {"prompt": "input", "response": "output", "reference": "gts"},
-    "trl": {"prompt": "prompt", "response": "completion"},
-}
-
 
 class RolloutSource(msgspec.Struct, frozen=True):
-    """One file: how its rows are read, and which columns are which."""
+    """One file, the name of its rows' format, and which columns are which."""
 
     path: Path
-    shape: RolloutFormat
+    shape: str
     mapping: dict[str, str]
 
 
 def find_rollout_sources(paths: Sequence[Path], mapping: Mapping[str, str]) -> list[RolloutSource]:
     """The files that ``paths`` (files, folders of dumps, run folders) stand for, in order.
 
-    ``mapping`` goes before what a dump's shape says. Raises :class:`ConfigError`.
+    ``mapping`` goes before what a dump's format says. Raises :class:`ConfigError`.
     """
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
     check_files(files)
-    return [_rollout_source(file, mapping) for file in files]
+    return [RolloutSource(file, _find_shape(file), dict(mapping)) for file in files]
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -98,27 +79,14 @@ def _files_in(folder: Path) -> list[Path]:
     )
 
 
-def _rollout_source(file: Path, mapping: Mapping[str, str]) -> RolloutSource:
-    shape, columns = _detect_format(file)
-    known = _COLUMNS.get(shape, {})
-    # A dump that also has the messages says more in them.
-    known = {} if "messages" in columns else known
-    fitting = {field: name for field, name in known.items() if name in columns}
-    return RolloutSource(file, shape, {**fitting, **mapping})
-
-
-def _detect_format(file: Path) -> tuple[RolloutFormat, set[str]]:
+def _find_shape(file: Path) -> str:
+    """The name of the format of a file's first row; ``plain`` where columns are read by name."""
     _, row = next(read_rows([file]), ("", RolloutError("")))
     if isinstance(row, RolloutError):
-        return "plain", set()
+        return "plain"
     if "llmbar" in match_formats(row):
-        return "llmbar", set()
-    columns = set(row)
-    if {"input", "output", "step", "score"} <= columns:
-        return "verl", columns
-    if {"step", "prompt", "completion", "advantage"} <= columns:
-        return "trl", columns
-    return "plain", columns
+        return "llmbar"
+    return next((one.name for one in FORMATS if one.matches(row)), "plain")
 
 
 NOT_STORED_KIND = "not_stored"
@@ -145,10 +113,10 @@ def gather_rollouts(
 ) -> GatheredRollouts:
     """Read all sources and write ``target``, a file that ``adjudge grade`` takes.
 
-    A sample's group: the values of the columns ``group``; else the column ``group``; else equal
-    prompts, of the same training step where a dump has steps. ``stored``: judges whose rewards are
-    a column, by name. Raises :class:`ConfigError`, ``RolloutError`` where no row is a sample, and
-    ``RunFolderError`` where ``target`` holds other rollouts.
+    A sample's group: the values of the columns ``group``; else the column ``group``, or what the
+    format of a dump says (equal prompts of one step); else equal prompts. ``stored``: judges whose
+    rewards are a column, by name. Raises :class:`ConfigError`, ``RolloutError`` where no row is a
+    sample, and ``RunFolderError`` where ``target`` holds other rollouts.
     """
     for source in sources:
         if source.shape != "llmbar":
@@ -175,8 +143,7 @@ def gather_rollouts(
         first = f": {found.broken[0].where}: {found.broken[0].message}" if found.broken else ""
         raise RolloutError(f"no usable row ({len(found.broken)} broken){first}")
     _replace_rollouts(fresh, target)
-    stepped = "step and " if any(line.step is not None for line in found.table.samples) else ""
-    found.grouped_by = ", ".join(group) if group else f"{stepped}{groups.source}"
+    found.grouped_by = ", ".join(group) or groups.source
     found.table.judges += judges
     return found
 
@@ -198,11 +165,10 @@ def _replace_rollouts(fresh: Path, target: Path) -> None:
 
 
 class _SourceSample(NamedTuple):
-    """A sample and its place; its training step, and its side of a benchmark's pair, if any."""
+    """A sample and its place, and its side of a benchmark's pair, if any."""
 
     where: str
     sample: Sample
-    step: int | None = None
     pair: tuple[str, str, str] | None = None
 
 
@@ -213,32 +179,11 @@ def _iter_samples(
         if source.shape == "llmbar":
             yield from _llmbar_samples(source.path, broken)
             continue
-        read = _trl_samples if source.shape == "trl" else read_samples
-        for where, sample in read([source.path], source.mapping):
+        for where, sample in read_samples([source.path], source.mapping):
             if isinstance(sample, RolloutError):
                 broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
-                continue
-            step = sample.extras.get("step") if source.shape in ("verl", "trl") else None
-            yield _SourceSample(where, sample, step if isinstance(step, int) else None)
-
-
-def _trl_samples(
-    paths: Sequence[Path], mapping: Mapping[str, str]
-) -> Iterator[tuple[str, Sample | RolloutError]]:
-    """TRL's rows; where prompt and completion are messages, they are one conversation."""
-    for index, (where, row) in enumerate(read_rows(paths)):
-        if isinstance(row, RolloutError):
-            yield where, row
-            continue
-        whole, prompt, completion = row, row.get("prompt"), row.get("completion")
-        if isinstance(prompt, list) and isinstance(completion, list):
-            whole = {name: row[name] for name in row if name not in ("prompt", "completion")}
-            whole["messages"] = [*prompt, *completion]
-        fields = {field: column for field, column in mapping.items() if column in whole}
-        try:
-            yield where, sample_from_row(whole, index, fields)
-        except RolloutError as error:
-            yield where, RolloutError(str(error), where=where)
+            else:
+                yield _SourceSample(where, sample)
 
 
 def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_SourceSample]:
@@ -256,9 +201,8 @@ def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_Sourc
                 env_reward=float(side == item.label),
                 extras={"subset": item.subset},
             )
-            yield _SourceSample(
-                item.where, sample, None, (item.subset, source_row_number(item.where), side)
-            )
+            pair = (item.subset, source_row_number(item.where), side)
+            yield _SourceSample(item.where, sample, pair)
 
 
 def source_row_number(where: str) -> str:
@@ -273,11 +217,10 @@ def digest_answer(prompt: str | None, response: str | None) -> str:
 
 
 def _group_name(one: _SourceSample, wanted: Sequence[str], groups: GroupNames) -> str:
-    """The group's name; the same prompt in two training steps is two groups."""
+    """The group's name: its columns' values, else as ``adjudge grade`` names it."""
     sample = one.sample
     if not wanted:
-        name = groups.name(sample)
-        return name if one.step is None else f"{one.step}/{name}"
+        return groups.name(sample)
     fields = {**sample.extras, "group": sample.group, "prompt": sample.prompt}
     values = []
     for column in wanted:
