@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JsonForTables,
     QuestionsInFlight,
@@ -31,13 +32,17 @@ from adjudge.judge_evaluation.benchmarks.contamination import contamination_warn
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import LENGTH_EFFECTS, calibrations
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
-from adjudge.judge_evaluation.benchmarks.validation import ValidationJob, validate_judges
+from adjudge.judge_evaluation.benchmarks.validation import (
+    ValidationJob,
+    estimate_validation,
+    validate_judges,
+)
 from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, lost
 from adjudge.rewards.spec import is_trained_judge
 from adjudge.stats.estimates import require_stats
 
-_FLAGS = ("--no-judges", "--json", "--quiet")
+_FLAGS = ("--no-judges", "--dry-run", "--json", "--quiet")
 _JUDGE_OPTIONS = ("--benchmark", "--data", "--mode", "--scale", "--concurrency")
 _IFEVAL_OPTIONS = (
     "--responses", "--by", "--n-samples", "--max-tokens", "--batch-size", "--temperature",
@@ -139,6 +144,7 @@ def eval_judge(
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: QuestionsInFlight = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
+    dry_run: DryRun = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
@@ -162,8 +168,8 @@ def eval_judge(
             "JUDGE: is required. Give a reward spec (.toml), the folder of a trained judge, or "
             "recorded judgements."
         )
-    require_stats()
-    wait_for_judges([target, *(against or ())], wait_for_judge)
+    if not dry_run:
+        require_stats()
     job = ValidationJob(
         judges=[target, *(against or ())],
         folder=folder or new_folder("eval"),
@@ -174,6 +180,10 @@ def eval_judge(
         concurrency=concurrency,
         show_progress=not quiet,
     )
+    if dry_run:
+        print_call_estimates(estimate_validation(job), as_json=as_json)
+        return
+    wait_for_judges([target, *(against or ())], wait_for_judge)
     with resumable_work(job.folder):
         validate_judges(job)
     _print_results(job, as_json=as_json)

@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -29,7 +30,7 @@ from adjudge.judge_evaluation.swap.report import (
     format_missing_kinds,
     format_value,
 )
-from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
+from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
 from adjudge.report.elements import Element, below
 from adjudge.report.table import Table, numeric
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
@@ -123,6 +124,7 @@ def swap(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
+    dry_run: DryRun = False,
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
@@ -152,6 +154,9 @@ def swap(
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
+    if dry_run:
+        print_call_estimates(estimate_swap(study), as_json=as_json)
+        return
     require_stats()
     with resumable_work(study.folder):
         run_swap(study)

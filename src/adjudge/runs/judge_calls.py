@@ -272,6 +272,17 @@ class JudgeCallEstimate:
         elif self.cost_usd is not None:
             self.cost_usd += (reads * price.input + writes * price.output) / 1e6
 
+    def add_all(self, other: JudgeCallEstimate, times: float = 1.0) -> None:
+        """What ``other`` counted was asked for, so many times."""
+        self.calls += round(other.calls * times)
+        self.input_tokens += round(other.input_tokens * times)
+        self.output_tokens += round(other.output_tokens * times)
+        self.why = self.why or other.why
+        if other.cost_usd is None:
+            self.cost_usd = None
+        elif self.cost_usd is not None:
+            self.cost_usd += other.cost_usd * times
+
 
 class _CallMeter(ChatModel):
     """Stands in for a judge: counts what it is asked and says nothing."""
@@ -301,6 +312,13 @@ class _CallMeter(ChatModel):
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 
+def build_call_meters(
+    judges: Mapping[str, ChatModel], asked: JudgeCallEstimate
+) -> dict[str, ChatModel]:
+    """Stand-ins for ``judges``, which count in ``asked`` what they are asked, and say nothing."""
+    return {name: _CallMeter(judge, asked) for name, judge in judges.items()}
+
+
 def estimate_calls(
     spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str]
 ) -> dict[str, JudgeCallEstimate]:
@@ -315,7 +333,7 @@ def estimate_calls(
         if not spec.asks_judge(entry):  # the user's own code is not run to count calls
             continue
         asked[entry.name] = JudgeCallEstimate(entry.scope)
-        meters = {name: _CallMeter(judge, asked[entry.name]) for name, judge in judges.items()}
+        meters = build_call_meters(judges, asked[entry.name])
         graders[entry.name] = spec.build_grader(entry, meters)
     if not graders:
         return {}
@@ -342,6 +360,16 @@ def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSp
             "missing": MissingSettings(max_missing=1.0, patience_s=0.0),
         }
     )
+
+
+def estimate_run_calls(
+    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str], rows: int
+) -> JudgeCallEstimate:
+    """What ``spec`` would ask its judges about ``rows`` rows; ``samples`` are the first of them."""
+    found = JudgeCallEstimate("outcome")
+    for one in estimate_calls(spec, samples, groups).values():
+        found.add_all(one, rows / len(samples) * spec.reward.sample_rate)
+    return found
 
 
 def estimate_scenarios(

@@ -44,6 +44,7 @@ from adjudge.runner.binding import BoundGrader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
+from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, Message
 
@@ -442,18 +443,21 @@ class Candidate:
     local_models: list[Any] = field(default_factory=list)
 
 
-def find_candidate(target: str) -> Candidate:
-    """The judge that ``target`` names; raises :class:`~adjudge.errors.ConfigError` for none."""
+def find_candidate(target: str, meter: JudgeCallEstimate | None = None) -> Candidate:
+    """The judge that ``target`` names; raises :class:`~adjudge.errors.ConfigError` for none.
+
+    With a ``meter`` a spec's judge is asked nothing: its calls are counted there.
+    """
     name, part = _split_target(target)
     path = Path(name)
     if "*" in name and not path.exists():
         return _published_judge(name, _matching_paths(path))
     if path.is_dir():
-        return _trained_judge(path)
+        return _trained_judge(path, meter)
     if not path.is_file():
         raise ConfigError(f"judge {target}: there is no such file or folder. Give {_ALLOWED}.")
     if path.suffix == ".toml":
-        return _spec_judge(path, part)
+        return _spec_judge(path, part, meter)
     if path.suffix == ".jsonl" and not is_judgebench_recording(path):
         judge, recording = read_own_recording(path, part)
         digest = hash_file(path)["sha256"]
@@ -486,7 +490,7 @@ def _published_judge(pattern: str, paths: list[Path]) -> Candidate:
     return Candidate(name, "recorded", identity, recording=recording)
 
 
-def _trained_judge(folder: Path) -> Candidate:
+def _trained_judge(folder: Path, meter: JudgeCallEstimate | None) -> Candidate:
     if not (folder / CARD_FILE).is_file():
         held = f"its reward spec, {folder / SPEC_FILE}" if (folder / SPEC_FILE).is_file() else ""
         raise ConfigError(
@@ -506,15 +510,18 @@ def _trained_judge(folder: Path) -> Candidate:
                 f"judge {folder}: its card says {card.kind!r} by {card.method}, but there is no "
                 f"{SPEC_FILE}, so it was not trained to judge"
             )
-        found = _spec_judge(folder / SPEC_FILE, None)
+        found = _spec_judge(folder / SPEC_FILE, None, meter)
         found.name, found.kind = name, "generative"
     found.folder, found.card = folder, card
     return found
 
 
-def _spec_judge(path: Path, grader: str | None) -> Candidate:
+def _spec_judge(path: Path, grader: str | None, meter: JudgeCallEstimate | None) -> Candidate:
     spec = RewardSpec.load(path)
-    entry, built = spec_grader(spec, grader)
+    judges = spec.build_judges()
+    entry, built = spec_grader(
+        spec, grader, judges if meter is None else build_call_meters(judges, meter)
+    )
     judge = grader_judge(built, entry.name, entry.mapper)
     model = getattr(built, "model", None)
     local = getattr(model, "kind", "") == "local"

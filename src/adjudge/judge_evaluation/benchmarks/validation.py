@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
@@ -101,9 +103,17 @@ class ValidationJob:
     judgements: dict[str, list[Judgement]] = field(default_factory=dict)
 
 
-def find_candidates(job: ValidationJob) -> list[Candidate]:
-    """The judges, each under a name of its own; raises :class:`ConfigError` for one twice."""
-    found = [find_candidate(one) if isinstance(one, str) else one for one in job.judges]
+def find_candidates(
+    job: ValidationJob, meters: Sequence[JudgeCallEstimate] | None = None
+) -> list[Candidate]:
+    """The judges, each under a name of its own; raises :class:`ConfigError` for one twice.
+
+    ``meters``: one for each of them, where their calls are only counted.
+    """
+    found = [
+        find_candidate(one, meter) if isinstance(one, str) else one
+        for one, meter in zip(job.judges, meters or repeat(None), strict=False)
+    ]
     seen: dict[str, str] = {}
     names: set[str] = set()
     for one in found:
@@ -308,6 +318,22 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         write_validation_report(folder.path / "report.html", job.summary, benchmark, job.judgements)
     _check_answered(entries)
     return job.summary
+
+
+def estimate_validation(job: ValidationJob) -> dict[str, JudgeCallEstimate]:
+    """What each judge would be asked, by its name; nobody is asked, and nothing is written.
+
+    A recording is asked nothing, and a scalar judge that is loaded here costs no calls. Raises as
+    :func:`validate_judges` does for what cannot be validated.
+    """
+    meters = [JudgeCallEstimate("outcome") for _ in job.judges]
+    candidates = find_candidates(job, meters)
+    benchmark = find_benchmark_data(job, candidates).benchmark
+    modes = [candidate_mode(job, one, benchmark) for one in candidates]
+    for one, mode in zip(candidates, modes, strict=True):
+        if one.recording is None and one.kind != "scalar" and one.judge is not None:
+            run_blocking(ask_judge(one.judge, benchmark, mode=mode))
+    return {one.name: meter for one, meter in zip(candidates, meters, strict=True)}
 
 
 def _manifest(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -48,7 +49,8 @@ from adjudge.judge_evaluation.swap.rollouts import (
 )
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import hold_lock
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.stats import describe_sizes, mean_and_std
 from adjudge.version import __version__
 
@@ -251,14 +253,7 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
     than two judges and what cannot be read, and as :func:`~adjudge.runs.grading.grade_rollouts`.
     """
     started = time.perf_counter()
-    files = read_swap_judges(study.judges)
-    names = Counter([*(one.name for one in files), *study.stored])
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(f"--stored: there is already a judge called {twice[0]!r}")
-    if len(names) < 2:
-        raise ConfigError(
-            f"a swap compares two judges or more (found {', '.join(names) or 'none'})"
-        )
+    files = _find_judges(study)
     sources = find_rollout_sources(study.rollouts, study.mapping)
     with hold_lock(study.folder):
         rollouts = study.folder / "rollouts.jsonl"
@@ -283,6 +278,42 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
         write_json(study.folder / "summary.json", study.summary)
         atomic_write(study.folder / "report.html", render_swap_page(study.summary).encode())
     return study.summary
+
+
+_ESTIMATE_ROWS = 200
+
+
+def estimate_swap(study: SwapStudy) -> dict[str, JudgeCallEstimate]:
+    """What each judge would be asked, by its name; nobody is asked, and nothing is kept.
+
+    Recorded judges are asked nothing. Raises as :func:`run_swap` does for what cannot be read.
+    """
+    files = _find_judges(study)
+    sources = find_rollout_sources(study.rollouts, study.mapping)
+    with TemporaryDirectory() as folder:
+        rollouts = Path(folder) / "rollouts.jsonl"
+        gather_rollouts(sources, rollouts, group=study.group, stored=study.stored)
+        return {one.name: _estimate_judge(one, rollouts) for one in files}
+
+
+def _estimate_judge(judge: SwapJudge, rollouts: Path) -> JudgeCallEstimate:
+    if judge.spec is None:
+        return JudgeCallEstimate("outcome")
+    job = GradingJob(paths=[rollouts], spec=judge.spec, folder=rollouts.parent / judge.name)
+    samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
+    return estimate_run_calls(judge.spec, samples, groups, rows)
+
+
+def _find_judges(study: SwapStudy) -> list[SwapJudge]:
+    files = read_swap_judges(study.judges)
+    names = Counter([*(one.name for one in files), *study.stored])
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(f"--stored: there is already a judge called {twice[0]!r}")
+    if len(names) < 2:
+        raise ConfigError(
+            f"a swap compares two judges or more (found {', '.join(names) or 'none'})"
+        )
+    return files
 
 
 def summarise_swap(sheet: SwapTable, *, seed: int = 0) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+"""``--dry-run`` where judges cost money: calls, tokens and cost, nobody asked, nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
+
+SPEC = """
+[[graders]]
+name = "quality"
+type = "{type}"
+
+[judges.main]
+type = "openai"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+max_tokens = 100
+{price}
+"""
+PRICE = "price = {input = 1.0, output = 10.0}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, kind, price in (("scores", "helpfulness", PRICE), ("pairs", "pairwise", "")):
+        (tmp_path / f"{name}.toml").write_text(SPEC.format(type=kind, price=price))
+    rows = [{"prompt": f"q{n}", "response": f"a{n}", "group": str(n // 2)} for n in range(6)]
+    (tmp_path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def run(*words: str) -> tuple[int, dict[str, Any]]:
+    found = CliRunner().invoke(command_line(), [*words, "--dry-run", "--json"])
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_a_validation_is_estimated_for_each_judge(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    words = ("eval", "judge", "scores.toml", "--against", "pairs.toml", "--data", "local")
+    code, found = run(*words, "--benchmark", "llmbar")
+    assert code == 0
+    scores, pairs = found["judges"]["scores"], found["judges"]["pairs"]
+    assert scores["calls"] == pairs["calls"] > 0
+    assert scores["output_tokens"] == 100 * scores["calls"]
+    paid = (scores["input_tokens"] + 10 * scores["output_tokens"]) / 1e6
+    assert scores["cost_usd"] == pytest.approx(paid)
+    assert pairs["cost_usd"] is None
+    assert found["in_all"]["cost_usd"] is None
+    assert found["in_all"]["calls"] == scores["calls"] + pairs["calls"]
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_swap_is_estimated_as_grade_estimates(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    words = ("study", "swap", "rollouts.jsonl", "--judges", "scores.toml", "again=scores.toml")
+    code, found = run(*words)
+    assert code == 0
+    _, graded = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
+    one = found["judges"]["scores"]
+    assert one == found["judges"]["again"]
+    assert one["calls"] == 6
+    assert one["cost_usd"] == pytest.approx(graded["scenarios"][0]["cost_usd"] * 6)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_people_get_a_table(folder: Path) -> None:
+    words = ["study", "swap", "rollouts.jsonl", "--judges", "scores.toml", "b=scores.toml"]
+    found = CliRunner().invoke(command_line(), [*words, "--dry-run"])
+    assert found.exit_code == 0
+    assert "in all" in found.stdout
+    assert "Nobody was asked" in found.stdout
