@@ -43,7 +43,8 @@ test: $(VENV)/.dev  ## set up and run the tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-service: $(VENV)/.dev  ## slow ones: the judge service under faults and hostile requests, the live page, whole commands, many examples
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow --hypothesis-profile=thorough tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py lab/tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow --hypothesis-profile=thorough tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py tests/contract/test_swap_llmbar.py lab/tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --hypothesis-profile=thorough tests/property lab/tests/property
 
 check: $(VENV)/.dev  ## lint, types, layers, dependencies
 	$(BIN)/ruff check .

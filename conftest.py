@@ -1,14 +1,15 @@
 """What holds in every test of both packages.
 
-No message of a ``ConfigError`` is unknown, and properties are tried with 50 examples, or with 100:
+No message of a ``ConfigError`` is unknown, and properties are tried with 25 examples, or with 100:
 ``--hypothesis-profile=thorough``.
 """
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 from adjudge.errors import ConfigError
 
@@ -26,7 +28,7 @@ except ModuleNotFoundError:  # where a trainer is tested, for one
 else:
     # How long an example takes says more about who else uses the machine; pytest has a timeout.
     settings.register_profile("thorough", deadline=None, max_examples=100)
-    settings.register_profile("quick", deadline=None, max_examples=50)
+    settings.register_profile("quick", deadline=None, max_examples=25)
     settings.load_profile("quick")
 
 _ROOT = Path(__file__).parent
@@ -89,3 +91,25 @@ def _messages_are_documented() -> Iterator[None]:
 def pytest_configure() -> None:
     """Record each message where it is made."""
     ConfigError.__init__ = _record  # type: ignore[assignment, method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples in the files that have some: in all of them it is half of collecting."""
+    found = yield
+    if file_path.suffix != ".py" or ">>> " in file_path.read_text(encoding="utf-8"):
+        return found
+    return [one for one in found if not isinstance(one, DoctestModule)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes stays to the end: the garbage collector is not to look at it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -17,6 +17,8 @@ import pytest
 
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 
+pytestmark = pytest.mark.slow  # twelve seconds of processor time for one summary
+
 SUBSETS = {"natural": 100, "neighbor": 134}
 FAMILIES = ("gpt-4", "chatgpt", "palm2", "llama2", "falcon")
 
