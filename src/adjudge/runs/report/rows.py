@@ -6,6 +6,7 @@ whatever the samples hold, and the choice is the same whenever the same results 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappush, heappushpop
 from itertools import zip_longest
@@ -28,7 +29,8 @@ CHOICE = (
 _GROUP_CHARS, _MESSAGE_CHARS, _NOTES_CHARS, _NOTE_CHARS = 200, 1_200, 6_000, 120
 _NUMBER_BYTES = 12
 _GOLDEN = 0x9E3779B97F4A7C15
-"""Multiples of it, modulo 2**64, are spread evenly however many there are."""
+_LOW_BITS = (1 << 64) - 1
+"""The low bits of multiples of it are spread evenly, however many there are."""
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +66,7 @@ class ReportRows:
         self._room = _Room()
         self._count = 0
         self._first: list[ReportRow] = []
-        self._spread, self._lowest, self._highest = (
-            _Smallest(SPREAD),
-            _Smallest(EXTREMES),
-            _Smallest(EXTREMES),
-        )
+        self._spread, self._low, self._high = map(_Smallest, (SPREAD, EXTREMES, EXTREMES))
         self._kinds: dict[str, list[ReportRow]] = {}
 
     def add(
@@ -83,23 +81,22 @@ class ReportRows:
                 self._all.append(row)
             else:
                 self._all = None
-        kept: list[list[ReportRow]] = []
-        if at < FIRST:
-            kept.append(self._first)
+        kept = [self._first] if at < FIRST else []
         for kind in kinds:
             of_kind = self._kinds.setdefault(kind, [])
             if len(of_kind) < EACH_KIND:
                 kept.append(of_kind)
-        heaps = [(self._spread, float(at * _GOLDEN & 0xFFFF_FFFF_FFFF_FFFF))]
+        place = at * _GOLDEN & _LOW_BITS
+        at_end = reward is not None and (reward < self._low.limit or -reward < self._high.limit)
+        if not (kept or at_end or place < self._spread.limit):
+            return  # as most of a million
+        row = row or _cut_texts(make_row())
+        for rows in kept:
+            rows.append(row)
+        self._spread.add(place, at, row)
         if reward is not None:
-            heaps += [(self._lowest, reward), (self._highest, -reward)]
-        heaps = [(heap, value) for heap, value in heaps if heap.wants(value)]
-        if kept or heaps:
-            row = row or _cut_texts(make_row())
-            for rows in kept:
-                rows.append(row)
-            for heap, value in heaps:
-                heap.add(value, at, row)
+            self._low.add(reward, at, row)
+            self._high.add(-reward, at, row)
 
     def chosen(self) -> list[ReportRow]:
         """The rows of the page in the order of the input."""
@@ -115,7 +112,7 @@ class ReportRows:
     def _by_turns(self) -> Iterator[ReportRow]:
         """One of each sort of row, then another one of each, so that every sort has some."""
         sorts = [*self._kinds.values(), self._first]
-        sorts += [one.rows() for one in (self._lowest, self._highest, self._spread)]
+        sorts += [one.rows() for one in (self._low, self._high, self._spread)]
         for turn in zip_longest(*sorts):
             yield from (row for row in turn if row is not None)
 
@@ -126,16 +123,19 @@ class _Smallest:
     def __init__(self, most: int) -> None:
         self._most = most
         self._heap: list[tuple[float, int, ReportRow]] = []
-
-    def wants(self, value: float) -> bool:
-        return len(self._heap) < self._most or -value > self._heap[0][0]
+        self.limit = math.inf
+        """Only what is less is added."""
 
     def add(self, value: float, at: int, row: ReportRow) -> None:
+        if value >= self.limit:
+            return
         entry = (-value, -at, row)
         if len(self._heap) < self._most:
             heappush(self._heap, entry)
         else:
             heappushpop(self._heap, entry)
+        if len(self._heap) == self._most:
+            self.limit = -self._heap[0][0]
 
     def rows(self) -> list[ReportRow]:
         """From the smallest value on."""
