@@ -193,6 +193,16 @@ def test_a_click_anywhere_in_a_row_opens_it(watched: Watched, small: Made) -> No
     expect(toggle).to_have_attribute("aria-expanded", "true")
 
 
+def test_a_page_that_has_not_all_samples_says_so(
+    watched: Watched, tmp_path: Path, made_run: tuple[list[ReportRow], dict[str, Any]]
+) -> None:
+    rows, summary = made_run
+    write_grading_report(tmp_path / "report.html", summary | {"samples": 1_000_000}, rows)
+    page = watched.open(tmp_path / "report.html")
+    status(page, "64 of 64 samples on this page (the run has 1,000,000), 1 to 50 shown")
+    expect(page.locator("#samples > p").first).to_contain_text("64 of 1,000,000 samples are here")
+
+
 WIDE = [Column("policy", "w"), "plain", Column("0 to 1", "plot"), *numeric(*map(str, range(9)))]
 LONG = ["https://example.com/" + "x" * 200, "報酬は欠けている" * 30, '{"key":"' + "v" * 200 + '"}']
 

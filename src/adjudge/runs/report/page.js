@@ -186,8 +186,8 @@
     $("previous").disabled = state.page === 0;
     $("next").disabled = state.page === pages - 1;
     const span = rows.length ? `, ${whole(start + 1)} to ${whole(start + rows.length)} shown` : "";
-    const here = data.total > count ? ` of this page, which has ${whole(count)} of ${whole(data.total)},` : ` of ${whole(count)} samples`;
-    $("status").textContent = `${whole(found.length)}${here}${span}`;
+    const here = data.total > count ? ` on this page (the run has ${whole(data.total)})` : "";
+    $("status").textContent = `${whole(found.length)} of ${whole(count)} samples${here}${span}`;
     $("group").hidden = state.group === null;
     $("group").replaceChildren("Group ", shown(state.group || ""), " ×");
     $("group").title = "Show all groups";
