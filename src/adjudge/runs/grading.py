@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -180,12 +181,7 @@ def _grade(
             folder = opened.enter_context(_open_folder(job, job.folder, graders))
             journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
         spending = opened.enter_context(
-            FolderSpending(
-                job.folder,
-                budget,
-                tally,
-                elsewhere=list if job.engine is None else job.engine.endpoints,
-            )
+            FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
         )
         function = SpecRewardFunction(
             job.spec,
@@ -215,6 +211,12 @@ def _grade(
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
     return run
+
+
+def _combine_calls(
+    engine: GradingEngine | None, here: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    return here if engine is None else [*engine.endpoints(), *here]
 
 
 class _RunRecorder:

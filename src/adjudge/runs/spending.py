@@ -57,10 +57,10 @@ class FolderSpending:
     """Counts the judge calls of one invocation beside those of earlier ones in ``folder``.
 
     A context manager, to be entered under the folder's lock. The one place that makes a ``budget``
-    the folder's: it starts with what earlier invocations spent. ``elsewhere`` gives the table of
-    calls that other processes make for this one; what results cost is known sooner from the
-    ``tally``, and is all that is known of judges without an endpoint. Without ``folder`` nothing is
-    read or written. Code outside the engine's loop uses it.
+    the folder's: it starts with what earlier invocations spent. ``combine`` makes the whole table
+    of calls from this process's, where others call for it. What results cost is known sooner from
+    the ``tally``, and is all that is known of judges without an endpoint. Without ``folder``
+    nothing is read or written. Code outside the engine's loop uses it.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class FolderSpending:
         budget: SpendCeiling | None = None,
         tally: Tally | None = None,
         *,
-        elsewhere: Callable[[], list[dict[str, Any]]] = list,
+        combine: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list,
     ) -> None:
         self._path = None if folder is None else folder / SPENDING_FILE
         self._budget = budget
-        self._elsewhere, self._tally = elsewhere, tally
+        self._combine, self._tally = combine, tally
         self._calls = start_call_counter()
         self._earlier: list[Invocation] = []
         self._charged = 0.0
@@ -100,7 +100,7 @@ class FolderSpending:
 
     def read(self) -> list[dict[str, Any]]:
         """The table of calls of this invocation, once those that were cancelled have ended."""
-        return [*self._elsewhere(), *self._calls.read()]
+        return self._combine(self._calls.read())
 
     def summarise(self, table: Sequence[EndpointCounts]) -> dict[str, Any]:
         """``spending`` of ``summary.json``: the folder's numbers, with ``table`` of now.

@@ -274,6 +274,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
             **_coverage(items, answers, places),
             "problems": [msgspec.to_builtins(one) for one in problems],
             "calls": [] if graded is None else graded.summary["endpoints"],
+            "spending": {} if graded is None else graded.summary["spending"],
             "resumed_results": 0 if graded is None else graded.summary["resumed_results"],
             "seconds": round(time.perf_counter() - started, 1),
         }

@@ -39,7 +39,7 @@ def write_training_report(
         [
             Section("sentinel", "The sentinel’s word", _sentinel(summary), "Sentinel"),
             Section("curves", "Curves", _curve_charts(summary, rows), "Curves"),
-            judge_calls_section({"endpoints": summary.get("endpoints")}),
+            judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             Section(
                 "samples", "The same questions, before and after", _samples_table(shown), "Samples"
             ),

@@ -20,10 +20,10 @@ import msgspec
 import adjudge
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
-from adjudge.judges.endpoint.connections import CallCounter, start_call_counter
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
 from adjudge.runs.sinks import check_sink, open_sink
+from adjudge.runs.spending import FolderSpending
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import Episode, Policy, Task
@@ -202,11 +202,16 @@ class _TrainingRun:
             self._sentinel.observe(sentinel_reading(int(row["step"]), row, job.run.sentinel.gold))
         self._stopped = self._sentinel.should_stop
         self._reference: Any = None
+        self._service_calls: list[dict[str, Any]] | None = None
+        self._lacks_service_calls = False
 
     def go(self, scratch: str) -> None:
         """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
+        with FolderSpending(self._dir.path, combine=self._calls_made) as spending:
+            self._go(scratch, spending)
+
+    def _go(self, scratch: str, spending: FolderSpending) -> None:
         run = self._run
-        calls = start_call_counter()
         self._sink = open_sink(
             run.logging.to,
             self._dir.path,
@@ -226,7 +231,7 @@ class _TrainingRun:
         if not run.evaluation.every_n_iters or steps % run.evaluation.every_n_iters:
             self._evaluate(steps)
         save_policy(model, tokenizer, self._dir.path / "model")
-        self._finish(losses, self._calls_made(calls))
+        self._finish(losses, spending)
 
     def _first(self, scratch: str) -> tuple[Any, Any, list[float]]:
         """The policy to go on with (at first that before any update); the warm start's losses.
@@ -343,24 +348,29 @@ class _TrainingRun:
         kinds = {str(one.get("kind", ErrorKind.NOT_SAMPLED)) for one in failures}
         return found | {f"{kind}{one}" for one in kinds - {ErrorKind.NOT_SAMPLED}}
 
-    def _calls_made(self, calls: CallCounter) -> list[dict[str, Any]]:
+    def _calls_made(self, here: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The judge's calls: the service's own table, or what this process asked.
 
-        A service that died after the last answer must not cost the run its report.
+        A service that died after the last answer must not cost the run its report: of it the last
+        table counts.
         """
-        if self._service_url is not None:
-            try:
-                return fetch_service_calls(self._service_url)
-            except (OSError, ValueError) as error:
+        if self._service_url is None:
+            return here
+        try:
+            self._service_calls = fetch_service_calls(self._service_url)
+        except (OSError, ValueError) as error:
+            if self._service_calls is None and not self._lacks_service_calls:
+                self._lacks_service_calls = True
                 _log.warning(
                     "The judge service gave no table of its calls (%s). The report shows the "
                     "calls to the service instead.",
                     error,
                 )
-        return calls.read()
+        return here if self._service_calls is None else self._service_calls
 
-    def _finish(self, losses: list[float], endpoints: list[dict[str, Any]]) -> None:
+    def _finish(self, losses: list[float], spending: FolderSpending) -> None:
         job, folder = self._job, self._dir
+        endpoints = spending.read()
         seconds = {**self._times, "total": time.perf_counter() - self._started}
         job.summary = {
             "adjudge": adjudge.__version__,
@@ -373,6 +383,7 @@ class _TrainingRun:
             "kl": self._last_drift(),
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "endpoints": endpoints,
+            "spending": spending.summarise(endpoints),
         }
         write_training_report(folder.path / "report.html", job.summary, self._rows, self._shown)
         folder.write_json("summary.json", job.summary)

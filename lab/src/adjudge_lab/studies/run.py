@@ -149,7 +149,7 @@ def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
         curves=_training_curves(list(iter_rows(path / "metrics.jsonl", dict[str, Any]))),
         missing=dict(kinds),
         rewards=len(rollouts),
-        calls=summary["endpoints"],
+        calls=summary["spending"]["endpoints"],  # of all invocations
         seconds=float(summary["seconds"]["total"]),
     )
 
