@@ -207,7 +207,8 @@ class SampleReader:
             by_name = reading.is_by_name
             for where, record in rows:
                 one_row = isinstance(record, RolloutError) or (
-                    by_name and RESPONSE_LISTS.isdisjoint(record)
+                    by_name
+                    and (record.get("response") is not None or RESPONSE_LISTS.isdisjoint(record))
                 )
                 for row in (record,) if one_row else self._convert(record, reading, number):
                     yield where, _as_sample(row, index, where)

@@ -83,7 +83,9 @@ def read_response_items(items: Any, name: str) -> list[Message]:
     for place, item in enumerate(items):
         if not isinstance(item, Mapping):
             raise RolloutError(f"{name}.{place}: must be an object (found {type(item).__name__})")
-        kind = str(item.get("type") or "message")
+        kind = item.get("type") or "message"
+        if not isinstance(kind, str):
+            raise RolloutError(f"{name}.{place}.type: must be text (found {type(kind).__name__})")
         if kind == "reasoning":
             reasoning += _item_text(item.get("content") or item.get("summary"))
             continue
