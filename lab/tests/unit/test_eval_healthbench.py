@@ -103,6 +103,16 @@ def test_scores_by_hand_missing_intervals_and_going_on() -> None:
     assert [one["score"] for one in scores] == pytest.approx([1.0, -0.8, 0.5])
 
 
+def test_a_dry_run_counts_calls_and_asks_nobody() -> None:
+    asked = ("judge.toml", "--data", "data.jsonl", "--responses", "said.jsonl", "--dry-run")
+    done = command(*asked, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["judges"]["judge.toml"]
+    assert (found["calls"], found["cost_usd"]) == (3 + 3 + 4, 0.0)
+    assert not Path("asked").exists()
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

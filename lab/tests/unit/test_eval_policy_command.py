@@ -1,5 +1,6 @@
 """What ``adjudge eval policy`` refuses before anybody is asked."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,16 @@ def test_nothing_to_evaluate_by(work: Path) -> None:
     said = refused("run.toml", "--model", "http://h:1/v1#m", "--no-judges", "-o", "out")
     assert "rollout.env_grader" in said
     assert not (work / "out").exists()
+
+
+def test_a_dry_run_counts_the_judges_calls(work: Path) -> None:
+    source = Path(__file__).parents[3] / "examples" / "rl_tiny.toml"
+    app = typer.Typer()
+    app.command()(eval_policy)
+    words = [str(source), "--model", "http://127.0.0.1:9/v1#m", "--seeds", "1-5", "--dry-run"]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["in_all"]["calls"] >= 5
+    none = CliRunner().invoke(app, [*words, "--json", "--no-judges"])
+    assert json.loads(none.stdout)["in_all"]["calls"] == 0
+    assert not (work / "runs").exists()

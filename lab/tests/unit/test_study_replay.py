@@ -12,7 +12,13 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, RunFolderErro
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.rubrics import Criterion, Rubric
 from adjudge_lab.studies.judge_dumps import ReplyForm, parse_points, parse_reply, read_dump
-from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
+from adjudge_lab.studies.replay import (
+    ReplayJob,
+    ReplayJudge,
+    estimate_replay,
+    find_replay_judge,
+    replay_dump,
+)
 
 MARKS = ReplyForm(
     name="marks",
@@ -230,3 +236,13 @@ def test_what_cannot_be_meant_is_named(tmp_path: Path, more: Any, said: str) -> 
     dump = write(tmp_path / "dump.jsonl", {"prompt": "p"})
     with pytest.raises(ConfigError, match=said):
         replay_dump(ReplayJob(dump=dump, folder=tmp_path / "out", **more))
+
+
+def test_an_estimate_counts_each_prompt_once_a_repeat(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text("".join(json.dumps({"prompt": PROMPT + mark}) + "\n" for mark in "aab"))
+    judge = find_replay_judge("http://127.0.0.1:9/v1#m", sampling={"max_tokens": 50})
+    found = estimate_replay(ReplayJob(dump, tmp_path / "out", judge, repeats=3))
+    assert [(one.calls, one.output_tokens) for one in found.values()] == [(6, 300)]
+    assert not (tmp_path / "out").exists()
+    assert estimate_replay(ReplayJob(dump, tmp_path / "out")) == {}

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
     JsonForTables,
@@ -32,6 +33,7 @@ from adjudge.report.table import Column, Table
 from adjudge_lab.evaluation.healthbench_run import (
     USUAL_TAGS,
     HealthbenchJob,
+    estimate_healthbench,
     evaluate_healthbench,
     group_tags,
     healthbench_missing_lines,
@@ -442,6 +444,7 @@ def eval_healthbench(
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: QuestionsInFlight = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
+    dry_run: DryRun = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
@@ -461,7 +464,6 @@ def eval_healthbench(
     rows = _only_file("--data", data, "HealthBench's rows (prompt, rubrics)")
     what = "a file of responses (prompt and response a row)"
     answers = _only_file("--responses", responses, what)
-    wait_for_judges([target], wait_for_judge)
     job = HealthbenchJob(
         target=target,
         data=rows,
@@ -471,6 +473,10 @@ def eval_healthbench(
         concurrency=concurrency,
         show_progress=not quiet,
     )
+    if dry_run:
+        print_call_estimates({target: estimate_healthbench(job)}, as_json=as_json)
+        return
+    wait_for_judges([target], wait_for_judge)
     with resumable_work(job.folder):
         evaluate_healthbench(job)
     _print_healthbench_missing(errors(), job.summary)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, output, print_json, resumable_work
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
     JsonForTables,
@@ -24,7 +25,7 @@ from adjudge.errors import ConfigError
 from adjudge.report.elements import Element
 from adjudge.report.table import Column, Table, lost
 from adjudge_lab.evaluation.report import missing_text
-from adjudge_lab.evaluation.run import EvaluationJob, evaluate_targets
+from adjudge_lab.evaluation.run import EvaluationJob, estimate_evaluation, evaluate_targets
 from adjudge_lab.evaluation.summary import OFFICIAL_SCORE, REWARD_SCORE, grader_scores
 from adjudge_lab.evaluation.targets import PolicyTarget, find_policy_target
 from adjudge_lab.rl.runfile import parse_seeds
@@ -60,6 +61,7 @@ def eval_policy(
         bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
     ] = False,
     folder: Annotated[Path | None, output_option("eval")] = None,
+    dry_run: DryRun = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
@@ -82,6 +84,9 @@ def eval_policy(
         _PolicyArguments(target, model, config, other, base_url, api_key_env), seeds, folder
     )
     job.judged = not no_judges
+    if dry_run:
+        print_call_estimates(estimate_evaluation(job), as_json=as_json)
+        return
     with resumable_work(job.folder, bars=not quiet) as bars:
         job.on_progress = bars.update
         evaluate_targets(job)

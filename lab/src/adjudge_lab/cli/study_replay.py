@@ -17,6 +17,7 @@ from adjudge.cli.console import (
     print_problems,
     resumable_work,
 )
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
     JsonSummary,
@@ -29,7 +30,13 @@ from adjudge.cli.options import (
 from adjudge.errors import ConfigError
 from adjudge.report.table import Table, numeric
 from adjudge_lab.studies.judge_dumps import DUMP_FIELDS
-from adjudge_lab.studies.replay import ReplayJob, ReplayJudge, find_replay_judge, replay_dump
+from adjudge_lab.studies.replay import (
+    ReplayJob,
+    ReplayJudge,
+    estimate_replay,
+    find_replay_judge,
+    replay_dump,
+)
 
 
 def replay(
@@ -86,6 +93,7 @@ def replay(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
+    dry_run: DryRun = False,
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
@@ -117,6 +125,9 @@ def replay(
         concurrency=concurrency,
         mapping=parse_map(mapping, DUMP_FIELDS),
     )
+    if dry_run:
+        print_call_estimates(estimate_replay(job), as_json=as_json)
+        return
     with resumable_work(job.folder, bars=not quiet) as bars:
         job.on_progress = bars.update
         replay_dump(job)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -27,7 +28,8 @@ from adjudge.report.table import Column, Table, numeric
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import rubric_digest
 from adjudge.runs.graded_run import GradedRun
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.text import encode_exactly
 from adjudge_lab.evaluation.healthbench import (
     HealthbenchItem,
@@ -211,6 +213,9 @@ _GRADING = "grading"
 _ItemAnswer = tuple[HealthbenchItem, PromptResponse]
 
 
+_ESTIMATE_ROWS = 200
+
+
 @dataclass
 class HealthbenchJob:
     """What is to be evaluated, and where it goes; ``summary`` is what it comes to.
@@ -244,14 +249,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
     spec, grader = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
     items = read_healthbench_items(job.data, job.by)
     answers, problems = read_healthbench_answers(job.responses, job.by)
-    places: dict[JoinKey, HealthbenchItem] = {item.place: item for item in items}
-    pairs = [(places[one.place], one) for one in answers if one.place in places]
-    if not pairs:
-        other = "key" if job.by == "prompt" else "prompt"
-        raise ConfigError(
-            f"{job.responses}: no response belongs to a prompt of {job.data} by {job.by}. Use "
-            f"--by {other} to join by the other column."
-        )
+    pairs = _join_answers(job, items, answers)
     manifest = _build_manifest(job, items, spec.hash)
     with open_benchmark_folder(job.folder, manifest) as folder:
         asked = [pair for pair in pairs if not pair[1].failure]
@@ -271,7 +269,7 @@ def evaluate_healthbench(job: HealthbenchJob) -> dict[str, Any]:
             "prompts": len(items),
             **summarise_healthbench(samples),
             "missing": _first_missing(samples),
-            **_coverage(items, answers, places),
+            **_coverage(items, answers),
             "problems": [msgspec.to_builtins(one) for one in problems],
             "calls": [] if graded is None else graded.summary["endpoints"],
             "spending": {} if graded is None else graded.summary["spending"],
@@ -294,6 +292,35 @@ def _build_manifest(
         "prompts": sha256(encode_exactly(content)).hexdigest()[:16],
         "by": job.by,
     }
+
+
+def estimate_healthbench(job: HealthbenchJob) -> JudgeCallEstimate:
+    """What the judge would be asked; nobody is asked, and nothing is kept.
+
+    Raises as :func:`evaluate_healthbench` does for what cannot be evaluated.
+    """
+    spec, _ = load_rubric_grader_spec(job.target, concurrency=job.concurrency)
+    answers, _ = read_healthbench_answers(job.responses, job.by)
+    pairs = _join_answers(job, read_healthbench_items(job.data, job.by), answers)
+    with TemporaryDirectory() as folder:
+        asked = [pair for pair in pairs if not pair[1].failure]
+        grading = _build_grading_job(replace(job, folder=Path(folder)), spec, asked)
+        samples, groups, rows = read_first_samples(grading, _ESTIMATE_ROWS)
+        return estimate_run_calls(spec, samples, groups, rows)
+
+
+def _join_answers(
+    job: HealthbenchJob, items: Sequence[HealthbenchItem], answers: Sequence[PromptResponse]
+) -> list[_ItemAnswer]:
+    places: dict[JoinKey, HealthbenchItem] = {item.place: item for item in items}
+    pairs = [(places[one.place], one) for one in answers if one.place in places]
+    if not pairs:
+        other = "key" if job.by == "prompt" else "prompt"
+        raise ConfigError(
+            f"{job.responses}: no response belongs to a prompt of {job.data} by {job.by}. Use "
+            f"--by {other} to join by the other column."
+        )
+    return pairs
 
 
 def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnswer]) -> GradingJob:
@@ -352,8 +379,8 @@ def _first_missing(samples: Sequence[MarkedSample]) -> list[dict[str, Any]]:
 def _coverage(
     items: Sequence[HealthbenchItem],
     answers: Sequence[PromptResponse],
-    places: Mapping[JoinKey, HealthbenchItem],
 ) -> dict[str, Any]:
+    places = {item.place for item in items}
     answered = {one.place for one in answers}
     without = [item.key for item in items if item.place not in answered]
     strays = sorted(one.line for one in answers if one.place not in places)

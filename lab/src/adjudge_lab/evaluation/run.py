@@ -25,6 +25,7 @@ from adjudge.errors import (
 )
 from adjudge.files import JsonlLog, iter_rows
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.runs.spending import FolderSpending
 from adjudge.text import encode_json
 from adjudge.trainers.scoring import Scorer
@@ -35,7 +36,12 @@ from adjudge_lab.evaluation.summary import summarise_evaluation
 from adjudge_lab.evaluation.targets import PolicyTarget, SeededEndpointPlayer, build_player
 from adjudge_lab.rl.episodes import build_task
 from adjudge_lab.rl.held_out import EvaluatedEpisode, evaluate_policy, judge_episodes
-from adjudge_lab.rl.rewards import check_service_libraries, start_run_judge
+from adjudge_lab.rl.rewards import (
+    check_service_libraries,
+    dry_run_samples,
+    dry_run_spec,
+    start_run_judge,
+)
 from adjudge_lab.rl.run_folder import compute_run_digest
 from adjudge_lab.rl.runfile import RunFile, RunJudgeTable
 
@@ -195,6 +201,19 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
         write_evaluation_report(job.folder / "report.html", job.summary, job.rows)
     _refuse_unplayed(job)
     return job.summary
+
+
+def estimate_evaluation(job: EvaluationJob) -> dict[str, JudgeCallEstimate]:
+    """What judges would be asked about each policy, by its name: episodes of full length, judged.
+
+    Nobody is asked, and nothing is played or written.
+    """
+    run = _evaluation_run(job)
+    found = JudgeCallEstimate("outcome")
+    if run.judge.enabled:
+        spec = dry_run_spec(run)
+        found = estimate_run_calls(spec, *dry_run_samples(run, spec, None), len(job.seeds))
+    return {target.name: found for target in job.targets}
 
 
 class _PolicyEvaluation:

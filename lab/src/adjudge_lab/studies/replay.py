@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -31,6 +32,7 @@ from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
+from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
 from adjudge_lab.evaluation.responses import FileProblem, ReplyKey, ReplyLog, ask_model
 from adjudge_lab.studies.judge_dumps import (
     PARSE_MODES,
@@ -306,6 +308,21 @@ def _ask_missing(job: ReplayJob, dumped: Sequence[DumpedPrompt], answers: ReplyL
         )  # fmt: skip
         run_blocking(asking)
     return len(todo)
+
+
+def estimate_replay(job: ReplayJob) -> dict[str, JudgeCallEstimate]:
+    """What the judge would be asked, by its name; nobody is asked, and nothing is written."""
+    _check(job)
+    dumped, _ = read_dump(job.dump, job.mapping)
+    if job.judge is None:
+        return {}
+    once, asked = JudgeCallEstimate("outcome"), JudgeCallEstimate("outcome")
+    meter = build_call_meters({job.judge.name: job.judge.model}, once)[job.judge.name]
+    for messages in {one.sha: one.messages for one in dumped}.values():
+        with suppress(GradingFailure):
+            run_blocking(meter.achat(messages))
+    asked.add_all(once, job.repeats)
+    return {job.judge.name: asked}
 
 
 def _replay_row(job: ReplayJob, one: DumpedPrompt, answers: ReplyLog) -> ReplayRow:
