@@ -60,8 +60,8 @@ def write(name: str, *rows: dict[str, Any]) -> Path:
         ({"prompt": "p", "response": "r", "answer": "yes"}, ["answer:BOOLEAN"]),
         ({"prompt": "p", "response": "r", "reference": {"a": 1}}, ["json_match"]),
         ({"prompt": "p", "response": "r", "reference": "word " * 40}, ["similarity"]),
-        ({"prompt": "p", "response": LONG}, ["ngram_repetition"]),
-        ({"prompt": "p", "responses": [LONG, LONG]}, ["ngram_repetition"]),
+        ({"prompt": "p", "response": LONG}, ["ngram_repetition", "soft_overlong"]),
+        ({"prompt": "p", "responses": [LONG, LONG]}, ["ngram_repetition", "soft_overlong"]),
     ],
 )
 def test_the_printed_command_works(row: dict[str, Any], types: list[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_judge_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made = json.loads(run("init", "rollouts.jsonl", "--json"))
         assert made["judge"]["base_url"] == url
         summary = json.loads(run(*shlex.split(made["command"])[1:], "--json", "-q", "-o", "out"))
-    assert list(summary["graders"]) == ["repetition", "quality"]
+    assert list(summary["graders"]) == ["repetition", "overlong", "quality"]
     assert summary["endpoints"][0]["calls"] >= 1
 
 

@@ -34,7 +34,7 @@ def test_there_is_a_dump_of_every_format() -> None:
         list(reader.read())
         read |= {one.format.name for one in reader.readings.values() if one.format}
     assert {one.name for one in FORMATS} - read == set()
-    assert len(FORMATS) >= 22
+    assert len(FORMATS) >= 30
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DUMPS)))
@@ -46,8 +46,11 @@ def test_the_first_spec_grades_it(file: Path) -> None:
     command = shlex.split(json.loads(done.stdout)["command"])[1:]
     assert "--map" not in command
     done = CliRunner().invoke(app, [*command, "--json", "-o", "out"], catch_exceptions=False)
-    assert done.exit_code in (0, 2), done.output  # 2: failed samples are broken rows
-    assert json.loads(done.stdout[done.stdout.index("{") :])
+    summary = json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])
+    assert done.exit_code in (0, 1, 2)  # 2: failed samples are broken rows
+    if done.exit_code == 1:  # in a dump this small perhaps no rollout has two tool calls
+        assert summary["missing"]["by_kind"].keys() == {"not_applicable"}
+        assert "loop" in summary["graders"]
 
 
 def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> None:

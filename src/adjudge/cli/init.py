@@ -98,6 +98,7 @@ class RolloutFacts:
     tool_calls: int = 0
     references: Sequence[Any] = ()
     env_rewards: Sequence[float] = ()
+    longest_response: int = 0
     pairs: bool = False
 
 
@@ -119,6 +120,7 @@ def _read_facts(inputs: Sequence[Path]) -> RolloutFacts:
         tool_calls=sum(map(_calls_tools, samples)),
         references=[one.reference for one in samples if one.reference is not None],
         env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
+        longest_response=max(len(one.response or "") for one in samples),
         pairs=reading.format is not None and reading.format.pairs,
     )
 
@@ -235,10 +237,26 @@ def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
     if facts.references:
         rules.append(_reference_grader(facts.references))
     if not rules:
+        limit = _round_up(facts.longest_response or 1000)
         rules = [
-            _grader("repetition", "ngram_repetition", "a penalty (at most 0) for repetition", 1.0)
+            _grader("repetition", "ngram_repetition", "a penalty (at most 0) for repetition", 1.0),
+            _grader(
+                "overlong",
+                "soft_overlong",
+                "a penalty: 0 up to a length, then down to -1",
+                1.0,
+                ("unit", "chars", "or words, tokens"),
+                ("max_length", 2 * limit, "-1 from here on"),
+                ("cache_length", limit, "so much below max_length it begins"),
+            ),
         ]
     return rules, [_rubric_stub(facts)]
+
+
+def _round_up(number: int) -> int:
+    """To one significant digit."""
+    unit = 10 ** (len(str(number)) - 1)
+    return -(-number // unit) * unit
 
 
 def _grader(name: str, kind: str, meaning: str, weight: float, *more: _Entry) -> _Table:
