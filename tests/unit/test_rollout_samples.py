@@ -71,3 +71,8 @@ def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> No
     assert joined.prompt == "Which tide?"
     assert joined.messages is not None
     assert [one["role"] for one in joined.messages] == ["system", "user", "assistant"]
+
+
+def test_the_page_names_every_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text()
+    assert [one.title for one in FORMATS if one.title not in page] == []

@@ -255,7 +255,7 @@ def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
 
 def _round_up(number: int) -> int:
     """To one significant digit."""
-    unit = 10 ** (len(str(number)) - 1)
+    unit = int(10 ** (len(str(number)) - 1))
     return -(-number // unit) * unit
 
 
