@@ -134,9 +134,12 @@ def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
     [
         (("grade", "none.jsonl", "-s", "reward.toml"), "none.jsonl: no such file"),
         (("grade", "rollouts.jsonl", "-s", "none.toml"), "none.toml: cannot be read"),
-        (("grade", "empty.jsonl", "-s", "reward.toml"), "empty.jsonl: no usable row (0 broken)"),
+        (("grade", "empty.jsonl", "-s", "reward.toml"), "empty.jsonl: no usable row (0 broken"),
         (("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages"), "FIELD=COLUMN"),
-        (("grade", "rollouts.jsonl", "-s", "reward.toml"), "no usable row (17 broken)"),
+        (
+            ("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=won"),
+            "no usable row (17 broken",
+        ),
         (("graders", "action_lop"), "did you mean 'action_loop'"),
     ],
 )
