@@ -149,7 +149,8 @@ def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
         curves=_training_curves(list(iter_rows(path / "metrics.jsonl", dict[str, Any]))),
         missing=dict(kinds),
         rewards=len(rollouts),
-        calls=summary["spending"]["endpoints"],  # of all invocations
+        # Of all invocations; summaries of earlier versions have the last one's.
+        calls=summary.get("spending", summary)["endpoints"],
         seconds=float(summary["seconds"]["total"]),
     )
 
