@@ -22,8 +22,13 @@ DryRun = Annotated[
 ]
 
 
-def print_call_estimates(found: Mapping[str, JudgeCallEstimate], *, as_json: bool) -> None:
-    """A row for each judge, and their sum; exit code 2 where a judge cannot be asked."""
+def print_call_estimates(
+    found: Mapping[str, JudgeCallEstimate], *, as_json: bool, of: str = "judge"
+) -> None:
+    """A row for each judge, or what else ``of`` says, and their sum.
+
+    Exit code 2 where a judge cannot be asked.
+    """
     in_all = JudgeCallEstimate("outcome")
     for one in found.values():
         in_all.add_all(one)
@@ -38,7 +43,7 @@ def print_call_estimates(found: Mapping[str, JudgeCallEstimate], *, as_json: boo
         rows: list[list[object]] = [[name, *_cells(one)] for name, one in found.items()]
         if len(rows) > 1:
             rows.append([bold("in all"), *_cells(in_all)])
-        columns = ["judge", *numeric("calls", "tokens in", "tokens out", "USD")]
+        columns = [of, *numeric("calls", "tokens in", "tokens out", "USD")]
         console = output()
         console.print(Table(columns, rows, keep=("calls", "USD")))
         console.print(

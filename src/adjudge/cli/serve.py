@@ -45,7 +45,7 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
-@settings_options(ServiceSettings(), _TEXTS)
+@settings_options(ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency/max_concurrent"})
 def serve_command(
     target: Annotated[
         str,

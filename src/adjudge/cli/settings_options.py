@@ -23,7 +23,7 @@ def settings_options(
 
     ``default`` has the values of options that are left out, and the other fields. ``texts``: what
     the help says of each, in its order. A field of several values is an option that can be
-    repeated; ``names``: options that are not called as their fields are.
+    repeated; ``names``: options that are not called as their fields are, an older name after "/".
     """
     fields = {field.name: field for field in msgspec.structs.fields(type(default))}
     options = [
@@ -56,7 +56,8 @@ def _option(
     field: msgspec.structs.FieldInfo, value: Any, text: str, name: str
 ) -> inspect.Parameter:
     several = isinstance(value, tuple)
-    option = typer.Option("--" + name.replace("_", "-"), help=text)
+    spelled = ["--" + one.replace("_", "-") for one in name.split("/")]
+    option = typer.Option(*spelled, help=text)
     kind: Any = list[str] | None if several else field.type
     return inspect.Parameter(
         field.name,

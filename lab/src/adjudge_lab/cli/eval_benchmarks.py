@@ -21,6 +21,7 @@ from adjudge.cli.options import (
     Quiet,
     WaitForJudge,
     against_option,
+    budget_option,
     check_value,
     data_option,
     new_folder,
@@ -444,6 +445,9 @@ def eval_healthbench(
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: QuestionsInFlight = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
+    budget_usd: Annotated[
+        float | None, budget_option("The most that the judge may cost; needs its price.")
+    ] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
@@ -471,6 +475,7 @@ def eval_healthbench(
         folder=folder or new_folder("eval"),
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
         concurrency=concurrency,
+        budget_usd=budget_usd,
         show_progress=not quiet,
     )
     if dry_run:

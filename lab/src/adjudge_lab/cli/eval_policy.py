@@ -85,7 +85,7 @@ def eval_policy(
     )
     job.judged = not no_judges
     if dry_run:
-        print_call_estimates(estimate_evaluation(job), as_json=as_json)
+        print_call_estimates(estimate_evaluation(job), as_json=as_json, of="judging of")
         return
     with resumable_work(job.folder, bars=not quiet) as bars:
         job.on_progress = bars.update

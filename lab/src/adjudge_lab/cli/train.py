@@ -218,6 +218,8 @@ def train(
     ray: Annotated[
         str | None,
         typer.Option(
+            "--ray",
+            "--ray-address",
             metavar="ADDRESS",
             help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.",
         ),
