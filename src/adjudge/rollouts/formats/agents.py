@@ -83,7 +83,11 @@ def _is_tau2_bench(record: Record) -> bool:
         return any(
             isinstance(record.get(name), list) for name in ("simulations", "simulation_index")
         )
-    return isinstance(record.get("termination_reason"), str) and "reward_info" in record
+    return (
+        isinstance(record.get("termination_reason"), str)
+        and isinstance(record.get("reward_info", 0), Mapping | None)
+        and as_id(record.get("task_id")) is not None
+    )
 
 
 def _convert_tau2_bench(record: Record) -> Iterator[Row | RolloutError]:
@@ -433,9 +437,19 @@ def _mini_commands(text: str, extra: Record) -> list[str]:
 
 AGENT_FORMATS = (
     RolloutFormat("tau-bench", "tau-bench results", _is_tau_bench, _convert_tau_bench),
-    RolloutFormat("tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench),
     RolloutFormat(
-        "mini-swe-agent", "mini-SWE-agent trajectory", _is_mini_swe_agent, _convert_mini_swe_agent
+        "tau2-bench",
+        "tau2-bench results",
+        _is_tau2_bench,
+        _convert_tau2_bench,
+        own=("messages",),
+    ),
+    RolloutFormat(
+        "mini-swe-agent",
+        "mini-SWE-agent trajectory",
+        _is_mini_swe_agent,
+        _convert_mini_swe_agent,
+        own=("messages",),
     ),
     RolloutFormat("swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent),
     RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),

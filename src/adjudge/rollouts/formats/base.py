@@ -23,7 +23,8 @@ class RolloutFormat:
     a ``RolloutError`` at its place, so that the others are read. ``pairs``: its rows answer one
     prompt, and the data says which is better. ``request_id``: its prompts are in records of their
     own, often in another file; the id of such a record, ``None`` for a result. A result with that
-    ``custom_id`` is converted together with it.
+    ``custom_id`` is converted together with it. ``own``: the columns of adjudge's own names that
+    its records have; a record with another of them is a row under these names, and of no format.
     """
 
     name: str
@@ -32,3 +33,4 @@ class RolloutFormat:
     convert: Callable[[Mapping[str, Any]], Iterable[Row | RolloutError]]
     pairs: bool = False
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
+    own: tuple[str, ...] = ()

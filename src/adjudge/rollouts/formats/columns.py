@@ -11,21 +11,31 @@ from adjudge.errors import RolloutError
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_extras, add_fields, each_row
+from adjudge.rollouts.formats.fields import add_fields, each_row
 
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
 
 
 def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a conversation or a response stands under adjudge's own name in some row."""
-    return any(_is_own(row) for row in rows)
+    """Whether rows have a column for a conversation or a response under adjudge's own name.
+
+    It may be null in all of them: a file may begin with rows that failed.
+    """
+    return any(
+        "messages" in row
+        or ("response" in row and not isinstance(row["response"], Mapping))
+        or find_response_list(row) is not None
+        for row in rows
+    )
 
 
-def _is_own(row: Mapping[str, Any]) -> bool:
-    response = row.get("response")
-    own = response is not None and not isinstance(response, Mapping)
-    return own or row.get("messages") is not None or find_response_list(row) is not None
+def find_own_columns(row: Mapping[str, Any]) -> set[str]:
+    """The columns of a row, under adjudge's own names, that hold a conversation or responses."""
+    found = {name for name in ("messages", "response") if row.get(name) is not None}
+    if isinstance(row.get("response"), Mapping):  # a provider's
+        found.remove("response")
+    return found | ({"responses"} if find_response_list(row) == "responses" else set())
 
 
 RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs"})
@@ -41,7 +51,7 @@ def find_response_list(row: Mapping[str, Any]) -> str | None:
     There is none where the row has ``response`` or ``messages``. A name other than ``responses``
     needs a prompt, and no other response beside it: benchmarks call their references so, too.
     """
-    for name in RESPONSE_LISTS.intersection(row):
+    for name in sorted(RESPONSE_LISTS.intersection(row)):
         others = _RESPONSES[1:3] if name == "responses" else _RESPONSES
         prompt = name == "responses" or isinstance(row.get("prompt"), str | list)
         if prompt and all(row.get(one) is None for one in others) and _is_list_of_texts(row[name]):
@@ -77,7 +87,13 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
         if text is None:
             raise RolloutError("is null: no response was made")
         one = add_fields(completion_row(prompt, text), env_reward=rewards[place], **own)
-        return add_extras(one, row, name, *lists[:1]) | {"sample": place}
+        columns = {**row, **dict.fromkeys(lists[:1], rewards[place])}
+        own_names = {*SAMPLE_FIELDS, name}
+        return {
+            **{key: columns[key] for key in columns if key not in own_names},
+            **one,
+            "sample": place,
+        }
 
     yield from each_row(name, list(enumerate(texts)), response_row)
 
@@ -90,7 +106,7 @@ def _is_list_of_numbers(value: Any, count: int) -> bool:
     )
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages", "traj", "trajectory", "conversation", "conversations", "chat"),

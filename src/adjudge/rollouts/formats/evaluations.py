@@ -342,7 +342,7 @@ def _likelihood(request: Any) -> float:
 
 
 EVALUATION_FORMATS = (
-    RolloutFormat("inspect", "Inspect log", _is_inspect, _convert_inspect),
+    RolloutFormat("inspect", "Inspect log", _is_inspect, _convert_inspect, own=("messages",)),
     RolloutFormat("lm-eval", "lm-evaluation-harness samples", _is_lm_eval, _convert_lm_eval),
 )
 """No record is in two of them."""

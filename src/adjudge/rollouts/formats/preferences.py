@@ -106,8 +106,12 @@ def _convert(
     if read is _read_helpsteer2:  # the other answers to the prompt are in other records
         prompt = encode_exactly(record["prompt"])
         extras["group"] = blake2b(prompt, digest_size=8).hexdigest()
+    if read is _read_ultrafeedback:
+        models = [completion.get("model") for completion in record["completions"]]
+    else:
+        models = _models(record, len(answers))
     rows = []
-    for (messages, reward), model in zip(answers, _models(record, len(answers)), strict=True):
+    for (messages, reward), model in zip(answers, models, strict=True):
         row: Row = {
             "messages": messages,
             "prompt": last_question(messages[:-1]),
@@ -126,11 +130,9 @@ def _first(record: Mapping[str, Any], columns: Sequence[str]) -> str | int | Non
 
 
 def _models(record: Mapping[str, Any], count: int) -> list[Any]:
-    """Who gave each answer, where the record says so."""
-    if record.keys() >= {"instruction", "completions"}:
-        return [completion.get("model") for completion in record["completions"]]
+    """Who gave each answer of a pair, where the record says so."""
     for columns in _MODEL_COLUMNS:
-        if record.keys() >= set(columns):
+        if count == 2 and record.keys() >= set(columns):
             return [record[column] for column in columns]
     return [None] * count
 
@@ -159,13 +161,14 @@ def _format(
     title: str,
     read: Callable[[RawColumns], list[RatedConversation]],
     *columns: str,
+    own: tuple[str, ...] = (),
 ) -> RolloutFormat:
     """A format; ``columns`` are those it must have beside what is read of it."""
     if read is _read_preference:
         matches = partial(_is_preference, name=name)
     else:
         matches = partial(_is_published, form=name, columns=frozenset(columns))
-    return RolloutFormat(name, title, matches, partial(_convert, read=read), pairs=True)
+    return RolloutFormat(name, title, matches, partial(_convert, read=read), pairs=True, own=own)
 
 
 def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
@@ -180,11 +183,15 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("arena", "arena battles (response_a, response_b)"),
     _format("arena_conversations", "arena battles (conversations)", _read_battle),
     _format("rewardbench2", "RewardBench 2", _read_best_of),
-    _format("helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence"),
+    _format(
+        "helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence", own=("response",)
+    ),
     _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
     _format("openai_preference", "OpenAI preference data", _read_openai_preference),
     _format("rewardbench", "RewardBench", _read_preference),
-    _format("ultrafeedback_binarized", "UltraFeedback, binarized", _read_preference),
+    _format(
+        "ultrafeedback_binarized", "UltraFeedback, binarized", _read_preference, own=("messages",)
+    ),
     _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference),
 )
 """The formats of pairs and ratings; a record is in one of them at most."""

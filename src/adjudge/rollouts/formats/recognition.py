@@ -11,6 +11,7 @@ from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
+    find_own_columns,
     find_response_list,
     guess_mapping,
     has_own_columns,
@@ -64,13 +65,14 @@ class FileReading:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
         rows = list(self._split(record, f"row {number}"))
         mapping = {**self.guessed, **self.mapping}
+        by_name = self.format is None  # the row has all columns, some of them changed by splitting
         for row in rows:
             if isinstance(row, RolloutError):
                 yield row
                 continue
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
-            yield apply_mapping(row, record, mapping) if mapping else row
+            yield apply_mapping(row, row if by_name else record, mapping) if mapping else row
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
         if self.format is not None:
@@ -99,6 +101,10 @@ def apply_mapping(
     return columns
 
 
+def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
+    return form.matches(record) and find_own_columns(record) <= set(form.own)
+
+
 def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
@@ -108,12 +114,14 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     if not records or any(name in mapping for name in CONTENT_FIELDS):
         return FileReading(mapping=mapping)
     for one in FORMATS:
-        if all(one.matches(record) for record in records):
+        if all(_has_format(record, one) for record in records):
             return FileReading(one, mapping)
     if has_own_columns(records):
         return FileReading(mapping=mapping)
     guessed = guess_mapping(records)
     if not any(name in guessed for name in CONTENT_FIELDS):
+        if any("responses" in record for record in records):  # a list that has nothing so far
+            return FileReading(mapping=mapping)
         columns = ", ".join(dict.fromkeys(str(name) for record in records for name in record))
         raise ConfigError(
             f"is in no known format, and no column looks like a conversation or a response "

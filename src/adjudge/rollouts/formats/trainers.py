@@ -210,11 +210,15 @@ def _convert_run_folder(_: Record) -> Iterable[Row]:
 
 
 TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
-    RolloutFormat("verl-rollouts", "verl rollout dump", _matches_verl, _convert_verl),
+    RolloutFormat(
+        "verl-rollouts", "verl rollout dump", _matches_verl, _convert_verl, own=("messages",)
+    ),
     RolloutFormat("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
     RolloutFormat("areal-rollouts", "AReaL rollouts", _matches_areal, _convert_areal),
     RolloutFormat("trl-completions", "TRL completions", _matches_trl, _convert_trl),
-    RolloutFormat("slime-samples", "slime or miles samples", _matches_slime, _convert_slime),
+    RolloutFormat(
+        "slime-samples", "slime or miles samples", _matches_slime, _convert_slime, own=("response",)
+    ),
     *TRACE_FORMATS,
     RolloutFormat(
         "adjudge-rewards", "rewards of a run folder", _matches_run_folder, _convert_run_folder

@@ -1,0 +1,106 @@
+"""Whose rows are whose: no format takes a user's own columns, and heads that say little."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.datasets.files import parse_row
+from adjudge.errors import ConfigError
+from adjudge.rollouts.formats.recognition import find_reading
+from adjudge.rollouts.samples import SampleReader
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+OWN = {"prompt": "p", "response": "mine"}
+STEALING: list[dict[str, Any]] = [
+    {"chosen": "c", "rejected": "w"},
+    {"chosen": ["c"], "rejected": ["w"], "subset": "s"},
+    {"input": "i", "output_1": "x", "output_2": "y", "label": 1},
+    {"question": "q", "response_A": "x", "response_B": "y", "label": "A>B"},
+    {"response_1": "x", "response_2": "y", "preference_strength": 1},
+    {"response_a": "x", "response_b": "y", "winner": "model_a"},
+    {"conversation_a": CHAT, "conversation_b": CHAT, "winner": "model_a"},
+    {"instruction": "i", "completions": [{"response": "x", "overall_score": 1}]},
+    {"trajectory": CHAT, "info": {"exit_status": "submitted"}, "environment": "e"},
+    {"trajectory": CHAT, "instance_id": "i", "resolved": True},
+    {"traj": CHAT, "task_id": 1, "reward": 1.0},
+    {"termination_reason": "max_steps", "reward_info": {"reward": 1.0}},
+    {"tasks": [], "simulations": []},
+    {"custom_id": "c", "params": {"max_tokens": 5}},
+    {"custom_id": "c", "result": {"type": "succeeded"}},
+    {"object": "chat.completion", "choices": ["a", "b"]},
+    {"eval": {"a": 1}, "status": "ok", "version": 1},
+    {"doc": {}, "target": "t", "arguments": [], "resps": [["r"]], "filtered_resps": ["r"]},
+    {"input": "i", "output": "o", "score": 1.0, "step": 3},
+    {"completion": "c", "step": 1, "advantage": 0.5},
+    {"completion": "c", "reward": 1.0, "example_id": 1, "metrics": {"m": 1}},
+    {"task": {"a": 1}, "nodes": [], "rewards": {}},
+    {"index": 1, "group": "g", "reward": 1.0, "missing": None, "reward_info": {}},
+]
+
+
+def read(folder: Path, *rows: Any, **mapping: str) -> list[Any]:
+    path = folder / "rollouts.jsonl"
+    path.write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    return [sample for _, sample in SampleReader([path], mapping).read()]
+
+
+@pytest.mark.parametrize("more", STEALING, ids=" ".join)
+def test_a_response_of_the_users_own_is_read_with_all_columns(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    [sample] = read(tmp_path, OWN | more)
+    assert (sample.prompt, sample.response) == ("p", "mine")
+    named = {"index", "group"}
+    assert sample.extras == {name: value for name, value in more.items() if name not in named}
+    first, second = read(tmp_path, {"prompt": "p", "responses": ["x", "y"]} | more)
+    assert [first.response, second.response] == ["x", "y"]
+    assert more.keys() - named <= first.extras.keys()
+
+
+def test_a_file_may_begin_with_rows_that_failed(tmp_path: Path) -> None:
+    failed = [{"prompt": "p", "response": None, "output": "not this"}] * 30
+    *broken, last = read(tmp_path, *failed, OWN)
+    assert all("has neither" in str(row) for row in broken)
+    assert last.response == "mine"
+    *broken, last = read(tmp_path, *[{"prompt": "p", "responses": []}] * 30, {"responses": ["r"]})
+    assert all("has neither" in str(row) for row in broken)
+    assert last.response == "r"
+
+
+def test_columns_beside_a_list_of_responses_can_be_mapped(tmp_path: Path) -> None:
+    chat = {"prompt": CHAT[:1], "responses": ["a", "b"], "rewards": [1, 0], "tools": [], "index": 7}
+    first, second = read(tmp_path, chat, env_reward="rewards", group="index", prompt="prompt")
+    assert (first.env_reward, second.env_reward) == (1.0, 0.0)
+    assert (first.group, first.prompt, first.extras["tools"]) == ("7", "q", [])
+
+
+def test_which_list_is_the_responses_does_not_change_from_run_to_run() -> None:
+    row = {"prompt": "p", "outputs": ["o"], "generations": ["g"], "completions": ["c"]}
+    [one] = find_reading([row], {}).rows(row, 0)
+    assert isinstance(one, dict)
+    assert one["response"] == "c"
+
+
+def test_what_follows_the_first_rows_may_be_of_another_kind(tmp_path: Path) -> None:
+    pair = {"prompt": "p", "chosen": "c", "rejected": "w"}
+    *_, last = read(tmp_path, *[pair] * 20, {"prompt": "p", "text": "x"})
+    assert "chosen" in str(last)
+    for odd in ({"instruction": "i", "completions": "text"}, {"model_a": 1, "model_b": 2}):
+        *_, last = read(tmp_path, *[pair] * 20, pair | odd)
+        assert last.response == "w"
+
+
+def test_columns_that_say_nothing_are_named() -> None:
+    with pytest.raises(ConfigError, match="columns: x"):
+        find_reading([{"x": 1}], {})
+
+
+def test_a_long_number_is_looked_at_once() -> None:
+    cell = "9" * 200_000 + "x"
+    row = parse_row(json.dumps({"prompt": "p", "completion": "c", "reward": cell}).encode(), "")[1]
+    assert isinstance(row, dict)
+    assert "env_reward" not in find_reading([row], {}).guessed
