@@ -58,7 +58,10 @@ def test_tables_of_studies() -> None:
              "held_out": True}  # fmt: skip
     check_narrow(study._judge_table([judge]))
     files = (Path("examples/training/rl_tiny_first.toml"), Path("examples/rl_tiny_second.toml"))
-    rows = [["training.rollout.temperature", "0.7", "1.0"], ["judge.spec", "a/b/c.toml", "–"]]
+    rows = [
+        ["training.rollout.temperature", "0.7", "1.0"],
+        ["graders.quality.template", "Name it from 1 to 10?\n{reply_form}\n\n{messages}\n", "–"],
+    ]
     table = Table(["key", *files], rows, keep=[str(file) for file in files])
     check_narrow(table)
     assert "left out" not in shown(table, 60)

@@ -193,12 +193,13 @@ def _card_label(column: Column) -> str:
 
 _GAP = 2
 _MOST_UNBROKEN = 24
-"""A longer cell is a text, which is broken between words, whatever its column; a longer word is
-broken after its punctuation."""
+"""A longer cell is a text, which is broken between words, whatever its column."""
+_LONG_WORD = 16
+"""A longer word may be broken, after its punctuation."""
 _EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
 """A column of texts has this width before others are left out for it."""
 _WORD = re.compile(r"\s+|\S+\s*")
-_PIECE = re.compile(r"[^/_.,:;#=@|+-]*[/_.,:;#=@|+-]*\s*")
+_PIECE = re.compile(r"[^/_.,:;?#=@|+)}\-]*[/_.,:;?#=@|+)}\-]*\s*")
 
 
 class _TerminalColumn:
@@ -233,7 +234,7 @@ def _longest_piece(text: str) -> int:
     longest = 0
     for word in text.split():
         width = _cell_width(word)
-        if width > _MOST_UNBROKEN:
+        if width > _LONG_WORD:
             width = max(map(_cell_width, _PIECE.findall(word)))
         longest = max(longest, min(width, _MOST_UNBROKEN))
     return longest

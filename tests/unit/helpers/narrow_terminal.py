@@ -11,7 +11,7 @@ from rich.console import Console
 
 from adjudge.report.table import Table
 
-_MARKS = "/_.,:;#=@|+-"
+_MARKS = "/_.,:;?#=@|+)}-"
 """After these a word that is too long may be broken."""
 
 
