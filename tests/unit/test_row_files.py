@@ -173,3 +173,80 @@ def test_standard_input_is_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hello\nworld")))
     with pytest.raises(ConfigError, match="^stdin: is no file of rows"):
         read_stdin()
+
+
+def test_a_packed_line_cannot_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_DOCUMENT_BYTES", 1 << 20)
+    for name in ("a.jsonl.gz", "a.json.gz", "a.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b'{"a": "' + b"x" * (1 << 22)))
+        with pytest.raises(
+            ConfigError, match="a line is read as a whole and must have at most 1,048,576"
+        ):
+            list(read_rows([tmp_path / name]))
+
+
+def test_a_first_line_that_is_a_list_costs_one_row(tmp_path: Path) -> None:
+    for name in ("a.json", "a.jsonl"):
+        for first in (b'[{"role": "user"}]\n', b"[1, 2]\n"):
+            (tmp_path / name).write_bytes(first + as_lines())
+            found = [row for _, row in read_rows([tmp_path / name])]
+            assert isinstance(found[0], RolloutError)
+            assert found[1:] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("prompt,response\np,r\n".encode("utf-16"), "is UTF-16"),
+        (b"prompt,response,prompt\np,r,q\n", "header has 'prompt' twice"),
+        (b"prompt,r\xe9ponse\np,r\n", "header is not UTF-8"),
+        (b'prompt,response\np,"say "hi" there"\nq,r\n', "a.csv:2: cannot be read as a table"),
+    ],
+)
+def test_tables_that_would_be_misread_are_refused(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(ConfigError, match=complaint):
+        list(read_rows([tmp_path / "a.csv"]))
+
+
+def test_what_is_wrong_in_a_table_costs_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(
+        b'prompt,"the\nnote",response\r\np,,caf\xe9\r\nq,n,r\r\ns,,"never closed\nt,,u\n'
+    )
+    (_, latin), whole, (torn_at, torn) = read_rows([path])
+    assert "is not UTF-8" in str(latin)
+    assert whole == (f"{path}:4", {"prompt": "q", "the\nnote": "n", "response": "r"})
+    assert torn_at == f"{path}:5"
+    assert "not closed" in str(torn)
+    path.write_bytes(b",prompt,response\n0,p,r\n")  # as pandas writes its index
+    assert [row for _, row in read_rows([path])] == [{"prompt": "p", "response": "r"}]
+
+
+def test_a_torn_zstandard_file_is_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(as_zstandard(as_lines() * 4000)[:-30])
+    with pytest.raises(ConfigError, match="cannot be decompressed to its end"):
+        list(read_rows([path]))
+
+
+def test_an_odd_pattern_is_one_message() -> None:
+    with pytest.raises(ConfigError, match="cannot be used as a pattern|no file has such a name"):
+        find_files(["logs/**x.jsonl"])
+
+
+def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_bytes(as_lines())
+    (tmp_path / "2.jsonl.gz").write_bytes(gzip.compress(as_lines() * 4000)[:-20])
+    (tmp_path / "3.parquet").write_bytes(b"torn")
+    reader = SampleReader([tmp_path], {})
+    assert sum(1 for _ in reader) > 3
+    assert not reader.skipped
+    assert [Path(row.where).name for row in reader.broken] == ["2.jsonl.gz", "3.parquet"]
+    assert "cannot be decompressed to its end" in reader.broken[0].message
+    with pytest.raises(RolloutError, match="cannot be decompressed"):
+        list(SampleReader([tmp_path], {}, strict=True))

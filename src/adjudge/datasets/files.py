@@ -20,28 +20,32 @@ import gzip
 import importlib.util
 import io
 import json
+import lzma
 import re
 import shutil
+import struct
 import sys
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import IO, Any, AnyStr, BinaryIO, Literal, cast
 
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.text import has_surrogates
 
 RawColumns = dict[str, Any]
 FileRow = tuple[str, "RawColumns | RolloutError"]
 """``FILE:ROW`` and the row's columns, or why there are none."""
 
 MAX_DOCUMENT_BYTES = 1 << 30
-"""A JSON array or object is read as a whole, unlike JSON lines; uncompressed."""
+"""A JSON array or object is read as a whole, unlike JSON lines; uncompressed. So is a line."""
 
 ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".traj", ".eval")
 """The names by which a folder's files of rows are known."""
@@ -49,6 +53,7 @@ ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".
 _COMPRESSED = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
 _MAX_CELL = 1 << 27
+_MOST_HEADER = 1 << 16
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
 _SLIME_COMMAND = (
     "python -c 'import json, sys, torch; dump = torch.load(sys.argv[1], weights_only=True); "
@@ -80,7 +85,10 @@ def _files_of(path: Path) -> list[Path]:
         raise ConfigError(f"{path}: no such file")
     anchor = Path(path.anchor)
     pattern = str(path.relative_to(anchor)) if path.anchor else str(path)
-    matched = sorted((p for p in anchor.glob(pattern) if p.is_file()), key=_natural_order)
+    try:
+        matched = sorted((p for p in anchor.glob(pattern) if p.is_file()), key=_natural_order)
+    except ValueError as error:
+        raise ConfigError(f"{path}: cannot be used as a pattern: {error}") from None
     if not matched:
         raise ConfigError(f"{path}: no file has such a name")
     return matched
@@ -152,6 +160,10 @@ def find_container(path: Path) -> Container:
         return "array" if _begins_array(path) else "lines"
     with open_binary(path) as file:
         head = file.read(4)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\x00" in head[2:]:
+        raise ConfigError(
+            f"{path}: is UTF-16 (allowed: UTF-8). Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        )
     if head == b"PAR1":
         return "parquet"
     if head == b"PK\x03\x04":
@@ -164,17 +176,49 @@ _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z)")
 
 def _begins_array(path: Path) -> bool:
     with open_binary(path) as file:
-        return _ARRAY.match(decode_line(file.read(1 << 12))) is not None
+        if _ARRAY.match(decode_line(file.read(1 << 12))) is None:
+            return False
+    return not _begins_with_whole_line(path)
+
+
+def _begins_with_whole_line(path: Path) -> bool:
+    """Whether the first line is JSON by itself, and others follow: it is a line among lines."""
+    with open_binary(path) as file:
+        lines = (text for line in _split_lines(file, path) if (text := decode_line(line)))
+        first = next(lines, b"")
+        if next(lines, None) is None:
+            return False
+    try:
+        _array_decoder.decode(first)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
+
+
+def _split_lines(file: IO[AnyStr], name: Path | str) -> Iterator[AnyStr]:
+    """The lines of a file, none of which may fill the memory: a packed one can be of any length."""
+    while line := file.readline(MAX_DOCUMENT_BYTES + 1):
+        if len(line) > MAX_DOCUMENT_BYTES:
+            raise _too_long(name, "a line")
+        yield line
+
+
+def _too_long(name: Path | str, what: str) -> ConfigError:
+    return ConfigError(
+        f"{name}: {what} is read as a whole and must have at most {MAX_DOCUMENT_BYTES:,} bytes. "
+        "Write one object per line instead (.jsonl)."
+    )
 
 
 def _find_text_container(path: Path, suffix: str) -> Container:
     if suffix in (".csv", ".tsv"):
         return "table"
     with open_binary(path) as file:
-        first = next((text for line in file if (text := decode_line(line))), b"")
-        more = any(decode_line(line) for line in file)
+        lines = (text for line in _split_lines(file, path) if (text := decode_line(line)))
+        first = next(lines, b"")
+        more = next(lines, None) is not None
     if _ARRAY.match(first) or (first.startswith(b"[") and (suffix == ".json" or first == b"[")):
-        return "array"
+        return "lines" if more and _begins_with_whole_line(path) else "array"
     if first.startswith(b"{"):
         # An object in one line is a line; one that goes on below is a document.
         whole = not isinstance(parse_row(first, "")[1], RolloutError)
@@ -227,6 +271,10 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
+    except OSError as error:
+        if magic != _ZSTANDARD or error.errno is not None:
+            raise
+        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
 
 
 def read_rows(paths: Sequence[Path | str]) -> Iterator[FileRow]:
@@ -268,7 +316,8 @@ def read_file(path: Path, name: str) -> Iterator[FileRow]:
 
 def _read_lines(path: Path, name: str) -> Iterator[FileRow]:
     with open_binary(path) as file:
-        yield from parse_lines(file, name)
+        packed = is_compressed(path)
+        yield from parse_lines(_split_lines(file, name) if packed else file, name)
 
 
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
@@ -297,10 +346,7 @@ def _read_document_bytes(path: Path, name: str) -> bytes:
     with open_binary(path) as file:
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
-        raise ConfigError(
-            f"{name}: a JSON array is read as a whole and must have at most "
-            f"{MAX_DOCUMENT_BYTES:,} bytes. Write one object per line instead (.jsonl)."
-        )
+        raise _too_long(name, "a JSON array")
     return data
 
 
@@ -308,31 +354,56 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
     """A CSV's rows; a cell without text is null."""
     csv.field_size_limit(_MAX_CELL)
     with open_binary(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-        header = text.readline()
-        delimiter = _find_delimiter(header.encode()) or ","
-        columns = next(csv.reader([header], delimiter=delimiter), [])
-        table = csv.reader(text, delimiter=delimiter)
-        line = 2
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        start = text.read(_MOST_HEADER)
+        delimiter = _find_delimiter(start.partition("\n")[0].encode("utf-8", "replace")) or ","
+    with open_binary(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        lines = _split_lines(text, name)
+        table = csv.reader(lines, delimiter=delimiter, strict=True)
+        line = 1
         try:
+            columns = _table_columns(next(table, []), name)
+            line = table.line_num + 1
             for cells in table:
                 if cells:
                     yield _table_row(columns, cells, f"{name}:{line}")
-                line = table.line_num + 2
+                line = table.line_num + 1
         except csv.Error as error:
-            raise ConfigError(f"{name}:{line}: cannot be read as a table: {error}") from error
+            where = f"{name}:{line}"
+            if text.read(1):
+                raise ConfigError(f"{where}: cannot be read as a table: {error}") from error
+            torn = "its last cell is not closed: a quote is missing, or the file was cut off"
+            yield where, RolloutError(torn, where=where)
+
+
+def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
+    if has_surrogates("".join(columns)):
+        raise ConfigError(f"{name}: its header is not UTF-8. Convert the file to UTF-8.")
+    twice = [one for one, count in Counter(columns).items() if one and count > 1]
+    if twice:
+        raise ConfigError(f"{name}: its header has {twice[0]!r} twice. Give each column its name.")
+    return columns
 
 
 def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> FileRow:
     if len(cells) > len(columns):
         error = f"has {len(cells)} cells; the header has {len(columns)}"
         return where, RolloutError(error, where=where)
+    if any(map(has_surrogates, cells)):
+        return where, RolloutError("is not UTF-8", where=where)
     filled = [cell or None for cell in cells] + [None] * (len(columns) - len(cells))
-    return where, dict(zip(columns, filled, strict=True))
+    return where, {name: cell for name, cell in zip(columns, filled, strict=True) if name}
 
 
 # A large sample may be a folder: sample.json, and chunks of its messages and events.
 _EVAL_SAMPLE = re.compile(r"samples/.+_epoch_\d+(/sample)?\.json\Z")
+
+
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError),
+    *(zlib.error, lzma.LZMAError, struct.error, ValueError, OSError),
+)
 
 
 def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
@@ -350,7 +421,7 @@ def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
                     yield where, RolloutError("is too large", where=where)
                 else:
                     yield parse_row(archive.read(member), where)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
+    except _ZIP_ERRORS as error:
         raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
 
 

@@ -277,13 +277,13 @@ class SampleReader:
             yield str(file), self._rows_of(file)
 
     def _rows_of(self, file: Path) -> Iterator[FileRow]:
-        """A file's rows; one that only a folder names may be something else."""
+        """A file's rows; what of a folder's file cannot be read is a broken row."""
         try:
             yield from read_rows([file])
         except ConfigError as error:
             if str(file) in self._named:
                 raise
-            self.skipped[str(file)] = str(error).removeprefix(f"{file}: ")
+            yield str(file), RolloutError(str(error).removeprefix(f"{file}: "), where=str(file))
 
     def _find_reading(self, file: str, head: Sequence[FileRow]) -> FileReading | None:
         """How a file is read; ``None`` where it is skipped."""
