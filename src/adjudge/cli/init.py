@@ -15,12 +15,11 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_json
-from adjudge.datasets.files import find_files, read_rows
+from adjudge.cli.options import map_option, parse_map
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
-from adjudge.rollouts.formats.columns import guess_mapping
-from adjudge.rollouts.formats.recognition import CONTENT_FIELDS, FileReading
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.rollouts.samples import SampleReader
 from adjudge.types import Sample
 
@@ -40,6 +39,10 @@ def init(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The spec to write.")
     ] = _DEFAULT_OUTPUT,
+    mapping: Annotated[
+        list[str] | None,
+        map_option("Read a field from a column with another name, as adjudge grade does."),
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="Rollouts too; an older spelling.")
     ] = None,
@@ -63,7 +66,7 @@ def init(
         output = inputs.pop(0)
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
-    facts = _read_facts(inputs) if inputs else RolloutFacts()
+    facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
     judge = run_blocking(find_judge())
     draft = draft_spec(facts, judge, output)
     output.write_text(draft.text, encoding="utf-8")
@@ -87,7 +90,7 @@ def init(
 class RolloutFacts:
     """What the first rollouts have, as far as it matters for which graders fit.
 
-    ``mapping``: the columns that ``--map`` must name. ``tool_calls``: how many of the ``samples``
+    ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples``
     call tools. ``pairs``: the rows are answers to one prompt, and the better one is known.
     """
 
@@ -102,16 +105,17 @@ class RolloutFacts:
     pairs: bool = False
 
 
-def _read_facts(inputs: Sequence[Path]) -> RolloutFacts:
-    reader = SampleReader(inputs, {})
+def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts:
+    reader = SampleReader(inputs, mapping)
     samples = list(islice(reader, _INIT_ROWS))
     if not samples:
         first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
         raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
     reading = next(iter(reader.readings.values()))
-    mapping = _needed_mapping(inputs, reading)
-    if mapping:
-        samples = list(islice(SampleReader(inputs, mapping), _INIT_ROWS))
+    pairs = reading.format is not None and reading.format.pairs
+    if pairs:  # of one format: judges are tested on one kind of items at a time
+        readings = SampleReader(inputs, mapping).find_readings()
+        inputs = [file for file, one in readings.items() if one.format is reading.format]
     return RolloutFacts(
         inputs=inputs,
         format=reading.title,
@@ -121,17 +125,8 @@ def _read_facts(inputs: Sequence[Path]) -> RolloutFacts:
         references=[one.reference for one in samples if one.reference is not None],
         env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
         longest_response=max(len(one.response or "") for one in samples),
-        pairs=reading.format is not None and reading.format.pairs,
+        pairs=pairs,
     )
-
-
-def _needed_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, str]:
-    """Columns that look like a field, beside a conversation or response under its own name."""
-    if reading.format is not None or reading.guessed:
-        return {}
-    rows = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
-    guessed = guess_mapping([row for _, row in rows if not isinstance(row, RolloutError)])
-    return {name: column for name, column in guessed.items() if name not in CONTENT_FIELDS}
 
 
 def _calls_tools(sample: Sample) -> bool:
@@ -149,7 +144,7 @@ class DraftSpec:
 
 def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> DraftSpec:
     """A spec for rollouts of which these facts are known."""
-    command = _next_command(facts, output)
+    command = _next_command(facts, output, has_judge=judge is not None)
     if facts.pairs:
         rules, judged = _pair_graders(has_judge=judge is not None)
     else:
@@ -182,11 +177,12 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
     return DraftSpec(text, command, list(_notes(facts, judge)))
 
 
-def _next_command(facts: RolloutFacts, output: Path) -> str:
+def _next_command(facts: RolloutFacts, output: Path, *, has_judge: bool) -> str:
     inputs = [str(one) for one in facts.inputs] or ["rollouts.jsonl"]
     if facts.pairs:
         data = [part for one in inputs for part in ("--data", one)]
-        return shlex.join(["adjudge", "eval", "judge", str(output), *data])
+        against = ["--against", f"{output}#shorter"] if has_judge else []
+        return shlex.join(["adjudge", "eval", "judge", str(output), *data, *against])
     maps = [
         part for name, column in facts.mapping.items() for part in ("--map", f"{name}={column}")
     ]

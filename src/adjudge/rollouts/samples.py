@@ -248,14 +248,17 @@ class SampleReader:
         """How many files were read as what."""
         return dict(Counter(reading.title for reading in self.readings.values()))
 
-    def files(self) -> list[Path]:
-        """The files that hold samples: those of the paths, without what is skipped."""
-        found = find_files(self._paths)
-        readings = {
+    def find_readings(self) -> dict[Path, FileReading]:
+        """How each file that holds samples is read, by its first rows."""
+        found = {
             file: self._find_reading(str(file), list(islice(self._rows_of(file), HEAD_ROWS)))
-            for file in found
+            for file in find_files(self._paths)
         }
-        return [file for file in found if readings[file] and str(file) not in self.skipped]
+        return {
+            file: reading
+            for file, reading in found.items()
+            if reading is not None and str(file) not in self.skipped
+        }
 
     def _read_files(self) -> Iterator[tuple[FileReading, Iterator[FileRow]]]:
         """How each file is read, and its rows."""

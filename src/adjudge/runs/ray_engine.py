@@ -96,7 +96,7 @@ class RayEngine:
             samples = (tally.total or 0) // len(job.spec.graders)
             rows, parts = _shard_sizes(samples, workers)
             shards = _sampled_shards(
-                job, function, cut_files(job.samples().files(), rows, parts=parts)
+                job, function, cut_files(list(job.samples().find_readings()), rows, parts=parts)
             )
             for said in _worker_reports(plan, shards, workers, journal, tally):
                 answers.add(said.judged)

@@ -109,7 +109,10 @@ def _is_list_of_numbers(value: Any, count: int) -> bool:
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "messages": ("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
+    "messages": (
+        *("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
+        *("transcript", "history"),
+    ),
     "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
     "response": ("response", "completion", "output", "generation", "prediction"),
     "reference": (
@@ -142,7 +145,10 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             column = by_lower.get(name)
             if column is None or column in guessed.values():
                 continue
-            if _FITS[field]([row[column] for row in rows if row.get(column) is not None]):
+            values = [row[column] for row in rows if row.get(column) is not None]
+            if name == "uid" and len(set(map(str, values))) == len(values):
+                continue  # of the sample, not of its prompt
+            if _FITS[field](values):
                 guessed[field] = column
                 break
     return {field: column for field, column in guessed.items() if field != column}

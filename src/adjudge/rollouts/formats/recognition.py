@@ -64,7 +64,6 @@ class FileReading:
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
         rows = list(self._split(record, f"row {number}"))
-        mapping = {**self.guessed, **self.mapping}
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
         for row in rows:
             if isinstance(row, RolloutError):
@@ -72,7 +71,8 @@ class FileReading:
                 continue
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
-            yield apply_mapping(row, row if by_name else record, mapping) if mapping else row
+            named = apply_mapping(row, row, self.guessed, drop=CONTENT_FIELDS)
+            yield apply_mapping(named, row if by_name else record, self.mapping)
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
         if self.format is not None:
@@ -84,19 +84,22 @@ class FileReading:
 
 
 def apply_mapping(
-    row: Mapping[str, Any], record: Mapping[str, Any], mapping: Mapping[str, str]
+    row: Mapping[str, Any],
+    record: Mapping[str, Any],
+    mapping: Mapping[str, str],
+    drop: Sequence[str] = (*CONTENT_FIELDS, "prompt"),
 ) -> Row:
     """``row`` with the fields of ``mapping``, from columns of the record, else of the row itself.
 
-    A mapped column that is nowhere is null. One that is now messages, prompt or response does not
-    stay under its old name: it is the bulk of a row.
+    A mapped column that is nowhere is null. One that is now a field of ``drop`` does not stay under
+    its old name: it is the bulk of a row.
     """
     columns = dict(row)
     for name, path in mapping.items():
         value = get_path(record, path)
         value = get_path(row, path) if value is MISSING else value
         columns[name] = None if value is MISSING else value
-        if name in ("messages", "prompt", "response") and path != name:
+        if name in drop and path != name:
             columns.pop(path, None)
     return columns
 
@@ -105,27 +108,42 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
+def _is_table_by_column(record: Mapping[str, Any]) -> bool:
+    """Whether each column is an object by row, as pandas writes a table by default."""
+    return bool(record) and all(
+        isinstance(column, Mapping) and "0" in column for column in record.values()
+    )
+
+
 def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
     Where ``mapping`` names the conversation or the response, columns are read as it says and
-    nothing is guessed. Raises :class:`ConfigError` for records in which there is neither.
+    nothing is guessed; else a field without a column of its name is read from a usual one. Raises
+    :class:`ConfigError` for records in which there is neither conversation nor response.
     """
     if not records or any(name in mapping for name in CONTENT_FIELDS):
         return FileReading(mapping=mapping)
     for one in FORMATS:
         if all(_has_format(record, one) for record in records):
             return FileReading(one, mapping)
-    if has_own_columns(records):
-        return FileReading(mapping=mapping)
+    columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = guess_mapping(records)
+    if has_own_columns(records):
+        known = {*CONTENT_FIELDS, *(["prompt"] if "messages" in columns else [])}
+        others = {name: guessed[name] for name in guessed if name not in known}
+        return FileReading(mapping=mapping, guessed=others)
     if not any(name in guessed for name in CONTENT_FIELDS):
         if any("responses" in record for record in records):  # a list that has nothing so far
             return FileReading(mapping=mapping)
-        columns = ", ".join(dict.fromkeys(str(name) for record in records for name in record))
+        if _is_table_by_column(records[0]):
+            raise ConfigError(
+                "is a table written column by column. Write its rows instead; in pandas: "
+                'to_json(path, orient="records", lines=True).'
+            )
         raise ConfigError(
             f"is in no known format, and no column looks like a conversation or a response "
-            f"(columns: {columns[:300]}). Name one with --map messages=COLUMN or "
+            f"(columns: {', '.join(columns)[:300]}). Name one with --map messages=COLUMN or "
             "--map response=COLUMN."
         )
     return FileReading(mapping=mapping, guessed=guessed)
