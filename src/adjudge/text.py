@@ -164,3 +164,12 @@ def separate_thinking(text: str) -> tuple[str, str]:
         return text, ""
     (hidden if depth else shown).append(text[start:])
     return "\n".join(shown).strip(), "\n".join(hidden).strip()
+
+
+def printable(text: object) -> str:
+    r"""``text`` with control characters (terminal escapes, line breaks) shown by their numbers.
+
+    >>> printable("red\x1b[31m")
+    'red\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))

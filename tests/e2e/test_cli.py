@@ -304,7 +304,7 @@ def test_text_of_rows_cannot_speak_to_the_terminal(work: Path) -> None:
     (work / "rollouts.jsonl").write_text("\n" * 99 + row)
     done = run_process("grade", "rollouts.jsonl", "-s", "reward.toml", folder=work)
     assert done.returncode == 2
-    assert "rollouts.jsonl:100:" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
     assert "\x1b[31m" not in done.stderr
     assert "\\x1b[31m[bold]:100:" in done.stderr
 
@@ -358,7 +358,7 @@ def test_init_writes_a_spec_that_grades(work: Path) -> None:
     assert made.returncode == 0, made.stderr
     command = made.stdout.splitlines()[-1].split()
     assert command[0] == "adjudge"
-    assert "messages=traj" in command
+    assert "--map" not in command
     done = run_here(*command[1:], "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # the broken row
     assert len(rewards(work / "out")) == 16

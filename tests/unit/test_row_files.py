@@ -146,8 +146,19 @@ def test_folders_and_patterns_are_their_files_in_order(tmp_path: Path) -> None:
     assert [path.name for path in find_files([tmp_path])] == ["rollouts.jsonl"]
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(ConfigError, match="has no file of rows"):
+    with pytest.raises(ConfigError, match="has no file of rollouts"):
         find_files([empty])
+
+
+def test_our_own_results_are_no_rollouts(tmp_path: Path) -> None:
+    """The folder that was graded often has the results in it."""
+    for name in ("a.jsonl", "runs/one/run.json", "runs/one/rewards.jsonl", "runs/two/run.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(as_lines())
+    assert find_files([tmp_path]) == [tmp_path / "a.jsonl"]
+    (tmp_path / "runs/two/rollouts.jsonl").write_bytes(as_lines())
+    names = [str(path.relative_to(tmp_path)) for path in find_files([tmp_path])]
+    assert names == ["a.jsonl", "runs/two/rollouts.jsonl"]
 
 
 def test_what_a_folder_has_besides_rollouts_is_skipped(tmp_path: Path) -> None:

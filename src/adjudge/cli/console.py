@@ -15,6 +15,7 @@ import typer
 
 from adjudge.cli.interrupts import resume_command
 from adjudge.errors import JudgeAuthError, JudgeUnavailable
+from adjudge.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,11 +60,6 @@ def clean(text: object) -> str:
     from rich.markup import escape  # noqa: PLC0415
 
     return escape(printable(text))
-
-
-def printable(text: object) -> str:
-    """``text`` with control characters (terminal escapes, line breaks) shown by their numbers."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(text))
 
 
 @contextmanager

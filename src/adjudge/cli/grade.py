@@ -53,6 +53,7 @@ from adjudge.runs.judge_calls import (
 )
 
 _ESTIMATE_ROWS = 200
+_SKIPPED_SHOWN = 3
 _STDIN = Path("-")
 
 
@@ -128,14 +129,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         f"  ·  {summary['elapsed_s']:.1f} s, {summary['samples_per_s'] or 0:,.0f} samples/s"
         + _summary_notes(summary)
     )
-    for title, files in summary["formats"].items():
-        console.print(f"[dim]read as {clean(title)}{f': {files:,} files' if files > 1 else ''}[/]")
-    if skipped := summary["skipped_files"]["count"]:
-        first = summary["skipped_files"]["first"][0]
-        console.print(
-            f"[yellow]{skipped:,} files skipped[/] that hold no rollouts; first: "
-            f"{clean(first['file'])}: {clean(first['reason'])}"
-        )
+    _print_input(console, summary)
     console.print(score_table(summary))
     if kinds := summary["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -159,6 +153,16 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
             "intervals, clustered by group.[/]"
         )
+
+
+def _print_input(console: Console, summary: Mapping[str, Any]) -> None:
+    """What the files were read as, and which were not."""
+    for title, files in summary["formats"].items():
+        console.print(f"[dim]read as {clean(title)}{f': {files:,} files' if files > 1 else ''}[/]")
+    if skipped := summary["skipped_files"]["count"]:
+        named = [clean(one["file"]) for one in summary["skipped_files"]["first"][:_SKIPPED_SHOWN]]
+        more = f" and {skipped - len(named):,} more" if skipped > len(named) else ""
+        console.print(f"[dim]skipped, without rollouts: {', '.join(named)}{more} (summary.json)[/]")
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:

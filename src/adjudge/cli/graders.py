@@ -23,6 +23,7 @@ from adjudge.graders.registry import (
 )
 from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, styled, wrap_text
+from adjudge.text import printable
 from adjudge.types import Role
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _block_lines(block: _Block, width: int) -> Iterator[Text]:
     from rich.text import Text  # noqa: PLC0415
 
     if block.is_code:
-        texts = [Text(_printable(line), style="cyan") for line in block.lines]
+        texts = [Text(printable(line), style="cyan") for line in block.lines]
     else:
         texts = [_styled(" ".join(block.lines))]
     first = " " * block.indent + block.mark
@@ -296,17 +297,13 @@ def _styled(text: str) -> Text:
 
     found, at = Text(), 0
     for part in _INLINE.finditer(text):
-        found.append(_printable(text[at : part.start()]))
-        found.append(_printable(_inline_text(part)), style="bold")
+        found.append(printable(text[at : part.start()]))
+        found.append(printable(_inline_text(part)), style="bold")
         at = part.end()
-    return found.append(_printable(text[at:]))
+    return found.append(printable(text[at:]))
 
 
 def _inline_text(part: re.Match[str]) -> str:
     if part["code"] is not None:
         return part["code"]
     return part["name"].rpartition(".")[2] if part["short"] else part["name"]
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -23,9 +23,10 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from adjudge.cli.console import clean, output, printable
+from adjudge.cli.console import clean, output
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.report.table import Column, Table, numeric, styled
+from adjudge.text import printable
 
 _MAX_BYTES = 4 << 20
 

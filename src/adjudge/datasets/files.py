@@ -70,8 +70,8 @@ def find_files(inputs: Iterable[Path | str]) -> list[Path]:
     """The files that ``inputs`` (files, folders, patterns such as ``logs/*.jsonl``) stand for.
 
     Those of a folder and of a pattern come in the order of their names, numbers in them by value.
-    A folder gives its files of rows, with all below it; a run folder of ``adjudge train`` only its
-    rollouts. Raises :class:`ConfigError` for what is not there, and where nothing is.
+    A folder gives its files of rows, with all below it; run folders of adjudge only their rollouts.
+    Raises :class:`ConfigError` for what is not there, and where nothing is.
     """
     return [file for one in inputs for file in _files_of(Path(one))]
 
@@ -94,12 +94,21 @@ def _files_of(path: Path) -> list[Path]:
     return matched
 
 
+_RUN_MANIFEST, _RUN_ROLLOUTS = "run.json", "rollouts.jsonl"
+"""What a run folder of adjudge has, and where it keeps its rollouts, if it has any."""
+
+
 def _files_in(folder: Path) -> list[Path]:
-    if (own := folder / "rollouts.jsonl").is_file():
+    if (own := folder / _RUN_ROLLOUTS).is_file():
         return [own]
     files = [path for path in folder.rglob("*") if path.is_file() and _holds_rows(path, folder)]
+    runs = {path.parent for path in files if path.name == _RUN_MANIFEST}
+    files = [path for path in files if path.name == _RUN_ROLLOUTS or runs.isdisjoint(path.parents)]
     if not files:
-        raise ConfigError(f"{folder}: has no file of rows (looked for {', '.join(ROW_FILES)})")
+        raise ConfigError(
+            f"{folder}: has no file of rollouts (looked for {', '.join(ROW_FILES)}; run folders "
+            "of adjudge are left out)"
+        )
     return sorted(files, key=_natural_order)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from adjudge.report.elements import Element, element_text
+from adjudge.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -308,4 +309,4 @@ def _terminal_text(content: object, style: str = "") -> Text:
     if isinstance(content, Iterable) and not isinstance(content, str):
         return Text.assemble(*(_terminal_text(part, style) for part in content))
     plain = "" if content is None else str(content)
-    return Text("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain), style=style)
+    return Text(printable(plain), style=style)

@@ -19,7 +19,7 @@ from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
-from adjudge.rollouts.formats.columns import RESPONSE_LISTS
+from adjudge.rollouts.formats.columns import RESPONSE_LISTS, list_columns
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, Sample, get_path
@@ -60,7 +60,7 @@ def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
         for name, path in wanted.items():
             raise ConfigError(
                 f"--map {name}={path}: none of the first rows has {path!r}"
-                f"{suggest_name(path, columns)} (columns: {', '.join(columns)[:300]})"
+                f"{suggest_name(path, columns)} (columns: {list_columns(columns)})"
             )
 
 
@@ -81,7 +81,7 @@ def sample_from_row(
     if messages is None and response is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
-            f"(columns: {', '.join(sorted(row))[:200]})"
+            f"(columns: {list_columns(sorted(row))})"
         )
     columns.pop("index", None)
     return Sample(
@@ -211,6 +211,8 @@ class SampleReader:
                     and (record.get("response") is not None or RESPONSE_LISTS.isdisjoint(record))
                 )
                 for row in (record,) if one_row else self._convert(record, reading, number):
+                    if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
+                        row["group"] = Path(where.rpartition(":")[0]).stem
                     yield where, _as_sample(row, index, where)
                     index += 1
                 number += 1

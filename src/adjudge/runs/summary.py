@@ -204,6 +204,8 @@ class MissingWatch:
 
 NOT_APPLICABLE_SHARE = 0.2
 """From here on it is said that a grader had nothing to judge."""
+CONSTANT_SAMPLES = 20
+"""So many samples with one score: it is said that the grader tells none apart."""
 SUSPECT_SHARE = 0.1
 """From here on it is said that rewards are missing for what the answers may have brought about."""
 
@@ -412,6 +414,7 @@ class GradingTotals:
                 *_suspect_share(self._suspect_kinds, drawn),
                 *(one.sentence for one in watch.predictors()),
                 *_not_applicable(of_graders, drawn),
+                *_constant_scores(of_graders),
             ],
             "elapsed_s": round(elapsed_s, 3),
             "samples_per_s": round(count / elapsed_s, 1) if elapsed_s > 0 else None,
@@ -481,6 +484,18 @@ def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Ite
                 f"{name} had nothing to judge in {share:.0%} of the samples. In a group of which "
                 "that is all it is left out; in others its stated score counts, unless "
                 "reward.not_applicable says otherwise"
+            )
+
+
+def _constant_scores(graders: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, found in graders.items():
+        judged = found["scored"] - found["not_evaluable"]
+        if found["role"] != Role.SCORE or not found["weight"]:
+            continue
+        if judged >= CONSTANT_SAMPLES and found["min"] == found["max"]:
+            yield (
+                f"{name} gave {found['min']:g} to every sample, which tells no rollouts apart; "
+                "read some of its reasons"
             )
 
 

@@ -451,7 +451,13 @@ AGENT_FORMATS = (
         _convert_mini_swe_agent,
         own=("messages",),
     ),
-    RolloutFormat("swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent),
+    RolloutFormat(
+        "swe-agent",
+        "SWE-agent trajectory",
+        _is_swe_agent,
+        _convert_swe_agent,
+        file_is_task=True,
+    ),
     RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),
 )
 """No record is in two of them."""

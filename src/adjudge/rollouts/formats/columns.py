@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -12,9 +12,15 @@ from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
+from adjudge.text import printable
 
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
 """The columns that mean something by name; every other column is an extra."""
+
+
+def list_columns(columns: Iterable[str]) -> str:
+    """The columns of a row, for messages."""
+    return printable(", ".join(columns))[:300]
 
 
 def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:

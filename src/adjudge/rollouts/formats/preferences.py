@@ -190,7 +190,10 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _format("openai_preference", "OpenAI preference data", _read_openai_preference),
     _format("rewardbench", "RewardBench", _read_preference),
     _format(
-        "ultrafeedback_binarized", "UltraFeedback, binarized", _read_preference, own=("messages",)
+        "ultrafeedback_binarized",
+        "preference pairs with scores (UltraFeedback, binarized)",
+        _read_preference,
+        own=("messages",),
     ),
     _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference),
 )

@@ -15,6 +15,7 @@ from adjudge.rollouts.formats.columns import (
     find_response_list,
     guess_mapping,
     has_own_columns,
+    list_columns,
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
@@ -53,10 +54,16 @@ class FileReading:
         return self.format is None and not self.mapping and not self.guessed
 
     @property
+    def file_is_task(self) -> bool:
+        """Whether a file is named by the task that its samples are about."""
+        return self.format is not None and self.format.file_is_task
+
+    @property
     def title(self) -> str:
         """What the file is, for people."""
         if self.format is not None:
-            return self.format.title
+            hint = " (`adjudge eval judge` tests a judge on pairs)" if self.format.pairs else ""
+            return self.format.title + hint
         used = {**self.guessed, **self.mapping}
         named = ", ".join(f"{name} from {column}" for name, column in used.items())
         return f"columns by name{f' ({named})' if named else ''}"
@@ -143,7 +150,7 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
             )
         raise ConfigError(
             f"is in no known format, and no column looks like a conversation or a response "
-            f"(columns: {', '.join(columns)[:300]}). Name one with --map messages=COLUMN or "
+            f"(columns: {list_columns(columns)}). Name one with --map messages=COLUMN or "
             "--map response=COLUMN."
         )
     return FileReading(mapping=mapping, guessed=guessed)
